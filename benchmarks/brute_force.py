@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.measures import choose
+from capgrade.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.shards import plan_of
 from capgrade.schemas.captions import Captions

@@ -142,7 +142,7 @@ def whole_set(task: Task) -> dict[str, Any]:
 
 def matrices(captions: Captions) -> tuple[Array, dict[str, Array]]:
     """A similarity like a good model's, and three relevance matrices."""
-    from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
+    from capgrade.measures.embeddings import EMBEDDED, embed
 
     vectors = embed(captions.texts, EMBEDDED)
     random = np.random.default_rng(0)

@@ -18,9 +18,9 @@ from scipy.sparse import csr_matrix
 
 from capgrade.benchmarks.harness import Asked, Rows, once, product_seconds
 from capgrade.benchmarks.peers import coco_scorer
-from capgrade.pipelines.measures import Fitted, choose
-from capgrade.pipelines.measures.bleu import FittedBleu
-from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.measures import Fitted, choose
+from capgrade.measures.bleu import FittedBleu
+from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
@@ -67,7 +67,7 @@ def bench(asked: Asked) -> Rows:
 def _on_device(fitted: Fitted, device: str) -> Fitted:
     if device == "cpu":
         return fitted
-    from capgrade.pipelines.measures.on_device import on_device  # torch only where it is needed
+    from capgrade.measures.on_device import on_device  # torch only where it is needed
 
     return on_device(fitted, device)
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, best, once
 from capgrade.benchmarks.peers import Texts, coco_scorer
-from capgrade.pipelines.measures.scores.corpus import Corpus
-from capgrade.pipelines.measures.scores.given import given
-from capgrade.pipelines.measures.scores.measures import MEASURES, scored
+from capgrade.measures.scores.corpus import Corpus
+from capgrade.measures.scores.given import given
+from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from capgrade.benchmarks.brute_force import check
 from capgrade.benchmarks.harness import Asked, Rows, product_seconds
-from capgrade.pipelines.measures.embeddings import (
+from capgrade.measures.embeddings import (
     CHUNK,
     CUT,
     EMBEDDED,

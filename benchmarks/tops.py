@@ -16,8 +16,8 @@ from numba import get_num_threads, set_num_threads
 from threadpoolctl import threadpool_limits
 
 from capgrade.benchmarks.harness import Asked, Rows, once
-from capgrade.pipelines.measures import Fitted, choose
-from capgrade.pipelines.measures.tops import every_pair, find_tops
+from capgrade.measures import Fitted, choose
+from capgrade.measures.tops import every_pair, find_tops
 from capgrade.pipelines.sampling.plan import id_keys, image_seeds
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

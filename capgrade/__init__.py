@@ -14,7 +14,7 @@ PUBLIC = {
     "Scores": "capgrade.scoring",
     "CaptionScores": "capgrade.caption_scores",
     "CiderReward": "capgrade.reward",
-    "Frequencies": "capgrade.pipelines.measures.scores.frequencies",
+    "Frequencies": "capgrade.measures.scores.frequencies",
     "Labels": "capgrade.labels",
     "Qrels": "capgrade.metrics.runs",
     "Run": "capgrade.metrics.runs",

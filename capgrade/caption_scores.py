@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from capgrade.pipelines.measures.scores.frequencies import Frequencies
-from capgrade.pipelines.measures.scores.given import Captions, given
-from capgrade.pipelines.measures.scores.measures import DEFAULT
+from capgrade.measures.scores.frequencies import Frequencies
+from capgrade.measures.scores.given import Captions, given
+from capgrade.measures.scores.measures import DEFAULT
 from capgrade.schemas.errors import InputError
 from capgrade.scoring import Scores, score
 

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capgrade.pipelines.measures.bleu import bleu_of, statistics_of_pairs
-from capgrade.pipelines.measures.ngrams import counted, number_ngrams
-from capgrade.pipelines.measures.scores.corpus import Corpus
-from capgrade.pipelines.measures.scores.frequencies import Frequencies
-from capgrade.pipelines.measures.scores.given import Given, given
-from capgrade.pipelines.measures.scores.measures import SIGMA, Scored, cider_scores, meteor, rouge_l
-from capgrade.pipelines.measures.scores.words import NO_TOKENIZER, tokenized
-from capgrade.pipelines.measures.spice import Spice as SpiceMeasure
+from capgrade.measures.bleu import bleu_of, statistics_of_pairs
+from capgrade.measures.ngrams import counted, number_ngrams
+from capgrade.measures.scores.corpus import Corpus
+from capgrade.measures.scores.frequencies import Frequencies
+from capgrade.measures.scores.given import Given, given
+from capgrade.measures.scores.measures import SIGMA, Scored, cider_scores, meteor, rouge_l
+from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
 from capgrade.schemas.say import warn
+from capgrade.text.words import NO_TOKENIZER, tokenized
 
 __all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.measures.scores.corpus import warn_of_one_image
-from capgrade.pipelines.measures.scores.frequencies import Frequencies
-from capgrade.pipelines.measures.scores.given import are_ids, given, token_ids
-from capgrade.pipelines.measures.scores.measures import SIGMA, cider_scores
-from capgrade.pipelines.measures.scores.reader import Reader
+from capgrade.measures.scores.corpus import warn_of_one_image
+from capgrade.measures.scores.frequencies import Frequencies
+from capgrade.measures.scores.given import are_ids, given, token_ids
+from capgrade.measures.scores.measures import SIGMA, cider_scores
+from capgrade.measures.scores.reader import Reader
 from capgrade.schemas.errors import InputError
 
 

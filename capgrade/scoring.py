@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.measures.scores.corpus import Corpus
+from capgrade.measures.scores.frequencies import Frequencies
+from capgrade.measures.scores.given import Captions, given
+from capgrade.measures.scores.measures import DEFAULT, Scored, scored
 from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
-from capgrade.pipelines.measures.scores.corpus import Corpus
-from capgrade.pipelines.measures.scores.frequencies import Frequencies
-from capgrade.pipelines.measures.scores.given import Captions, given
-from capgrade.pipelines.measures.scores.measures import DEFAULT, Scored, scored
 from capgrade.schemas.errors import InputError
 
 

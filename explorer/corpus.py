@@ -12,7 +12,7 @@ import numpy as np
 
 from capgrade.explorer.pairs import LabelledPairs, joined
 from capgrade.labels.published import params_of, published_captions, published_pairs
-from capgrade.pipelines.measures import choose
+from capgrade.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions, read_captions

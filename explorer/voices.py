@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures import MEASURES, Fitted, choose
-from capgrade.pipelines.measures.unseen import Scorer, scorer_of_unseen
+from capgrade.measures import MEASURES, Fitted, choose
+from capgrade.measures.unseen import Scorer, scorer_of_unseen
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.agreement.calibration import Calibration, held, load, meanings, refuse_other, save, scale_of
-from capgrade.pipelines.agreement.coefficients import coefficients, human, intervals
-from capgrade.pipelines.agreement.curve import fit
-from capgrade.pipelines.agreement.judgement_files import judged_digest, read_judgements, read_people
-from capgrade.pipelines.agreement.judgements import Judgements, Within
-from capgrade.pipelines.agreement.mixture_weights import mix
-from capgrade.pipelines.measures import choose, read_by
+from capgrade.agreement.calibration import Calibration, held, load, meanings, refuse_other, save, scale_of
+from capgrade.agreement.coefficients import coefficients, human, intervals
+from capgrade.agreement.curve import fit
+from capgrade.agreement.judgement_files import judged_digest, read_judgements, read_people
+from capgrade.agreement.judgements import Judgements, Within
+from capgrade.agreement.mixture_weights import mix
+from capgrade.measures import choose, read_by
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow

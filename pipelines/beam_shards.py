@@ -25,20 +25,18 @@ import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
 from pydantic import BaseModel
 
+from capgrade.measures.ngrams import (
+    FREQUENCY_SCHEMA,
+    CountedCaptions,
+    DocumentFrequencies,
+    document_frequencies,
+)
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json
 from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
 from capgrade.pipelines.execution.work import code_digest
 from capgrade.pipelines.execution.worker import run_name, share
-from capgrade.pipelines.measures.language import warn_of_scripts
-from capgrade.pipelines.measures.ngrams import (
-    FREQUENCY_SCHEMA,
-    CountedCaptions,
-    DocumentFrequencies,
-    document_frequencies,
-)
-from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.pipelines.shards import SCORED, TABLE, Source
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption, Captions
@@ -55,6 +53,8 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name
+from capgrade.text.language import warn_of_scripts
+from capgrade.text.tokens import tokenize
 
 KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 RUN, CAPTIONS, FREQUENCIES = "run", "captions", "frequencies"  # what one worker fits from

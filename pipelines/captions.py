@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.measures.language import warn_of_scripts
-from capgrade.pipelines.measures.tokens import ptb_jar, tokenize
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
@@ -20,6 +18,8 @@ from capgrade.schemas.files import digests, with_metadata, write_arrow, write_ma
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
+from capgrade.text.language import warn_of_scripts
+from capgrade.text.tokens import ptb_jar, tokenize
 
 BATCH = 65_536  # captions
 BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits

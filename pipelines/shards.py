@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.measures import Fitted, Measure, choose, read_by
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
 from capgrade.pipelines.execution.run import run_blocks
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.execution.worker import Batches, fit_measures, forget, ids_of, run_url, save_ids
-from capgrade.pipelines.measures import Fitted, Measure, choose, read_by
 from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler

@@ -105,7 +105,7 @@ def coco() -> Captions:
     path = DATA / "coco" / "test5k_captions.tsv"
     if not path.is_file():
         pytest.skip("the COCO captions of ../shared/data are not here")
-    from capgrade.pipelines.measures.tokens import tokenize
+    from capgrade.text.tokens import tokenize
 
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     columns = [[row[k] for row in rows] for k in range(3)]

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from capgrade.measures.imported import Imported
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.npz import MOST_BYTES
-from capgrade.pipelines.measures.imported import Imported
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capgrade.labels.stored import RelevanceBlock, Whole
-from capgrade.pipelines.measures import Fitted, choose
-from capgrade.pipelines.measures.sbert import FittedSbert
+from capgrade.measures import Fitted, choose
+from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.extras import needs
@@ -20,7 +20,7 @@ from capgrade.schemas.params import MeasuresParams
 if TYPE_CHECKING:
     import torch
 
-    from capgrade.pipelines.measures.on_device import SbertOnDevice
+    from capgrade.measures.on_device import SbertOnDevice
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Computed(Whole):
         with needs("encoder"):
             import torch
 
-            from capgrade.pipelines.measures.on_device import SbertOnDevice
+            from capgrade.measures.on_device import SbertOnDevice
 
         return SbertOnDevice(self.fitted, torch.device(self.device))
 

@@ -17,7 +17,7 @@ from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.pipelines.measures.scores.measures import Scored
+    from capgrade.measures.scores.measures import Scored
 
 METHODS = ("permutation", "bootstrap")
 _CHUNK = 20_000_000  # cells of resampling weights held at a time

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import SHIPPED, Calibration, load
-from capgrade.pipelines.agreement.curve import Curve
+from capgrade.agreement.calibration import SHIPPED, Calibration, load
+from capgrade.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource, open_source
 from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.audit.estimate import Bands

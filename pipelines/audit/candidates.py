@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from capgrade.pipelines.measures.own_pairs import FILE, LEFT_OUT
+from capgrade.measures.own_pairs import FILE, LEFT_OUT
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.curve import Curve
+from capgrade.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, LIKELY, Counts
 from capgrade.pipelines.audit.lists import likely

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.curve import Curve
+from capgrade.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs
 
 DRAWS = 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.agreement.calibration import Calibration
+from capgrade.agreement.calibration import Calibration
 from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource
 from capgrade.pipelines.audit.errors import Errors
 from capgrade.pipelines.audit.estimate import LIKELY

@@ -86,15 +86,15 @@ def captions(
 
 
 def _parse(caption: str, as_json: bool) -> None:
-    from capgrade.pipelines.measures.ptb import ptb_tokens
-    from capgrade.pipelines.measures.scene_graph.parse import parse
+    from capgrade.measures.scene_graph.parse import parse
+    from capgrade.text.ptb import ptb_tokens
 
     graph = parse(tuple(ptb_tokens(caption)))
     say(asdict(graph), as_json, str(graph))
 
 
 def _frequencies(captions: Path, split: str | None, out: Path) -> None:
-    from capgrade.pipelines.measures.ngrams import FREQUENCIES, document_frequencies
+    from capgrade.measures.ngrams import FREQUENCIES, document_frequencies
     from capgrade.schemas.captions import read_captions
     from capgrade.schemas.output import arrow_of, refuse_file
 
@@ -215,10 +215,10 @@ def agree(
         raise InputError("several --judgements without --reviews", remedy="give one file")
     loaded, names = load(params, sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
     require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
+    from capgrade.agreement.calibration import named
+    from capgrade.agreement.coefficients import NO_RATERS
     from capgrade.pipelines.agree import agree as stage
     from capgrade.pipelines.agree import who_judged
-    from capgrade.pipelines.agreement.calibration import named
-    from capgrade.pipelines.agreement.coefficients import NO_RATERS
     from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
     from capgrade.schemas.files import write_json, write_text
     from capgrade.schemas.output import json_with, refuse_file, starting
@@ -318,7 +318,7 @@ def publish(
         # Own pairs are computed again, without the caption among its references.
         fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
-        from capgrade.pipelines.agreement.calibration import named
+        from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
 
         figures = read_json(agreement) if agreement else None

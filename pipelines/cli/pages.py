@@ -52,7 +52,7 @@ def audit(
     """Which negatives are likely positives: how many captions per image and images per caption beside the own captions,
     and which ones; near-duplicates, and own captions that fit nothing; of a model, how many of its R@1 errors."""
     require_all("vl_convert", *([ENCODER] if stand_in is not None else []))
-    from capgrade.pipelines.agreement.calibration import named
+    from capgrade.agreement.calibration import named
     from capgrade.pipelines.audit import audit as stage
     from capgrade.pipelines.audit import lists_folder
     from capgrade.pipelines.audit.page import answers

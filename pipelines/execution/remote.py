@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from capgrade.pipelines.measures.embeddings import cache_folder
+from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, MANIFEST, atomic, digest, parse_manifest, writing

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
+from capgrade.measures import FITTED, Fitted, Measure
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.remote import Remote, whole_json, with_digest
-from capgrade.pipelines.measures import FITTED, Fitted, Measure
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import KEY, digest, open_arrow, read_json, write_arrow, write_json, write_text
@@ -55,7 +55,7 @@ class Worker:
         folder = self.job.work / "fit"
         self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / name) for name, kind in job.kinds.items()}
         if job.device != "cpu":
-            from capgrade.pipelines.measures.on_device import on_device  # torch only where it is needed
+            from capgrade.measures.on_device import on_device  # torch only where it is needed
 
             self.fitted = {name: on_device(one, job.device) for name, one in self.fitted.items()}
 

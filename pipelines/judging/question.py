@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from capgrade.pipelines.agreement.judgement_files import read_judgements
+from capgrade.agreement.judgement_files import read_judgements
 from capgrade.pipelines.pictures.lookup import PictureLookup
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from capgrade.measures.embeddings import cache_folder
 from capgrade.pipelines.judging.endpoint import Endpoint, StoppedError
 from capgrade.pipelines.judging.question import NoAnswerError, Shown
-from capgrade.pipelines.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, writing
 from capgrade.schemas.progress import Advance, progress

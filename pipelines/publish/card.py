@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
 from capgrade.pipelines.publish.recipe import commands, parameters
 from capgrade.schemas.files import package_version

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
+from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.shards import Shards
 

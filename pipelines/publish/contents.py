@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.labels.named import base_names
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.pipelines.publish.tables import Table
 from capgrade.schemas.captions import Captions

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from capgrade.labels.published import hub_split
-from capgrade.pipelines.measures.language import LEAST_ENGLISH, english_share
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.columns import Calibrated, read_calibrated
 from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
@@ -23,6 +22,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, PublishParams
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
+from capgrade.text.language import LEAST_ENGLISH, english_share
 
 
 def publish(

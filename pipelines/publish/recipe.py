@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from capgrade.agreement.calibration import SHIPPED
 from capgrade.labels.named import base_names
 from capgrade.labels.published import measures_block
-from capgrade.pipelines.agreement.calibration import SHIPPED
 from capgrade.pipelines.publish.contents import Contents
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from capgrade.labels.named import as_named
 from capgrade.labels.published import hub_split, imported, measures_block
-from capgrade.pipelines.measures import choose, require_read
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT, own_left_out
+from capgrade.measures import choose, require_read
+from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
 from capgrade.pipelines.publish.columns import Calibrated
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError

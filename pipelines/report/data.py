@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from capgrade.pipelines.measures.own_pairs import FILE as OWN_PAIRS
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.measures.own_pairs import FILE as OWN_PAIRS
+from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.page.parts import Missing
 from capgrade.pipelines.report.own_above import OwnAndOther, own_and_other
 from capgrade.schemas.captions import FILE, Captions, read_captions

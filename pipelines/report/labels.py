@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.own_pairs import LEFT_OUT
+from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import (
     Chart,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from capgrade.measures import choose
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.measures import choose
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.reproduce.recipe import (
     NEEDS,

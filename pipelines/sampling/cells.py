@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import Error
+from capgrade.measures.base import Error
 from capgrade.pipelines.sampling.plan import Plan
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.threads import in_threads

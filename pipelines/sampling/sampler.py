@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import Fitted, own_pairs
-from capgrade.pipelines.measures.tops import Searches
+from capgrade.measures.base import Fitted, own_pairs
+from capgrade.measures.tops import Searches
 from capgrade.pipelines.sampling.cells import UNSURE, cells_of
 from capgrade.pipelines.sampling.keys import drawn
 from capgrade.pipelines.sampling.plan import OWN, TOP, UNIFORM, WINDOW, Plan, certain_bits, image_seeds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capgrade.pipelines.measures.base import Error
+from capgrade.measures.base import Error
 from capgrade.schemas.compiled import njit
 from capgrade.schemas.threads import in_threads
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import capgrade
+from capgrade.measures import MEASURES, choose
 from capgrade.pipelines import cli
-from capgrade.pipelines.measures import MEASURES, choose
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.extras import EXTRAS, MissingExtraError
 from capgrade.schemas.files import write_manifest

@@ -16,9 +16,9 @@ import pytest
 import typer
 
 from capgrade.explorer.ratings import ReviewRatings
+from capgrade.measures import MEASURES
 from capgrade.pipelines.cli import COMMANDS as SHOWN
 from capgrade.pipelines.cli import app
-from capgrade.pipelines.measures import MEASURES
 from capgrade.schemas.params import load_params
 from tests.benchmarks.test_shards import run_here
 from tests.conftest import ROOT, call

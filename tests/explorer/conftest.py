@@ -15,8 +15,8 @@ from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.pictures import Thumbnails
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import measure_voices
+from capgrade.measures import choose
 from capgrade.pipelines.agree import Judgements
-from capgrade.pipelines.measures import choose
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import caption_table, random_sets

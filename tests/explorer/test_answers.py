@@ -17,9 +17,9 @@ from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.disagreements import PEOPLE, RANK
 from capgrade.explorer.models import ModelVoice, model_voice
 from capgrade.explorer.voices import DEPTH, measure_voices
+from capgrade.measures import choose
 from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.detectors.catalogue import make_detector
-from capgrade.pipelines.measures import choose
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest
 from capgrade.schemas.params import MeasuresParams, RegionsParams

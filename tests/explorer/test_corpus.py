@@ -95,9 +95,7 @@ def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, mo
     """Its manifest names an encoder of the hub: nobody is asked for it before the user names it too."""
     asked: list[str] = []
     unit = np.ones((sum(map(len, random_sets(9, seed=5))), 1), np.float32)
-    monkeypatch.setattr(
-        "capgrade.pipelines.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit
-    )
+    monkeypatch.setattr("capgrade.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit)
     measures = {"rouge_l": {}, "cider": {}, "sbert": {"model": "someone/encoder", "device": "cuda:7"}}
     folder = altered(made, tmp_path / "theirs", {"sbert": [np.float32(0)]}, measures=measures)
     for given in (MeasuresParams(), MeasuresParams.model_validate({"sbert": {"model": "someone/other"}})):

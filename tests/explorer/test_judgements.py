@@ -20,8 +20,8 @@ from capgrade.explorer.judgements import (
 )
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
+from capgrade.measures.imported import fit_judged
 from capgrade.pipelines.agree import read_judgements
-from capgrade.pipelines.measures.imported import fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, Plan

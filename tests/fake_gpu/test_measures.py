@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.pipelines.measures import Fitted, choose, embeddings, on_device
+from capgrade.measures import Fitted, choose, embeddings, on_device
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
+from tests.capgrade.measures.test_on_device import FORMS
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu
-from tests.pipelines.measures.test_on_device import FORMS
 
 
 @pytest.mark.parametrize(("name", "block"), FORMS, ids=str)
 def test_equals_the_kernels(name: str, block: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Across chunks, with short, long and very long references."""
-    monkeypatch.setattr("capgrade.pipelines.measures.base.CHUNK", 32)
-    monkeypatch.setattr("capgrade.pipelines.measures.cider.CHUNK", 32)
+    monkeypatch.setattr("capgrade.measures.base.CHUNK", 32)
+    monkeypatch.setattr("capgrade.measures.cider.CHUNK", 32)
     captions = make_captions([*random_sets(12, seed=5, least=2), ["a dog " * 20, "cat"], ["red ball " * 40, "a dog"]])
     fitted = choose([name], MeasuresParams(**{name: block}))[name].fit(captions)
     images = np.random.default_rng(0).permutation(captions.n_images)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from capgrade.measures.rouge import RougeL
 from capgrade.pipelines.agree import agree, read_judgements
-from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from capgrade.measures.cider import Cider
+from capgrade.measures.ngrams import document_frequencies
+from capgrade.measures.rouge import RougeL
 from capgrade.pipelines.execution import run as module
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.worker import Worker
-from capgrade.pipelines.measures.cider import Cider
-from capgrade.pipelines.measures.ngrams import document_frequencies
-from capgrade.pipelines.measures.rouge import RougeL
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas import files

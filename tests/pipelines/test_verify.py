@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from capgrade.measures.ngrams import document_frequencies
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.measures.ngrams import document_frequencies
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.verify import verify

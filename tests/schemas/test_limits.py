@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from capgrade.measures import choose
 from capgrade.pipelines import captions as stage
 from capgrade.pipelines.captions import write_records
-from capgrade.pipelines.measures import choose
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import FILE, Caption, read_captions
 from capgrade.schemas.errors import InputError
@@ -69,6 +69,6 @@ def test_more_rows_than_numbers_of_32_bits(tmp_path: Path, monkeypatch: pytest.M
 def test_more_ngrams_than_numbers_of_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They would wrap around, and be other n-grams."""
     folder = written(tmp_path / "c")
-    monkeypatch.setattr("capgrade.pipelines.measures.ngrams.MOST_NGRAMS", 100)
+    monkeypatch.setattr("capgrade.measures.ngrams.MOST_NGRAMS", 100)
     with pytest.raises(InputError, match="more than 100 different n-grams, which are numbers of 32 bits -> divide"):
         shards(folder, tmp_path / "out", PARAMS, MeasuresParams())

@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.labels import Labels
 from capgrade.labels.stored import RelevanceBlock
 from capgrade.labels.unsampled import Unknown
-from capgrade.pipelines.measures import MEASURES, Fitted, Measure
+from capgrade.measures import MEASURES, Fitted, Measure
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 

@@ -11,11 +11,11 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow.compute as pc
 
-from capgrade.pipelines.measures.embeddings import require_here
-from capgrade.pipelines.measures.tokens import tokenize
+from capgrade.measures.embeddings import require_here
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
+from capgrade.text.tokens import tokenize
 from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config
 from capgrade.trainer.models.pretrained import cut, load_tokenizer, word_pieces
 

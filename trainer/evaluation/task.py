@@ -14,9 +14,9 @@ from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.evaluation import Pair, directions
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.pipelines.measures.language import warn_unless_english
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.text.language import warn_unless_english
 from capgrade.trainer.evaluation.inputs import (
     left_out,
     mean_similarity,
@@ -85,7 +85,7 @@ def load_task(
     if stand_in is not None:
         chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
         kept = np.setdiff1d(kept, chosen)
-        from capgrade.pipelines.measures.embeddings import EMBEDDED, embed
+        from capgrade.measures.embeddings import EMBEDDED, embed
 
         warn_unless_english("the Sentence-BERT of --stand-in", table)
         vectors = embed(list(table.texts), EMBEDDED)

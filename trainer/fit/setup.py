@@ -12,8 +12,8 @@ import numpy as np
 
 from capgrade.losses import DEFAULTS, Terms
 from capgrade.losses.terms import check_scale, needs
-from capgrade.pipelines.measures import choose, names_of, read_by
-from capgrade.pipelines.measures.embeddings import fingerprint
+from capgrade.measures import choose, names_of, read_by
+from capgrade.measures.embeddings import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version

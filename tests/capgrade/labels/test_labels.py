@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from capgrade import Labels
 from capgrade.labels.batches import Neighbours
 from capgrade.labels.computed import Computed
-from capgrade.pipelines.measures.on_device import SbertOnDevice
+from capgrade.measures.on_device import SbertOnDevice
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -146,8 +146,8 @@ def test_exact_cider_wants_the_frequencies_it_was_made_with(made, tmp_path, monk
 def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
     """Labels name an encoder and a file; neither is opened, nor the hub asked, before the call names it too."""
     asked = []
-    monkeypatch.setattr("capgrade.pipelines.measures.fingerprint", lambda model: asked.append(model) or model)
-    monkeypatch.setattr("capgrade.pipelines.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded"))
+    monkeypatch.setattr("capgrade.measures.fingerprint", lambda model: asked.append(model) or model)
+    monkeypatch.setattr("capgrade.measures.sbert.embed", lambda texts, model, device: pytest.fail("embedded"))
     shutil.copytree(made / "dataset", tmp_path / "dataset")
     path = tmp_path / "dataset" / "manifest.json"
     manifest = json.loads(path.read_text())

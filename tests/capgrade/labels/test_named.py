@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capgrade.labels.named import EXACT, as_named, base_names
-from capgrade.pipelines.measures import embeddings
+from capgrade.measures import embeddings
 from capgrade.pipelines.publish.tables import own_without_themselves
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams

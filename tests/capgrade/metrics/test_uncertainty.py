@@ -7,10 +7,10 @@ import pytest
 from pycocoevalcap.bleu.bleu import Bleu
 from scipy.stats import permutation_test
 
+from capgrade.measures.scores.measures import scored
 from capgrade.metrics.uncertainty import interval, paired, paired_test, resampled_means, resampled_medians
-from capgrade.pipelines.measures.scores.measures import scored
 from capgrade.schemas.errors import InputError
-from tests.pipelines.measures.scores.test_scores import corpus, dicts
+from tests.capgrade.measures.scores.test_scores import corpus, dicts
 
 
 def test_resampling_is_that_of_plain_indexing():

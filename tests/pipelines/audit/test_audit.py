@@ -14,10 +14,10 @@ from filelock import FileLock
 from PIL import Image
 from playwright.sync_api import Browser
 
+from capgrade.agreement.calibration import SHIPPED, load
+from capgrade.agreement.curve import Curve, Scale, fit
+from capgrade.agreement.judgements import Judgements
 from capgrade.pipelines import audit as stage
-from capgrade.pipelines.agreement.calibration import SHIPPED, load
-from capgrade.pipelines.agreement.curve import Curve, Scale, fit
-from capgrade.pipelines.agreement.judgements import Judgements
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import ValuedPairs, open_source
 from capgrade.pipelines.audit.errors import WAYS

@@ -14,19 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.pipelines.agreement.curve import Curve, Scale, fit
-from capgrade.pipelines.agreement.judgements import Judgements
+from capgrade.agreement.curve import Curve, Scale, fit
+from capgrade.agreement.judgements import Judgements
+from capgrade.measures import choose
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.audit.estimate import EDGES, Bands
-from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.tokens import tokenize
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.judges import CHOSEN, RANDOM, SHARES
 from capgrade.schemas.params import MeasuresParams, ScenesParams, ShardsParams
+from capgrade.text.tokens import tokenize
 
 IMAGES = 60  # scenes that are judged, and that are audited
 JUDGED = 6000  # random pairs

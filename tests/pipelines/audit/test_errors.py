@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capgrade.pipelines.agreement.curve import Curve, Scale, fit
-from capgrade.pipelines.agreement.judgements import Judgements
+from capgrade.agreement.curve import Curve, Scale, fit
+from capgrade.agreement.judgements import Judgements
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
@@ -165,7 +165,7 @@ def test_a_model_is_audited_from_dense_relevance_and_from_shards(world: Path, tm
 def test_a_stand_in_leaves_the_gallery(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the encoder: any vectors of the captions."""
     vectors = lambda texts, model: np.random.default_rng(1).random((len(texts), 8), np.float32)  # noqa: E731
-    monkeypatch.setattr("capgrade.pipelines.measures.embeddings.embed", vectors)
+    monkeypatch.setattr("capgrade.measures.embeddings.embed", vectors)
     given: dict[str, Any] = {"calibration": world / "calibration.json", "relevance": world / "relevance"}
     found = audit(world / "captions", tmp_path / "d.html", stand_in=0, **given)["model"]
     assert found["i2t"]["known"] == pytest.approx(1) and found["t2i"]["known"] == pytest.approx(1)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.agreement.calibration import load
 from capgrade.pipelines.publish import columns, recipe
 from capgrade.pipelines.publish import folder as module
 from capgrade.pipelines.publish.check import check

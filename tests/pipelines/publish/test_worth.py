@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from capgrade.measures import MEASURES
 from capgrade.pipelines.agree import who_judged
-from capgrade.pipelines.measures import MEASURES
 from capgrade.pipelines.publish.card import cell
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.folder import publish

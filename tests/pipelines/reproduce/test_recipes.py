@@ -7,8 +7,8 @@ import re
 import pytest
 
 from capgrade.losses import Terms
+from capgrade.measures import choose
 from capgrade.metrics.catalogue import metric
-from capgrade.pipelines.measures import choose
 from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names, settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.base import ArrayState, Error, Fill
+from capgrade.measures import choose
+from capgrade.measures.base import ArrayState, Error, Fill
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
 

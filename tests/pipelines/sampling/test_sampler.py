@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.benchmarks.brute_force import samples_of
-from capgrade.pipelines.measures.base import Error, Fitted
-from capgrade.pipelines.measures.tops import Tops
+from capgrade.measures.base import Error, Fitted
+from capgrade.measures.tops import Tops
 from capgrade.pipelines.sampling import keys, sampler, windows
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import Kept, Sampler, keep

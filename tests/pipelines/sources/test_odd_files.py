@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capgrade.pipelines.agreement.judgement_files import read_judgements
+from capgrade.agreement.judgement_files import read_judgements
 from capgrade.pipelines.captions import captions as stage
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError

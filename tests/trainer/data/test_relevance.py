@@ -9,8 +9,8 @@ import pytest
 
 from capgrade.labels.batches import Neighbours
 from capgrade.labels.unsampled import Unknown
-from capgrade.pipelines.measures import choose
-from capgrade.pipelines.measures.embeddings import embed
+from capgrade.measures import choose
+from capgrade.measures.embeddings import embed
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError

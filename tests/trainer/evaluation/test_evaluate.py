@@ -175,7 +175,7 @@ def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
     """Two captions per image: the first stands for the image, the second is its only own candidate."""
     owner = np.repeat(np.arange(4), 2)
     vectors = np.random.default_rng(2).random((8, 5)).astype(np.float32)
-    monkeypatch.setattr("capgrade.pipelines.measures.embeddings.embed", lambda texts, model: vectors)
+    monkeypatch.setattr("capgrade.measures.embeddings.embed", lambda texts, model: vectors)
     labels = np.arange(32, dtype=np.float32).reshape(4, 8)
     folder = relevance_folder(tmp_path / "relevance", ["cider"], labels)
     task, notes = load_task(captions_folder(tmp_path / "captions", owner), stand_in=0, relevance=folder)

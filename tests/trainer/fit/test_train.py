@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from capgrade.losses import Terms
-from capgrade.pipelines.measures.embeddings import embed as embed_texts
+from capgrade.measures.embeddings import embed as embed_texts
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest

@@ -18,7 +18,7 @@ CAPTIONS = ["A white doggy is on the right of a woman dressed in orange.", "A la
 
 
 def test_hidden_states_equal_sentence_transformers():
-    from capgrade.pipelines.measures.embeddings import EMBEDDED, load_encoder
+    from capgrade.measures.embeddings import EMBEDDED, load_encoder
 
     rows = [torch.tensor(row.ids) for row in word_pieces(CAPTIONS)]
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)

@@ -1,0 +1,146 @@
+"""Calibrations: the curves of each measure, the parameters they are of, and the file that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.agreement.curve import Curve, Scale, reliability
+from capgrade.agreement.judgements import Judgements
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import package_version, read_json, write_json
+from capgrade.schemas.judges import CHOSEN, EXPERTS, GRADES, RANDOM, SHARES
+from capgrade.schemas.output import json_with, refuse_file
+
+SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
+KIND, FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
+ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody sets agree.accept
+SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
+_NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Curves by measure, the parameters each was computed with, and what they were fitted on."""
+
+    curves: dict[str, Curve]
+    params: dict[str, Any]
+    facts: dict[str, Any]
+
+    @property
+    def random(self) -> bool:
+        """Whether any pair was as likely to be judged: then its probabilities hold for pairs that nobody judged."""
+        return bool(self.facts["judgements"]["sampling"] == RANDOM)
+
+    def of(self, used: Mapping[str, Any], made: Path, path: Path) -> Calibration:
+        """That of the measures in `used` alone, name -> parameters, in their order. InputError where it knows none, and
+        where `made` has one of other parameters than this, read from `path`."""
+        curves = {name: self.curves[name] for name in used if name in self.curves}
+        if not curves:
+            problem = f"calibrates {', '.join(self.curves)}, none of {', '.join(used)}"
+            raise InputError(problem, file=path, remedy="calibrate one of these: capgrade agree --calibrate")
+        for name in curves:
+            self.require_alike(name, used[name], made, path)
+        return replace(self, curves=curves)
+
+    def alike(self, measure: str, params: Any) -> bool:
+        """Whether a measure of these parameters is the calibrated one."""
+        return bool(_meant(params) == _meant(self.params[measure]))
+
+    def require_alike(self, measure: str, params: Any, made: Path, path: Path) -> None:
+        """InputError where the labels in `made` have a measure of other parameters than the calibration at `path`."""
+        if not self.alike(measure, params):
+            remedy = "calibrate for these: capgrade agree --calibrate, then --calibration"
+            raise InputError(f"{measure} has other parameters than in {path.name}", file=made, remedy=remedy)
+
+
+def _meant(params: Any) -> Any:
+    """Parameters without those that do not matter here."""
+    if isinstance(params, dict):
+        return {key: _meant(value) for key, value in params.items() if key not in _NOT_MEANT}
+    return params
+
+
+def named(path: Path) -> Path:
+    """The file; or the one that comes with capgrade, by its name `crisscrossed` where no such file is."""
+    return SHIPPED if str(path) == SHIPPED.stem and not path.exists() else path
+
+
+def refuse_other(path: Path) -> None:
+    """InputError where a file stands at `path` that is no calibration."""
+    refuse_file(path, "calibration", json_with(lambda found: isinstance(found, dict) and found.get("kind") == KIND))
+
+
+def save(path: Path, calibration: Calibration) -> None:
+    curves = {name: asdict(curve) for name, curve in calibration.curves.items()}
+    facts = {"kind": KIND, "format": FORMAT, "package": package_version(), **calibration.facts}
+    refuse_other(path)
+    write_json(path, {**facts, "params": calibration.params, "measures": curves})
+
+
+def load(path: Path) -> Calibration:
+    """InputError for a file that `save` did not write."""
+    found = read_json(path)
+    try:
+        if found["kind"] != KIND or found["format"] != FORMAT:
+            raise ValueError("another kind or format")
+        curves = {name: Curve(**curve) for name, curve in found["measures"].items()}
+        whole = all(
+            len(curve.value) == len(curve.score) == len(line) and np.all(np.diff(curve.value) > 0)
+            for curve in curves.values()
+            for line in (curve.accepted, *curve.draws)
+        )
+        if not whole:
+            raise ValueError("curves of uneven lengths")
+        facts = {key: found[key] for key in ("judgements", "accept", "low", "high", "package")}
+        if facts["judgements"]["sampling"] not in (RANDOM, CHOSEN):
+            raise ValueError(f"sampling {facts['judgements']['sampling']}")
+        return Calibration(curves, dict(found["params"]), facts)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        problem = f"not a calibration ({type(error).__name__}: {error})"
+        raise InputError(problem, file=path, remedy="give what capgrade agree --calibrate wrote") from error
+
+
+def scale_of(people: Judgements, accept: float | None = None, file: Path | None = None) -> Scale:
+    """The judgements' scale, and the score from which people accept: `accept`, else half of the shares of yes, 3 of 0
+    to 5 and of 1 to 4. InputError where the scale is not known, another one comes without `accept`, and for an `accept`
+    beyond the scores."""
+    if people.scale is None:
+        remedy = "give --set agree.scale=LOW..HIGH, such as 0..5, or a column `scale` with it"
+        raise InputError("does not say between which scores people chose", file=file, remedy=remedy)
+    low, high = people.scale
+    accept = ACCEPTED_FROM.get(people.scale) if accept is None else accept
+    if accept is None or not low < accept <= high:
+        said = "nobody says from which score people accept" if accept is None else f"accepted from {accept:g} on"
+        remedy = "set agree.accept on the scale of the judgements"
+        raise InputError(f"{said}, scores are {low:g} to {high:g}", file=file, remedy=remedy)
+    return Scale(accept, low, high)
+
+
+GRADE = "_grade"
+
+
+def meanings(labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]) -> dict[str, np.ndarray]:
+    """Of each measure with a curve: the human score to be expected, 0..5; the probability that a person accepts, 0..1;
+    and the grade, the whole number nearest to the score, halves up. Each float64 [n]."""
+    found: dict[str, np.ndarray] = {}
+    for name, curve in curves.items():
+        score = curve.expected(labels[name])
+        found |= {name + SCORE: score, name + ACCEPTED: curve.probability(labels[name])}
+        found[name + GRADE] = np.floor(score + 0.5)
+    return found
+
+
+def held(meant: Mapping[str, np.ndarray], people: Judgements, other: np.ndarray) -> dict[str, Any]:
+    """Column of probabilities -> {"ece", "reliability"} among the `other` pairs, bool [n]; accepted as `scale_of` these
+    judgements has it."""
+    columns = [name for name in meant if name.endswith(ACCEPTED)]
+    if not columns:
+        return {}
+    yes = (people.score[other] >= scale_of(people).accept).astype(np.float64)
+    found = {name: reliability(meant[name][other], yes) for name in columns}
+    return {name: {"ece": ece, "reliability": table} for name, (ece, table) in found.items()}

@@ -1,0 +1,250 @@
+"""How well values agree with human scores: coefficients over all pairs and non-original ones, and their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from capgrade.agreement.judgements import Judgements, Ratings
+from capgrade.schemas.compiled import njit
+
+
+@njit(cache=True, nogil=True)
+def _counts(order, groups, rank, weight, levels):
+    """Concordant less discordant, ties in x, ties in y, total, and occupied levels of x and y: all of weights.
+
+    `order` sorts x; `groups` are where each value of x starts in it; `rank` int64 is y's dense rank.
+    """
+    tree, at_y = np.zeros(levels + 1), np.zeros(levels)
+    seen = balance = ties_x = 0.0
+    used_x = 0
+    for g in range(groups.size - 1):
+        group = 0.0
+        for k in range(groups[g], groups[g + 1]):  # against the values below, none of its own group
+            w, r = weight[order[k]], rank[order[k]]
+            group += w
+            below, i = 0.0, r
+            while i > 0:
+                below += tree[i]
+                i -= i & -i
+            balance += w * (below - (seen - below - at_y[r]))
+        for k in range(groups[g], groups[g + 1]):
+            w, r = weight[order[k]], rank[order[k]]
+            at_y[r] += w
+            i = r + 1
+            while i <= levels:
+                tree[i] += w
+                i += i & -i
+        seen += group
+        ties_x += group * (group - 1) / 2
+        used_x += group > 0
+    ties_y, used_y = 0.0, 0
+    for r in range(levels):
+        ties_y += at_y[r] * (at_y[r] - 1) / 2
+        used_y += at_y[r] > 0
+    return balance, ties_x, ties_y, seen, used_x, used_y
+
+
+@dataclass(frozen=True)
+class Taus:
+    """What rank agreement is computed from: `balance` = concordant less discordant pairs of observations."""
+
+    balance: float
+    ties_x: float
+    ties_y: float
+    total: float
+    levels: int  # min(distinct x, distinct y)
+
+    @property
+    def b(self) -> float:
+        """balance / sqrt((n0 - ties_x) (n0 - ties_y)), n0 = n (n - 1) / 2; Kendall 1945, as scipy's variant b."""
+        pairs = self.total * (self.total - 1) / 2
+        return self.balance / float(np.sqrt((pairs - self.ties_x) * (pairs - self.ties_y)))
+
+    @property
+    def c(self) -> float:
+        """2 balance m / (n^2 (m - 1)), m the smaller number of distinct values; Stuart 1953, as scipy's variant c."""
+        return 2 * self.balance * self.levels / (self.total**2 * (self.levels - 1))
+
+
+class RankedPairs:
+    """x and y float [n] sorted once, for any weights: how often each observation counts."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
+        self._order = np.argsort(x, kind="stable")
+        ordered = x[self._order]
+        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        self._groups = np.append(starts, len(x))
+        levels, self._rank = np.unique(y, return_inverse=True)
+        self._levels = len(levels)
+
+    def taus(self, weight: np.ndarray) -> Taus:
+        """weight float64 [n], whole numbers of at least 0."""
+        found = _counts(self._order, self._groups, self._rank, weight, self._levels)
+        balance, ties_x, ties_y, total, used_x, used_y = found
+        return Taus(balance, ties_x, ties_y, total, min(used_x, used_y))
+
+
+def auc(balance: float, positives: float, negatives: float) -> float:
+    """Area under the ROC curve: the share of (positive, negative) pairs in the right order, ties half; y is binary."""
+    return (balance / (positives * negatives) + 1) / 2
+
+
+def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
+    """Sum over distinct thresholds of (recall gained) x precision, as scikit-learn computes it.
+
+    value float [n], accepted bool [n] with at least one True.
+    """
+    order = np.argsort(-value, kind="stable")
+    hits = np.cumsum(accepted[order])
+    ends = np.flatnonzero(np.append(np.diff(value[order]) != 0, True))
+    precision, recall = hits[ends] / (ends + 1), hits[ends] / hits[-1]
+    return float(np.sum(np.diff(recall, prepend=0.0) * precision))
+
+
+ACCEPTED = 0.5  # a share of yes above it is a yes
+SAMPLES, FEWEST, MANY = 200, 40, 50_000
+ROUNDING = 1e-12  # of a sum of squares: a variance below it is none
+Row = dict[str, dict[str, float]]
+
+
+def varies(values: np.ndarray) -> bool:
+    return len(values) > 1 and bool(np.ptp(values) > 0)
+
+
+def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -> Row:
+    """coefficient -> scope -> value. Scopes: `all` pairs and `non_original` ones; with several ratings per pair also
+    `all_ratings` and `non_original_ratings`, where every single rating is an observation.
+
+    Coefficients: pearson, spearman, kendall (tau-b), kendall_c (tau-c); for yes and no also `auc` and
+    `average_precision` of what most people accept. One that is not defined (a side is constant) is left out.
+    """
+    every = np.ones(len(original), bool)
+    result: Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
+    for scope, mask in {"all": every, "non_original": ~original}.items():
+        _add(result, scope, values[mask], people.score[mask])
+        if people.binary:
+            _add_binary(result, scope, values[mask], people.score[mask] > ACCEPTED)
+        if people.ratings is not None:
+            row = np.repeat(np.arange(len(original)), people.ratings.counts)
+            of = mask[row]
+            _add(result, f"{scope}_ratings", values[row[of]], people.ratings.value[of])
+    return result
+
+
+def _add(result: Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
+    if varies(x) and varies(y):
+        taus = RankedPairs(x, y).taus(np.ones(len(x)))
+        found = {"pearson": stats.pearsonr(x, y).statistic, "spearman": stats.spearmanr(x, y).statistic}
+        for name, value in {**found, "kendall": taus.b, "kendall_c": taus.c}.items():
+            result[name][scope] = float(value)
+
+
+def _add_binary(result: Row, scope: str, values: np.ndarray, accepted: np.ndarray) -> None:
+    yes = int(accepted.sum())
+    if 0 < yes < len(accepted):
+        balance = RankedPairs(values, accepted).taus(np.ones(len(values))).balance
+        result.setdefault("auc", {})[scope] = auc(balance, yes, len(accepted) - yes)
+        result.setdefault("average_precision", {})[scope] = average_precision(values, accepted)
+
+
+def image_draws(image: np.ndarray, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bootstrap over images: row of each pair's image int64 [n], and how often each image was drawn, float64
+    [samples, images]."""
+    images, row = np.unique(image, return_inverse=True)
+    draws = np.random.default_rng(seed).multinomial(len(images), np.full(len(images), 1 / len(images)), size=samples)
+    return row, draws.astype(np.float64)
+
+
+def pair_draws(image: np.ndarray, owner: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each pair is in each draw of images with their captions, float64 [n]: as often as its image was drawn,
+    times as often as the image that its caption is of (`owner` int64 [n]); an own pair as often as its image.
+
+    The pigeonhole bootstrap (Owen 2007: a cell counts as the product of its row's and its column's draws), but with one
+    draw for both sides, as both are images (Davezies et al. 2021, "Empirical process results for exchangeable arrays").
+    Draws of pairs, or of one side, make too narrow intervals: some captions fit much, whatever a measure says. Where
+    images and captions make no difference beyond their values, intervals are too wide, at most 1.7 times.
+    """
+    rows, draws = image_draws(np.concatenate([image, owner]), samples, seed)
+    of_image, of_owner = rows[: len(image)], rows[len(image) :]
+    for draw in draws:
+        yield draw[of_image] * np.where(of_image == of_owner, 1.0, draw[of_owner])
+
+
+def intervals(
+    values: np.ndarray, people: Judgements, owner: np.ndarray, samples: int | None = None, seed: int = 0
+) -> Mapping[str, Mapping[str, list[float]]]:
+    """95 % percentile intervals of pearson, kendall and kendall_c by `pair_draws`; owner int64 [n]: the image that each
+    caption is of. coefficient -> scope -> [low, high]. SAMPLES draws without `samples`, fewer (FEWEST at least) of more
+    than MANY pairs, whose intervals are narrow."""
+    samples = samples or min(SAMPLES, max(FEWEST, SAMPLES * MANY // len(people.image)))
+    result: dict[str, dict[str, list[float]]] = {name: {} for name in ("pearson", "kendall", "kendall_c")}
+    for scope, mask in {"all": np.ones(len(owner), bool), "non_original": owner != people.image}.items():
+        x, y = values[mask].astype(np.float64), people.score[mask]
+        if not (varies(x) and varies(y)):
+            continue
+        found: dict[str, list[float]] = {name: [] for name in result}
+        ranked, moments = RankedPairs(x, y), _moments(x - x.mean(), y - y.mean())
+        for draw in pair_draws(people.image, owner, samples, seed):
+            weight = draw[mask]
+            with np.errstate(invalid="ignore", divide="ignore"):  # a draw in which a side is constant says nothing
+                taus = ranked.taus(weight)
+                found["pearson"].append(_pearson(*np.einsum("kn,n->k", moments, weight)))  # BLAS' threads would wait
+                found["kendall"].append(taus.b if taus.levels > 1 else np.nan)
+                found["kendall_c"].append(taus.c if taus.levels > 1 else np.nan)
+        for name, drawn in found.items():
+            if np.isfinite(drawn).any():
+                result[name][scope] = [float(q) for q in np.nanquantile(drawn, (0.025, 0.975))]
+    return result
+
+
+def _moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """float64 [6, n]: what `_pearson` takes weighted sums of."""
+    return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y])
+
+
+def _pearson(n: float, sx: float, sy: float, xx: float, yy: float, xy: float) -> float:
+    """r of weighted pairs, from the weighted sums of `_moments`; NaN where a side is constant, up to rounding."""
+    vx, vy = n * xx - sx * sx, n * yy - sy * sy
+    if not (vx > ROUNDING * n * xx and vy > ROUNDING * n * yy):
+        return float("nan")
+    return float(np.clip((n * xy - sx * sy) / np.sqrt(vx * vy), -1, 1))
+
+
+NO_RATERS: dict[str, object] = {
+    **{name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}, "pairs": 0, "ratings": 1.0,
+}  # fmt: skip
+DRAWS = 20  # each draw takes one of a pair's ratings as the rater's
+
+
+def human(people: Judgements, original: np.ndarray, seed: int = 0) -> dict[str, object]:
+    """The coefficients of `coefficients`, with one rating of each pair in the place of a measure and the mean of the
+    pair's others in that of the score; the mean of DRAWS draws of that rating. Pairs of one rating are left out.
+
+    Files that do not name raters cannot tell them apart, so a rating is drawn from each pair alike. `pairs` is how
+    many have several ratings, `ratings` how many of these a pair has on average; the coefficients are empty without.
+    """
+    several = np.flatnonzero(people.ratings.counts > 1) if people.ratings is not None else np.empty(0, np.int64)
+    if people.ratings is None or not len(several):
+        return NO_RATERS
+    random = np.random.default_rng(seed)
+    rows = [_one_against_others(people, several, original[several], random) for _ in range(DRAWS)]
+    mean = {
+        name: {scope: float(np.mean([row[name][scope] for row in rows if scope in row[name]])) for scope in found}
+        for name, found in rows[0].items()
+    }
+    return {**mean, "pairs": len(several), "ratings": float(people.ratings.counts[several].mean())}
+
+
+def _one_against_others(
+    people: Judgements, pairs: np.ndarray, original: np.ndarray, random: np.random.Generator
+) -> Row:
+    ratings = people.ratings
+    assert isinstance(ratings, Ratings)
+    counts = ratings.counts[pairs]
+    one = ratings.value[ratings.ptr[pairs] + random.integers(counts)]
+    others = (ratings.means[pairs] * counts - one) / (counts - 1)
+    return coefficients(one, Judgements(people.image[pairs], people.caption[pairs], others), original)

@@ -1,0 +1,141 @@
+"""What a value means to people: the expected human score 0..5 and the probability that a person accepts the pair.
+
+Isotonic regression of non-original pairs (given pairs are known to belong), by the pool-adjacent-violators algorithm of
+scikit-learn; judged on images that it was not fitted on. The curves of bootstrap draws over images say how far the
+judgements themselves leave the probability open (`coefficients.pair_draws`).
+
+How much images, and captions, differ beyond their values is a random effect each: a pair of value v is accepted with
+probability p(v) (1 + a + b), a of its image and b of the image that its caption is of. Their variances are of moments:
+two residuals of one image have the mean p p' var(a), if their captions are of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.agreement.coefficients import pair_draws
+from capgrade.agreement.judgements import Judgements
+from capgrade.schemas.errors import InputError
+
+KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15
+DIGITS = 5  # of every number
+FEWEST = 100  # non-original pairs, on at least FOLDS images
+TOP = 5.0  # of the expected score
+
+
+@dataclass(frozen=True)
+class Curve:
+    """value: KNOTS rising values of a measure; score 0..5 and accepted 0..1 there, straight lines between them, level
+    beyond; draws: accepted of each bootstrap draw. ece and reliability are of held-out images. image_spread and
+    caption_spread: the variances of the random effects."""
+
+    value: list[float]
+    score: list[float]
+    accepted: list[float]
+    draws: list[list[float]]
+    ece: float
+    reliability: list[dict[str, float]]
+    pairs: int
+    image_spread: float
+    caption_spread: float
+
+    def expected(self, values: np.ndarray) -> np.ndarray:
+        """The expected human score 0..5, of the shape of `values`."""
+        return np.asarray(np.interp(values, self.value, self.score))
+
+    def probability(self, values: np.ndarray) -> np.ndarray:
+        """P(a person accepts), of the shape of `values`."""
+        return np.asarray(np.interp(values, self.value, self.accepted))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """People's scores are low..high; a person accepts from the score `accept` on."""
+
+    accept: float
+    low: float
+    high: float
+
+
+def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale) -> Curve:
+    """A measure's curve. values float [n] of the judged pairs; owner int64 [n]: the image that each caption is of; own
+    pairs are left out. Scores low..high are brought to 0..5. InputError for fewer than FEWEST other pairs, than FOLDS
+    images, or than captions of FOLDS images."""
+    other = owner != people.image
+    x, image, owner = values[other].astype(np.float64), people.image[other], owner[other]
+    score = (people.score[other] - scale.low) * (TOP / (scale.high - scale.low))
+    counts = len(np.unique(image)), len(np.unique(owner))
+    if len(x) < FEWEST or min(counts) < FOLDS:
+        problem = f"{len(x)} judged pairs of {counts[0]} images with captions of {counts[1]}, own pairs left out"
+        remedy = f"calibrate on at least {FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
+        raise InputError(problem, remedy=remedy)
+    accepted = (people.score[other] >= scale.accept).astype(np.float64)
+    knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), DIGITS))  # as they are written
+    ece, reliability = _held_out(x, accepted, np.unique(image, return_inverse=True)[1])
+    curve = _isotonic(x, accepted, knots)
+    p, two = np.interp(x, knots, curve), (image, owner)
+    return Curve(
+        _rounded(knots), _rounded(_isotonic(x, score, knots)), _rounded(curve),
+        [_rounded(_isotonic(x, accepted, knots, weight)) for weight in pair_draws(image, owner, DRAWS, 0)],
+        ece, reliability, len(x), *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
+    )  # fmt: skip
+
+
+def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.ndarray) -> float:
+    """Variance of the random effect of `side` int64 [n], from products of two residuals of one that are not of one
+    `other`; 0 where there are no two, or they say less than none."""
+    row, column = (np.unique(one, return_inverse=True)[1] for one in (side, other))
+    cell = np.unique(row * len(row) + column, return_inverse=True)[1]
+    products, scale = (
+        float((np.bincount(row, one) ** 2).sum() - (np.bincount(cell, one) ** 2).sum()) for one in (residual, p)
+    )
+    return max(products / scale, 0.0) if scale > 0 else 0.0
+
+
+def _isotonic(x: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    """The rising function of least squares, at the values `at`; level beyond the data."""
+    from sklearn.isotonic import IsotonicRegression
+
+    some = slice(None) if weight is None else weight > 0
+    fitted = IsotonicRegression(out_of_bounds="clip").fit(x[some], y[some], None if weight is None else weight[some])
+    return np.asarray(fitted.predict(at))
+
+
+def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[float, list[dict[str, float]]]:
+    """Expected calibration error, and predicted against observed acceptance in bins of equally many pairs; each pair's
+    probability by a curve that saw none of its image's pairs."""
+    fold = np.random.default_rng(0).permutation(row.max() + 1)[row] % FOLDS
+    predicted = np.empty(len(x))
+    for k in range(FOLDS):
+        knots = np.unique(np.quantile(x[fold != k], np.linspace(0, 1, KNOTS)))
+        curve = _isotonic(x[fold != k], accepted[fold != k], knots)
+        predicted[fold == k] = np.interp(x[fold == k], knots, curve)
+    return reliability(predicted, accepted)
+
+
+def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, list[dict[str, float]]]:
+    """Expected calibration error of probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally
+    many pairs, as far as equal probabilities, which stay together, allow it."""
+    order = np.argsort(predicted, kind="stable")
+    ends = np.linspace(0, len(order), BINS + 1).astype(np.int64)[1:-1]
+    rising = predicted[order]
+    parts = np.split(order, np.searchsorted(rising, rising[ends]))
+    table = [
+        {"predicted": float(predicted[part].mean()), "accepted": float(accepted[part].mean()), "pairs": len(part)}
+        for part in parts
+        if len(part)
+    ]
+    return calibration_error(table), table
+
+
+def calibration_error(table: list[dict[str, float]]) -> float:
+    """Expected calibration error (Naeini et al. 2015): mean |accepted - predicted| over bins, by their pairs."""
+    total = sum(row["pairs"] for row in table)
+    return float(sum(row["pairs"] * abs(row["accepted"] - row["predicted"]) for row in table) / total)
+
+
+def _rounded(values: Iterable[float]) -> list[float]:
+    return [round(float(value), DIGITS) for value in values]

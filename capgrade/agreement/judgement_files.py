@@ -1,0 +1,291 @@
+"""Judgements as they are read: lists of judgements, the folder of a review, and ECCV Caption's positives."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.agreement.judgements import CAPTIONS, IMAGES, Judgements, Ratings, Within
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.eccv_lists import lists_folder, read_lists
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest, folder_digest
+from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
+from capgrade.schemas.lines import number, read_lines, whole_rows
+from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
+from capgrade.schemas.spreadsheets import told
+
+PAIR, PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
+CXC = {PAIR: ("image", "caption"), CAPTIONS: ("caption1", "caption2"), IMAGES: ("image1", "image2")}  # SITS, STS, SIS
+CXC_SCORE = "agg_score"
+CXC_ID = {"image": re.compile(r"COCO_\w+?_0*(\d+)\.jpg$"), "caption": re.compile(r"COCO_\w+:sentid:(\d+)$")}
+FLICKR8K = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
+GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
+Limits = tuple[float, float] | None  # the lowest and the highest score
+
+
+class _Row(NamedTuple):
+    """A judged pair: its line (0: of no file), two ids, the ratings, the scale where the row says it, and of what the
+    pair is: PAIR, CAPTIONS or IMAGES."""
+
+    line: int
+    first: str
+    second: str
+    ratings: tuple[float, ...]
+    scale: Limits = None
+    of: str = PAIR
+
+
+def judged_digest(path: Path) -> str:
+    """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, the lists of a package; empty for what
+    is not there, which it refuses."""
+    if _is_eccv(path):
+        return folder_digest(lists_folder(), lists_folder().glob(f"{NAME}_*.json"))
+    if not path.exists():
+        return ""
+    return folder_digest(path, [*path.glob(PLAN), *path.glob(RATINGS)]) if path.is_dir() else file_digest(path)
+
+
+def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
+    """As `read_people`, of pairs of an image and a caption alone."""
+    people = read_people(path, captions, scale)
+    if isinstance(people, Within):
+        remedy = f"give pairs of {PAIR}; pairs of one kind are for capgrade agree alone"
+        raise InputError(f"judgements of pairs of {people.of}", file=path, row=1, remedy=remedy)
+    return people
+
+
+def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
+    """Read judgements. Formats, told by what is in the file:
+
+    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then; `scale`, the
+      same in each row, says which scores could be given: `0..5`;
+    - Crisscrossed Captions SITS, STS and SIS (csv of two of `image`, `caption`, `caption1`, ..., and `agg_score`); the
+      pairs of STS, of captions, and of SIS, of images, are `Within`;
+    - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0 or 1 per vote;
+    - Flickr8k's ExpertAnnotations.txt (tab: image, caption, and 1 to 4 from each of three experts);
+    - a dense relevance file (`.arrow`), such as the truth of `scenes`, where all pairs are judged;
+    - the folder of a review (`capgrade explore --sample`): a rating per reviewer and pair;
+    - `eccv`, where no file is called so: the positives of the package `eccv_caption`.
+
+    Without a column `rater` each row is a judgement of its own. `scale` is that of a table which does not say it.
+    Raises InputError for another layout, a score that is not a finite number or off the scale, two scales, an id the
+    captions do not have, an item with itself, and a pair that one rater judged twice.
+    """
+    if _is_eccv(path):
+        return eccv_judgements(captions)
+    if path.suffix == ".arrow":
+        return _dense(path, captions)
+    rows = _reviewed(path) if path.is_dir() else _listed_in(path)
+    limits = _scale(rows, path, scale)
+    of = rows[0].of
+    at = {kind: {id: k for k, id in enumerate(ids)} for kind, ids in
+          (("image", captions.image_ids), ("caption", captions.caption_ids))}  # fmt: skip
+    kinds = {PAIR: ("image", "caption"), CAPTIONS: ("caption", "caption"), IMAGES: ("image", "image")}[of]
+    ids = [row.first for row in rows], [row.second for row in rows]
+    first, second = (
+        np.array([_number(at[kind], id, kind, path, row.line) for id, row in zip(side, rows, strict=True)], np.int64)
+        for kind, side in zip(kinds, ids, strict=True)
+    )
+    ratings = Ratings.of([row.ratings for row in rows])
+    if of != PAIR:
+        return Within.between(of, first, second, ratings.means, captions)
+    return Judgements(first, second, ratings.means, ratings if ratings.counts.max() > 1 else None, scale=limits)
+
+
+def _number(at: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
+    if id not in at:
+        remedy = "give the split that was judged, and captions with the ids of the judgements"
+        raise InputError(f"{kind} '{id}' is not among the captions", file=path, row=line or None, remedy=remedy)
+    return at[id]
+
+
+def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
+    """The one that the file says, else the given one; every rating is within it."""
+    scale = given or rows[0].scale
+    for row in rows:
+        if (row.scale or given) != scale:
+            raise _two_scales(path, row.line, scale, row.scale)
+        off = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
+        if scale and off:
+            problem = f"score {off[0]:g} is off the scale {scale_text(*scale)}"
+            raise InputError(problem, file=path, row=row.line or None, remedy="correct the score or the scale")
+    return scale
+
+
+def _two_scales(path: Path, line: int, *scales: Limits) -> InputError:
+    both = " and ".join(scale_text(*scale) if scale else "none" for scale in scales)
+    remedy = "keep judgements of one scale in a file, and give --scale as the file has it"
+    return InputError(f"two scales: {both}", file=path, row=line or None, remedy=remedy)
+
+
+def _dense(path: Path, captions: Captions) -> Judgements:
+    """Every pair; the scale is the measure's range, None of an imported matrix and of mixtures."""
+    from capgrade.measures import MEASURES
+
+    dense = read_relevance(path)
+    dense.require(captions)
+    image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
+    measure, scale = dense.metadata.get("measure"), None
+    if measure == TRUTH:
+        scale = SHARES
+    elif measure in MEASURES:
+        made = MEASURES[measure](MeasuresParams())
+        scale = made.low, made.high
+    return Judgements(image, caption, dense.matrix().ravel().astype(np.float64), scale=scale, sampling=RANDOM)
+
+
+def _listed_in(path: Path) -> list[_Row]:
+    """The rows of a file, one or more."""
+    try:
+        following = (line for _, line in read_lines(path, keep_ends=True))
+        first = next(following, "")
+        lines = chain([first], following)
+        rows = list(_flickr8k(lines, path) if FLICKR8K.match(first) else _table(lines, path))
+    except csv.Error as error:
+        raise InputError(f"not a CSV file ({error})", file=path, remedy=GIVE) from error
+    if not rows:
+        remedy = "check that it was written to its end"
+        raise InputError("no judgements, a header alone" if first else "empty", file=path, remedy=remedy)
+    return rows
+
+
+def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
+    reader = csv.DictReader(lines)
+    names = reader.fieldnames or []
+    of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= set(names)), None)
+    if of is not None:
+        for line, row in whole_rows(reader, path):
+            yield _cxc(row, of, path, line)
+    elif {*PLAIN, "rater"} <= set(names):
+        yield from _by_rater(whole_rows(reader, path), path)
+    elif set(PLAIN) <= set(names):
+        for line, row in whole_rows(reader, path):
+            yield _Row(line, *_pair(row), (number(row["score"], path, line),), _scale_in(row))
+    elif names:
+        raise InputError(f"columns {', '.join(names)}", file=path, row=1, remedy=GIVE)
+
+
+def _cxc(row: dict[str, str], of: str, path: Path, line: int) -> _Row:
+    ids = []
+    for name in CXC[of]:
+        id = CXC_ID[name.rstrip("12")].match(row[name])
+        if id is None:
+            raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
+        ids.append(id[1])
+    if of != PAIR and ids[0] == ids[1]:
+        raise InputError(f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row")
+    return _Row(line, ids[0], ids[1], (number(row[CXC_SCORE], path, line),), GRADES, of)
+
+
+def _pair(row: dict[str, str]) -> tuple[str, str]:
+    return told(row["image_id"]), told(row["caption_id"])
+
+
+def _scale_in(row: dict[str, str]) -> Limits:
+    """The scale in a row of a table that has such a column."""
+    return parse_scale(row[SCALE] or "") if SCALE in row else None
+
+
+def _by_rater(rows: Iterator[tuple[int, dict[str, str]]], path: Path) -> Iterator[_Row]:
+    """Pairs in order of first appearance, each with the ratings of all its raters."""
+    pairs: dict[tuple[str, str], tuple[int, dict[str, float], Limits]] = {}
+    for line, row in rows:
+        pair = _pair(row)
+        _, given, scale = pairs.setdefault(pair, (line, {}, _scale_in(row)))
+        if scale != _scale_in(row):
+            raise _two_scales(path, line, scale, _scale_in(row))
+        if not row["rater"]:
+            raise InputError("no rater", file=path, row=line, remedy="name one in every row, or drop the column")
+        if row["rater"] in given:
+            problem = f"{row['rater']} rated image '{pair[0]}', caption '{pair[1]}' twice"
+            raise InputError(problem, file=path, row=line, remedy="keep one rating per rater and pair")
+        given[row["rater"]] = number(row["score"], path, line)
+    for pair, (line, given, scale) in pairs.items():
+        yield _Row(line, *pair, tuple(given.values()), scale)
+
+
+def _flickr8k(lines: Iterator[str], path: Path) -> Iterator[_Row]:
+    """Of each pair three scores of 1 to 4 from experts, else a share of yes with how many said yes and no."""
+    for line, text in enumerate(lines, 1):
+        image, *fields = text.rstrip("\r\n").split("\t")
+        if len(fields) != 4:
+            remedy = "image, caption, and share of yes, yes, no, or the scores of three experts, between tabs"
+            raise InputError(f"{len(fields) + 1} fields between tabs", file=path, row=line, remedy=remedy)
+        share, yes, no = votes = tuple(number(field, path, line) for field in fields[1:])
+        if all(value in (1, 2, 3, 4) for value in votes):
+            yield _Row(line, image, fields[0], votes, EXPERTS)
+            continue
+        whole = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
+        if not whole or abs(share - yes / (yes + no)) > 1e-3:
+            problem = f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three scores of 1 to 4"
+            raise InputError(problem, file=path, row=line, remedy="take the file as Flickr8k has it")
+        yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), SHARES)
+
+
+def _reviewed(folder: Path) -> list[_Row]:
+    """The ratings of each rated pair, one per reviewer (the mean, where a pair stood in the review twice), in the order
+    of the plan. InputError for a folder that is no review, damaged ratings, ratings of another plan, and none at all.
+    """
+    plan = read_plan(folder)
+    pairs = [(item.image_id, item.caption_id) for item in plan.items]
+    ratings: dict[tuple[str, str], list[float]] = {pair: [] for pair in pairs}
+    for by_item in read_all_ratings(folder, plan).values():
+        given: dict[tuple[str, str], list[int]] = {}
+        for item, score in by_item.items():
+            given.setdefault(pairs[item], []).append(score)
+        for pair, scores in given.items():
+            ratings[pair].append(sum(scores) / len(scores))
+    rows = [_Row(0, *pair, tuple(scores), GRADES) for pair, scores in ratings.items() if scores]
+    if not rows:
+        raise InputError("nothing has been rated", file=folder, remedy="rate its pairs first: capgrade explore")
+    return rows
+
+
+NAME = "eccv"
+OTHERS = 100  # pairs drawn beside each annotated image or caption
+SAMPLED = f"ECCV Caption lists positives alone; a `no` is one of {OTHERS} random pairs per query"
+
+
+def _is_eccv(path: Path) -> bool:
+    return str(path) == NAME and not path.exists()
+
+
+def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
+    """1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al. 2022, the package's
+    `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by `seed`: what neither of its lists has.
+
+    Own captions are among the positives; two listed captions are not in the split, and are left out. InputError without
+    the package, and for captions that are not COCO's 5K.
+    """
+    images, texts, n = captions.image_ids, captions.caption_ids, captions.n_captions
+    image, of_image, caption_of = _eccv_pairs("image_to_caption", images, texts)
+    caption, of_caption, image_of = _eccv_pairs("caption_to_image", texts, images)
+    random = np.random.default_rng(seed)
+    other = [image * n + random.choice(n, min(OTHERS, n), replace=False) for image in image]
+    other += [random.choice(len(images), min(OTHERS, len(images)), replace=False) * n + c for c in caption]
+    yes = np.unique(np.concatenate([of_image * n + caption_of, image_of * n + of_caption]))
+    no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
+    score = np.repeat([1.0, 0.0], [len(yes), len(no)])
+    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED, scale=SHARES)
+
+
+def _eccv_pairs(way: str, queries: Sequence[str], items: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The annotated queries, and query and item of each listed pair: their numbers, int64."""
+    query_at, item_at = ({key: k for k, key in enumerate(keys)} for keys in (queries, items))
+    lists = read_lists(f"{NAME}_{way}.json")
+    missing = lists.keys() - query_at.keys()
+    if missing:
+        remedy = "use the MS-COCO 5K test split with COCO's ids"
+        raise InputError(f"id {min(missing)} of ECCV Caption is not in the captions table", remedy=remedy)
+    pairs = [(query_at[q], item_at[str(x)]) for q, found in lists.items() for x in found if str(x) in item_at]
+    query, item = np.array(pairs, np.int64).T
+    return np.array([query_at[q] for q in lists]), query, item

@@ -1,0 +1,305 @@
+"""BLEU of every caption with every image's reference set.
+
+The sentence score of pycocoevalcap (`bleu/bleu_scorer.py`, reference length `closest`): the geometric mean of the
+clipped precisions of 1- to k-grams, with its 1e-15 in place of smoothing, times the brevity penalty. The clipped
+counts of a pair are kept cheap as for CIDEr-D: an inverted index over (n-gram, count) terms, the n-grams of many
+captions as dense rows, chunk of captions after chunk. Lengths enter through a table an image, over the lengths that
+captions have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
+from capgrade.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import BleuParams
+from capgrade.schemas.threads import in_threads
+
+TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
+_FAST = {"contract", "reassoc", "nsz"}
+DENSE_SHARE = 0.05  # of the captions
+MOST_WORDS = np.iinfo(np.uint16).max
+
+
+@njit(cache=True)
+def _clipped(c, own, n, captions, references, found):
+    """Matches of order n + 1 of caption c, each n-gram counted at most as often as in one of the references `own`."""
+    start, size = captions.start[c, n], captions.stop[c, n] - captions.start[c, n]
+    found[:size] = 0
+    for r in own:
+        at, end = references.start[r, n], references.stop[r, n]
+        for x in range(size):
+            while at < end and references.gram[at] < captions.gram[start + x]:
+                at += 1
+            if at < end and references.gram[at] == captions.gram[start + x]:
+                found[x] = max(found[x], references.counts[at])
+    total = 0
+    for x in range(size):
+        total += min(found[x], captions.counts[start + x])
+    return total
+
+
+@njit(cache=True)
+def _closest(size, own, words):
+    """The length of the reference that is nearest in length, the shorter of two; -1 of none."""
+    closest = np.int64(-1)
+    for r in own:
+        nearer, near = abs(words[r] - size), abs(closest - size)
+        if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
+            closest = words[r]
+    return closest
+
+
+@njit(nogil=True, cache=True)
+def matches_of_pairs(begin, end, images, rows, captions, references, ref_ptr, refs, leave_out, out):
+    most = captions.start.shape[1]
+    for k in range(begin, end):
+        c, own = rows[k], refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]
+        if leave_out:
+            own = own[own != c]
+        size = captions.words[c]
+        found = np.empty(size, np.int64)
+        out[k, 0], out[k, 1] = size, _closest(size, own, references.words)
+        for n in range(most):
+            out[k, 2 + n] = _clipped(c, own, n, captions, references, found)
+            out[k, 2 + most + n] = max(size - n, 0)
+
+
+def statistics_of_pairs(
+    images: np.ndarray, rows: np.ndarray, captions: Sentences, references: Sentences, ref_ptr: np.ndarray,
+    refs: np.ndarray, leave_out: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Counts of each pair, float64 [pairs, 2 + 2 orders]: the caption's words, those of the reference of closest
+    length, matches of each order, n-grams of each order.
+
+    Pair k is caption rows[k] with the references of image images[k], rows of `references` that are
+    refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k].
+    """
+    out = np.empty((len(rows), 2 + 2 * captions.start.shape[1]))
+    in_threads(matches_of_pairs, len(out), images, rows, captions, references, ref_ptr, refs, leave_out, out)
+    return out
+
+
+def bleu_of(statistics: np.ndarray) -> np.ndarray:
+    """BLEU-1..most from counts or sums of counts [..., 2 + 2 most], float64 [..., most].
+
+    `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k; source: pycocoevalcap `bleu_scorer.py`, with its 1e-15 and 1e-9.
+    """
+    most = (statistics.shape[-1] - 2) // 2
+    words, closest = statistics[..., 0], statistics[..., 1]
+    correct, guess = statistics[..., 2 : 2 + most], statistics[..., 2 + most :]
+    precision = np.cumprod((correct + TINY) / (guess + SMALL), axis=-1) ** (1 / np.arange(1, most + 1))
+    ratio = (words + TINY) / (closest + SMALL)
+    with np.errstate(divide="ignore", over="ignore"):
+        penalty = np.where(ratio < 1, np.exp(1 - 1 / ratio), 1.0)
+    return precision * penalty[..., None]
+
+
+class Index(NamedTuple):
+    """The captions as rows of n-grams of up to k words and as an inverted index over (n-gram, count) terms."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    start: np.ndarray  # int64 [n_captions * k + 1]: of each order's n-grams of each caption
+    gram: np.ndarray  # int32 [nonzeros]
+    counts: np.ndarray  # int32 [nonzeros]
+    order: np.ndarray  # int8 [n_grams]
+    words: np.ndarray  # int64 [n_captions]
+    lengths: np.ndarray  # int64 [classes]: the lengths that captions have
+    length_class: np.ndarray  # int32 [n_captions]
+    precision: np.ndarray  # float64 [classes]: k-th root of one over the product of how many n-grams there are
+    term_ptr: np.ndarray  # int64 [n_grams + 1]: terms of each n-gram; a dense one has none
+    term_count: np.ndarray  # int32 [terms]
+    post_ptr: np.ndarray  # int64 [terms + 1]
+    post: np.ndarray  # int32 [postings]: captions, ascending within a term
+    dense_row: np.ndarray  # int32 [n_grams]: row in `dense`, -1 for postings
+    dense: np.ndarray  # uint16 [dense n-grams, n_captions]: counts
+
+
+@njit(cache=True)
+def _fold(refs, index, k, factor):
+    """The n-grams of references, ascending, and their largest counts. And by class of length what a caption's matches
+    are multiplied by: its own counts and the brevity penalty."""
+    total, n, used = 0, 0, 0
+    for r in refs:
+        total += index.start[(r + 1) * k] - index.start[r * k]
+    all_grams, all_counts = np.empty(total, np.int32), np.empty(total, np.int32)
+    for r in refs:
+        for p in range(index.start[r * k], index.start[(r + 1) * k]):
+            all_grams[n], all_counts[n] = index.gram[p], index.counts[p]
+            n += 1
+    grams, most = np.empty(total, np.int32), np.empty(total, np.int32)
+    for x in np.argsort(all_grams):
+        if used and grams[used - 1] == all_grams[x]:
+            most[used - 1] = max(most[used - 1], all_counts[x])
+        else:
+            grams[used], most[used] = all_grams[x], all_counts[x]
+            used += 1
+    for d in range(index.lengths.shape[0]):
+        ratio = (index.lengths[d] + TINY) / (_closest(index.lengths[d], refs, index.words) + SMALL)
+        factor[d] = index.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
+    return grams[:used], most[:used]
+
+
+@njit(cache=True, forceinline=True)
+def _root(product, k):
+    if k == 1:
+        return product
+    if k == 2:
+        return np.sqrt(product)
+    if k == 3:
+        return np.cbrt(product)
+    return np.sqrt(np.sqrt(product))
+
+
+@njit(nogil=True, fastmath=_FAST, cache=True)
+def _score_chunk(begin, end, images, first, index, k, out):
+    """Captions first.. into out, float32 [images, captions], of images begin..end."""
+    size, factor = out.shape[1], np.empty(index.lengths.shape[0])
+    for b in range(begin, end):
+        own = index.refs[index.ref_ptr[images[b]] : index.ref_ptr[images[b] + 1]]
+        grams, most = _fold(own, index, k, factor)
+        correct = np.zeros((k, size), np.uint16)
+        for x in range(grams.shape[0]):
+            g, m, matches = grams[x], most[x], correct[index.order[grams[x]]]
+            if index.dense_row[g] >= 0:
+                counts, largest = index.dense[index.dense_row[g], first : first + size], np.uint16(m)
+                for j in range(size):
+                    matches[j] += min(counts[j], largest)
+            for t in range(index.term_ptr[g], index.term_ptr[g + 1]):
+                gained, post = (
+                    np.uint16(min(index.term_count[t], m)),
+                    index.post[index.post_ptr[t] : index.post_ptr[t + 1]],
+                )
+                p = np.searchsorted(post, first) if first else 0
+                while p < post.shape[0] and post[p] < first + size:
+                    matches[post[p] - first] += gained
+                    p += 1
+        for j in range(size):
+            product = 1.0
+            for n in range(k):
+                product *= correct[n, j] + TINY
+            out[b, j] = _root(product, k) * factor[index.length_class[first + j]]
+
+
+@dataclass(frozen=True)
+class FittedBleu(ArrayState):
+    """The arrays of `Index`."""
+
+    ref_ptr: np.ndarray
+    refs: np.ndarray
+    start: np.ndarray
+    gram: np.ndarray
+    counts: np.ndarray
+    order: np.ndarray
+    words: np.ndarray
+    lengths: np.ndarray
+    length_class: np.ndarray
+    precision: np.ndarray
+    term_ptr: np.ndarray
+    term_count: np.ndarray
+    post_ptr: np.ndarray
+    post: np.ndarray
+    dense_row: np.ndarray
+    dense: np.ndarray
+    k: int
+    leave_out: bool
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.words)
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        mine = sentences_of(self.start, self.gram, self.counts, self.words)
+        counts = statistics_of_pairs(images, captions, mine, mine, self.ref_ptr, self.refs, self.leave_out)
+        return bleu_of(counts)[:, -1].astype(np.float32)
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: counts are whole numbers, products and roots are in double precision."""
+        return Error(relative=4 * UNIT)
+
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`."""
+        index = Index(*(getattr(self, name) for name in Index._fields))
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            in_threads(_score_chunk, len(images), images, first, index, self.k, out[:, : last - first])
+
+        return fill
+
+
+class Bleu:
+    """BLEU-k of one caption, 0..1: `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k, correct clipped by the largest
+    count in a reference, BP by the reference of closest length (the shorter of two).
+
+    Where no n-gram of an order matches, the 1e-15 of pycocoevalcap stands in: BLEU-4 is then some 1e-4, not 0.
+    Source: Papineni et al. 2002; pycocoevalcap `bleu/bleu_scorer.py`.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: BleuParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedBleu:
+        """Index the captions. InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image
+        without references."""
+        leave_out = leaves_out(self.params.self_reference, captions)
+        ngrams, k = count_ngrams(captions, self.params.n), self.params.n
+        words = ngrams.sentences.words
+        longest = int(words.argmax())
+        if words[longest] > MOST_WORDS:
+            problem = f"caption '{captions.caption_ids[longest]}' has {words[longest]} tokens"
+            raise InputError(problem, remedy=f"shorten it to {MOST_WORDS}")
+        lengths, length_class = np.unique(words, return_inverse=True)
+        guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + SMALL
+        return FittedBleu(
+            ref_ptr=captions.ref_ptr,
+            refs=captions.refs,
+            start=ngrams.sentences.runs,
+            gram=ngrams.sentences.gram,
+            counts=ngrams.sentences.counts,
+            order=ngrams.order,
+            words=words,
+            lengths=lengths,
+            length_class=length_class.astype(np.int32),
+            precision=np.prod(guesses, axis=1) ** (-1 / k),
+            **_postings(ngrams, captions.n_captions),
+            k=k,
+            leave_out=leave_out,
+        )
+
+
+def _postings(ngrams: Ngrams, n_captions: int) -> dict[str, np.ndarray]:
+    """Postings of each (n-gram, count) term, and the counts of n-grams that many captions have as dense rows."""
+    (_, _, gram, count, _), row, n_grams = ngrams.sentences, ngrams.sentences.row.astype(np.int32), len(ngrams.keys)
+    frequent = np.flatnonzero(np.bincount(gram, minlength=n_grams) > DENSE_SHARE * n_captions)
+    dense_row = np.full(n_grams, -1, np.int32)
+    dense_row[frequent] = np.arange(len(frequent))
+    at = dense_row[gram]
+    dense = np.zeros((len(frequent), n_captions), np.uint16)
+    dense[at[at >= 0], row[at >= 0]] = count[at >= 0]
+    gram, count, row = gram[at < 0], count[at < 0], row[at < 0]
+    by_term = np.lexsort((row, count, gram))
+    gram, count = gram[by_term], count[by_term]
+    first = np.ones(len(gram), bool)
+    first[1:] = (gram[1:] != gram[:-1]) | (count[1:] != count[:-1])
+    start = np.flatnonzero(first)
+    return {
+        "term_ptr": np.searchsorted(gram[start], np.arange(n_grams + 1)),
+        "term_count": count[start],
+        "post_ptr": np.append(start, len(gram)),
+        "post": row[by_term],
+        "dense_row": dense_row,
+        "dense": dense,
+    }

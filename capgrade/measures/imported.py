@@ -1,0 +1,219 @@
+"""A relevance matrix that someone else computed, or judgements of pairs, as a measure.
+
+Read are: a relevance file of ours (Arrow); `.npy` as images x captions, or as captions x images where the shape can
+be nothing else; and TERAN's `{name}-{split}-{method}.npy`, which despite its suffix is a headerless float32 memory map
+of captions x images with -1 where nothing has been computed (compute_relevance.py). Of a CSV of judgements each judged
+pair has its mean score.
+"""
+
+from __future__ import annotations
+
+import tokenize
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from capgrade.measures.base import ArrayState, Error, Fill, by_image
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import number, read_table
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.say import warn
+
+NPY_MAGIC = b"\x93NUMPY"
+ARROW_MAGIC = b"ARROW1"
+NOT_COMPUTED = -1.0
+# What numpy raises on headers that are no headers.
+_DAMAGED = (
+    ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError,
+    tokenize.TokenError,
+)  # fmt: skip
+COLUMNS = ("image_id", "caption_id", "score")  # of judgements
+
+
+@dataclass(frozen=True)
+class FittedImported(ArrayState):
+    """The matrix stays in its file, opened by memory map."""
+
+    path: str
+    n_images: int
+    n_captions: int
+    layout: str
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return self.n_captions
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`. InputError for a value that is not finite, or not yet computed in TERAN's file."""
+        cells, out = self._opened(), np.empty(len(captions), np.float32)
+        some, ptr, order = by_image(images)
+        for k in range(len(some)):
+            one, asked = some[k : k + 1], order[ptr[k] : ptr[k + 1]]
+            out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
+        return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: none, both are the file's values."""
+        return Error()
+
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`: of the file, these cells and no others."""
+        cells = self._opened()
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            values = cells(images, slice(first, last))
+            out[:, : last - first] = self._checked(values, images, np.arange(first, last))
+
+        return fill
+
+    def _checked(self, values: np.ndarray, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        bad = ~np.isfinite(values)
+        if self.layout == "teran":
+            bad |= values == NOT_COMPUTED
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise InputError(
+                f"image {images[row]}, caption {captions[column]} holds {values[row, column]}: not a relevance",
+                file=self.path, remedy="finish computing the matrix, or leave this measure out",
+            )  # fmt: skip
+        return values
+
+    def _opened(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
+        """What reads cells, float32 [images, captions], of images and of a run or an array of captions."""
+        if self.layout == "arrow":
+            return read_relevance(Path(self.path)).cells
+        matrix: np.ndarray
+        if self.layout == "teran":
+            matrix = np.memmap(self.path, np.float32, "r", shape=(self.n_captions, self.n_images)).T
+        else:
+            matrix = np.load(self.path, mmap_mode="r", allow_pickle=False)
+            matrix = matrix.T if self.layout == "captions x images" else matrix
+
+        def cells(images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
+            at = images if isinstance(captions, slice) else images[:, None]
+            return np.ascontiguousarray(matrix[at, captions], np.float32)
+
+        return cells
+
+
+class Imported:
+    """A relevance file as a measure. Values are taken as they are; their range is read from the file."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self.name, self.path = name, path
+        self.low, self.high = 0.0, 1.0
+
+    def fit(self, captions: Captions) -> FittedImported | FittedJudged:
+        """Check shape and ids against the captions. InputError when they do not match."""
+        path = Path(self.path)
+        if not path.is_file():
+            raise InputError(f"measure '{self.name}': no such file", file=path)
+        if path.suffix.lower() == ".csv":
+            judged = fit_judged(path, captions)
+            self.low, self.high = float(judged.values.min()), float(judged.values.max())
+            self.high = max(self.high, self.low + 1e-6)
+            return judged
+        layout = _layout(path, captions)
+        fitted = FittedImported(str(path), captions.n_images, captions.n_captions, layout)
+        self.low, self.high = _range(fitted)
+        return fitted
+
+
+def _layout(path: Path, captions: Captions) -> str:
+    with path.open("rb") as f:
+        magic = f.read(6)
+    if magic == ARROW_MAGIC:
+        read_relevance(path).require(captions)
+        return "arrow"
+    if magic == NPY_MAGIC:
+        return _npy_layout(path, captions)
+    size, expected = path.stat().st_size, 4 * captions.n_captions * captions.n_images
+    if size != expected:
+        raise InputError(
+            f"{size} bytes: neither Arrow nor .npy, and a headerless float32 matrix of {captions.n_captions} "
+            f"captions x {captions.n_images} images has {expected}",
+            file=path, remedy="give the file that was computed for these captions",
+        )  # fmt: skip
+    return "teran"
+
+
+def _npy_layout(path: Path, captions: Captions) -> str:
+    try:
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except _DAMAGED as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
+    ours = (captions.n_images, captions.n_captions)
+    if matrix.dtype.kind not in "fiu" or matrix.shape not in (ours, ours[::-1]):
+        raise InputError(
+            f"{matrix.dtype} of shape {matrix.shape}, where the captions have {captions.n_images} images and "
+            f"{captions.n_captions} captions",
+            file=path, remedy="give float images x captions or captions x images",
+        )  # fmt: skip
+    if matrix.shape == ours[::-1] == ours:  # nothing in the file tells which
+        warn(f"{path} is square: read as images x captions; if its rows are captions, write its transpose")
+    return "images x captions" if matrix.shape == ours else "captions x images"
+
+
+def _range(fitted: FittedImported) -> tuple[float, float]:
+    low, high = np.inf, -np.inf
+    for start in range(0, fitted.n_images, 256):
+        block = fitted.score(np.arange(start, min(start + 256, fitted.n_images)))
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+    return low, max(high, low + 1e-6)
+
+
+@dataclass(frozen=True)
+class FittedJudged(ArrayState):
+    """Mean scores of the judged pairs: codes int64, image * n_captions + caption, rising; values float32."""
+
+    path: str
+    n_captions: int
+    image_ids: np.ndarray
+    caption_ids: np.ndarray
+    codes: np.ndarray
+    values: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return self.n_captions
+
+    def pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`. InputError for a pair that nobody judged."""
+        wanted = image * self.n_captions + caption
+        at = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
+        missing = np.flatnonzero(self.codes[at] != wanted)
+        if len(missing):
+            first = f"image '{self.image_ids[image[missing[0]]]}', caption '{self.caption_ids[caption[missing[0]]]}'"
+            problem = f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
+            raise InputError(problem, file=self.path, remedy="judge these pairs too: capgrade judge --pairs")
+        return self.values[at]
+
+
+def fit_judged(path: Path, captions: Captions) -> FittedJudged:
+    """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
+    images = {key: k for k, key in enumerate(captions.image_ids)}
+    texts = {key: k for k, key in enumerate(captions.caption_ids)}
+    found: dict[int, list[float]] = {}
+    for line, row in read_table(path, COLUMNS):
+        found.setdefault(_code(row, images, texts, path, line), []).append(number(row["score"], path, line))
+    if not found:
+        raise InputError("no judgements", file=path)
+    codes = np.array(sorted(found), np.int64)
+    values = np.array([np.mean(found[code]) for code in codes.tolist()], np.float32)
+    ids = np.array(captions.image_ids), np.array(captions.caption_ids)
+    return FittedJudged(str(path), captions.n_captions, *ids, codes, values)
+
+
+def _code(row: dict[str, str], images: dict[str, int], texts: dict[str, int], path: Path, line: int) -> int:
+    image, caption = images.get(row["image_id"]), texts.get(row["caption_id"])
+    if image is None or caption is None:
+        problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
+        raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
+    return image * len(texts) + caption

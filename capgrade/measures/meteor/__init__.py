@@ -1,0 +1,151 @@
+"""METEOR 1.5 of every caption with every image's reference set, without Java.
+
+What the jar that pycocoevalcap carries computes with `-l en -norm`: stages exact, stem, synonym and paraphrase, the
+aligner's beam search, and the best score over the references. Words, stems, synonym sets and paraphrases are
+looked up once for all captions; what matches an image's references is then a table by unit of a caption, so that a
+pair costs what its common words cost. Words are the caption's tokens, normalised once more as METEOR does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from capgrade.measures.base import ArrayState, by_image, leaves_out
+from capgrade.measures.meteor import kernel, tops
+from capgrade.measures.meteor.data import read_lexicon
+from capgrade.measures.meteor.index import Index, index_words
+from capgrade.measures.meteor.text import as_meteor_reads
+from capgrade.measures.meteor.tops import BoundIndex
+from capgrade.measures.tops import Tops, every_pair, sorted_tops
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeteorParams
+from capgrade.schemas.threads import in_threads
+from capgrade.schemas.ties import Ties
+from capgrade.text.language import warn_unless_english
+from capgrade.text.words import Words, tokens_of
+
+
+@dataclass(frozen=True)
+class FittedMeteor(ArrayState):
+    """The captions as words and phrases, and which of them match (`index.Index`)."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray
+    function: np.ndarray
+    function_bits: np.ndarray
+    weight: np.ndarray
+    same: np.ndarray
+    unit_ptr: np.ndarray
+    unit_start: np.ndarray
+    unit_length: np.ndarray
+    unit: np.ndarray
+    match_ptr: np.ndarray
+    match_unit: np.ndarray
+    match_stage: np.ndarray
+    match_rank: np.ndarray
+    leave_out: bool
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.ptr) - 1
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
+
+    def counts(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """float64 [pairs, COUNTS]: of the alignment with the reference that gives the score."""
+        out = np.empty((len(captions), kernel.COUNTS))
+        self._score(images, captions, out)
+        return out
+
+    def _score(self, images: np.ndarray, captions: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        different, ptr, order = by_image(images)
+        values, out, by_order = np.empty(len(captions)), np.empty(len(captions)), np.empty_like(counts)
+        in_threads(kernel.score, len(different), different, ptr, captions[order], *self.arrays, values, by_order)
+        out[order] = values
+        counts[order[: len(counts)]] = by_order
+        return out
+
+    def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
+        """As `Searches.tops`: by the bounds of `tops`, where the captions are few words enough for them."""
+        if self._longest > tops.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
+            return every_pair(self, images, k, ties)
+        rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
+        pairs = np.zeros(len(images), np.int64)
+        out = ties.images[images], ties.captions, rows, values, pairs
+        in_threads(tops.tops, len(images), images, *self.arrays, self.bounds, *out)
+        return sorted_tops(images, rows, values, pairs, k, ties)
+
+    @cached_property
+    def bounds(self) -> BoundIndex:
+        return tops.bound_index(self)
+
+    @property
+    def _longest(self) -> int:
+        return int(np.diff(self.ptr).max(initial=0))
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, bool, Index, int]:
+        """What the kernels take: references, whether a caption is left out of its own, index, words of the longest."""
+        index = Index(*(getattr(self, name) for name in Index._fields))
+        return self.ref_ptr, self.refs, self.leave_out, index, max(self._longest, 1)
+
+
+class Meteor:
+    """METEOR 1.5, 0..1, English: F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the
+    references (Denkowski and Lavie 2014). Equal to pycocoevalcap `meteor/meteor.py`."""
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: MeteorParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedMeteor:
+        """Look up the captions' words and phrases. InputError when `left_out` leaves an image without references, or
+        METEOR's data is missing."""
+        leave_out = leaves_out(self.params.self_reference, captions)
+        warn_unless_english("meteor", captions)
+        index = index_of(tokens_of(captions), captions.caption_ids)
+        return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
+
+
+def index_of(tokens: Words, ids: Sequence[str]) -> Index:
+    """Index captions, each tokens. InputError for one that METEOR's protocol would take for several."""
+    refuse_bars(tokens, ids)
+    lexicon = read_lexicon()
+    return index_words(as_meteor_reads(tokens, lexicon.abbreviations), lexicon)
+
+
+def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
+    """InputError for a caption with '|||', which separates captions in the protocol of METEOR's jar and of SPICE's."""
+    rows = tokens.sentences_with(np.array(["|||" in token for token in tokens.vocabulary], bool))
+    if len(rows):
+        problem = f"caption '{ids[rows[0]]}' has '|||', which separates METEOR's captions"
+        raise InputError(problem, remedy="remove it from the caption")
+
+
+def metrics(counts: np.ndarray) -> np.ndarray:
+    """METEOR, 0..1, from counts or sums of `added_up` counts [n, COUNTS], float64 [n].
+
+    Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
+    (`MeteorScorer.computeMetrics`).
+    """
+    return np.array([kernel.metric(row) for row in np.ascontiguousarray(counts, np.float64)])
+
+
+def added_up(counts: np.ndarray) -> np.ndarray:
+    """The same counts as the jar adds them up for a corpus: a caption that is its reference adds no chunk
+    (`MeteorStats.addStats`)."""
+    matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the caption, of the reference
+    whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (counts[:, kernel.CHUNKS] == 1)
+    counts = counts.copy()
+    counts[whole, kernel.CHUNKS] = 0
+    return counts

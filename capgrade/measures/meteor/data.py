@@ -1,0 +1,133 @@
+"""METEOR's data, read from the jar that pycocoevalcap carries: function words, abbreviations, WordNet, paraphrases."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.measures.meteor.stem import stem
+from capgrade.schemas.errors import InputError
+
+JAR = "meteor-1.5.jar"
+PARAPHRASES = "data/paraphrase-en.gz"
+_INFLECTIONS = (
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
+    ("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""), ("er", ""),
+    ("est", ""), ("er", "e"), ("est", "e"),
+)  # fmt: skip
+
+
+def meteor_folder() -> Path:
+    """Where the installed pycocoevalcap has METEOR's jar and data. InputError when they are missing."""
+    remedy = "install pycocoevalcap again (it carries METEOR 1.5)"
+    try:
+        import pycocoevalcap.meteor
+    except ImportError:
+        raise InputError("METEOR needs the package pycocoevalcap", remedy=remedy) from None
+    folder = Path(next(iter(pycocoevalcap.meteor.__path__)))
+    for name in (JAR, PARAPHRASES):
+        if not (folder / name).is_file():
+            raise InputError("METEOR's data is missing", file=folder / name, remedy=remedy)
+    return folder
+
+
+class Word(NamedTuple):
+    """What METEOR knows of one word."""
+
+    key: int  # words of one hash are one word
+    stem_key: int
+    synsets: tuple[int, ...]
+    is_function: bool
+
+
+def java_hash(word: str) -> int:
+    """Java's String.hashCode: METEOR takes words of one hash for one word."""
+    h = 0
+    units = np.frombuffer(word.encode("utf-16-le", "surrogatepass"), "<u2").tolist()
+    for unit in units:
+        h = (31 * h + unit) & 0xFFFFFFFF
+    return h
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """What METEOR knows of English words."""
+
+    function_words: frozenset[str]
+    abbreviations: dict[str, bool]  # true: only before a number
+    exceptions: dict[str, list[str]]  # irregular form -> base forms
+    synsets: dict[str, tuple[int, ...]]  # WordNet's synonym sets of each base form
+    paraphrases: Path
+
+    words: dict[str, Word] = field(default_factory=dict)  # those asked for
+
+    def known(self, word: str) -> Word:
+        """What there is to know of a word, found out once."""
+        found = self.words.get(word)
+        if found is None:
+            synsets = tuple(self.synsets_of(word))
+            found = Word(java_hash(word), java_hash(stem(word)), synsets, word.lower() in self.function_words)
+            self.words[word] = found
+        return found
+
+    def synsets_of(self, word: str) -> set[int]:
+        """Synonym sets of a word as it stands and of its base forms."""
+        bases = self.exceptions.get(word)
+        forms = [word, *([self._base(word)] if bases is None else bases)]
+        return {synset for form in forms for synset in self.synsets.get(form, ())}
+
+    def _base(self, word: str) -> str:
+        """WordNet's regular inflections undone; the first that makes a known word, else nothing."""
+        if word.endswith("ss") or len(word) <= 2:
+            return word
+        bases = (word[: -len(end)] + new for end, new in _INFLECTIONS if word.endswith(end))
+        return next((base for base in bases if base in self.synsets), "")
+
+
+_AGAIN = "install pycocoevalcap again"
+
+
+@cache
+def read_lexicon(folder: Path | None = None) -> Lexicon:
+    """Read the jar's English data, once a process. InputError when it is missing or cannot be read."""
+    folder = folder or meteor_folder()
+    try:
+        with zipfile.ZipFile(folder / JAR) as jar:
+            parts = [jar.read(name).decode().splitlines() for name in _NAMES]
+    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=_AGAIN) from error
+    functions, prefixes, exceptions, synsets = parts
+    return Lexicon(
+        frozenset(functions),
+        _abbreviations(prefixes),
+        _exceptions(exceptions),
+        {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
+        folder / PARAPHRASES,
+    )
+
+
+_NAMES = (
+    "function/english.words",
+    "nonbreaking/english.prefixes",
+    "synonym/english.exceptions",
+    "synonym/english.synsets",
+)
+
+
+def _abbreviations(lines: Sequence[str]) -> dict[str, bool]:
+    parts = [line.split() for line in lines]
+    return {p[0]: p[1:2] == ["#NUMERIC_ONLY#"] for p in parts if p and not p[0].startswith("#")}
+
+
+def _exceptions(lines: Sequence[str]) -> dict[str, list[str]]:
+    bases: dict[str, list[str]] = {}
+    for base, forms in zip(lines[::2], lines[1::2], strict=True):
+        for form in forms.split():
+            bases.setdefault(form, []).append(base)
+    return bases

@@ -1,0 +1,163 @@
+"""Captions as METEOR sees them: words, phrases, and which of them match which.
+
+A unit is a word or a phrase of several words. For every unit that a reference may hold, the units of a caption that
+match it are listed with the stage that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.measures.meteor.bound import BITS, DELTA
+from capgrade.measures.meteor.data import Lexicon, Word
+from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.text.words import Words
+
+# The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
+EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
+LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
+
+
+class Index(NamedTuple):
+    """Arrays of the captions and of what matches."""
+
+    ptr: np.ndarray  # int64 [n_captions + 1]: words of each caption
+    function: np.ndarray  # uint8 [words]: is a function word
+    function_bits: np.ndarray  # uint64 [n_captions]: the same of the first 64 words, as bits
+    weight: np.ndarray  # float64 [n_captions]: words, weighted
+    same: np.ndarray  # int32 [n_captions]: alike where captions are, word for word
+    unit_ptr: np.ndarray  # int64 [n_captions + 1]: units of each caption, by place, then length
+    unit_start: np.ndarray  # int32 [units]
+    unit_length: np.ndarray  # int32 [units]
+    unit: np.ndarray  # int32 [units]
+    match_ptr: np.ndarray  # int64 [n_units + 1]: for a unit of a reference, what matches it in a caption
+    match_unit: np.ndarray  # int32 [matches]
+    match_stage: np.ndarray  # int32 [matches]
+    match_rank: np.ndarray  # int32 [matches]: order among the paraphrases of a place
+
+
+def index_words(sentences: Words, lexicon: Lexicon) -> Index:
+    """Index captions of METEOR's words. InputError for a caption of more words than the kernels can count."""
+    ptr, word, words = sentences
+    longest = int(np.diff(ptr).max(initial=0))
+    if longest > LONGEST_CAPTION:
+        where = int(np.argmax(np.diff(ptr)))
+        raise InputError(
+            f"a caption of {longest} words; meteor takes {LONGEST_CAPTION} at most",
+            row=f"captions[{where}]", remedy="shorten it",
+        )  # fmt: skip
+    known = [lexicon.known(w) for w in words]
+    key = np.array([one.key for one in known], np.int64)
+    at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), words, ptr, word)
+    unit, n_units = _phrase_units(at, pairs, word, len(words))
+    matches = [_word_matches(known, key), *_paraphrase_matches(pairs, unit)]
+    function = np.array([one.is_function for one in known], np.uint8)[word]
+    n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
+    return Index(
+        ptr=ptr,
+        function=function,
+        function_bits=_as_bits(function, ptr),
+        weight=DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function,
+        same=_alike(key[word], ptr),
+        **_units(at, unit, word, ptr),
+        **_by_reference_unit(np.concatenate(matches), n_units),
+    )
+
+
+def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
+    place = np.arange(len(flags)) - np.repeat(ptr[:-1], np.diff(ptr))
+    value = np.where(place < BITS, flags.astype(np.uint64) << (place % BITS).astype(np.uint64), np.uint64(0))
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(value, dtype=np.uint64)])
+    return total[ptr[1:]] - total[ptr[:-1]]
+
+
+def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:
+    hashes = np.empty(len(ptr) - 1, np.uint64)
+    hash_runs(keys, ptr, hashes)
+    return np.unique(hashes, return_inverse=True)[1].astype(np.int32)
+
+
+def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: int) -> tuple[np.ndarray, int]:
+    """The unit of each phrase of the table, int32, -1 for those without a paraphrase here: a single word's is the
+    word, those of several words follow. And how many units there are."""
+    unit = np.full(int(at.max(initial=-1)) + 2, -1, np.int32)  # the last, of phrase -1, stays -1
+    has_pair = np.zeros(len(unit), bool)
+    has_pair[pairs[:, :2]] = True
+    paired = np.flatnonzero(has_pair)
+    unit[paired] = n_words + np.arange(len(paired))
+    single = np.flatnonzero(at[:, 0] >= 0) if len(at) else np.empty(0, np.int64)
+    unit[at[single, 0]] = word[single]
+    return unit, n_words + len(paired)
+
+
+@njit(cache=True)
+def _list_units(at, unit, word, ptr, unit_ptr, start, length, out):
+    """Every word, and every phrase of several words that has a paraphrase here, by place, then length: how many."""
+    n = 0
+    for s in range(ptr.shape[0] - 1):
+        unit_ptr[s] = n
+        for i in range(ptr[s], ptr[s + 1]):
+            for k in range(at.shape[1]):
+                u = unit[at[i, k]] if k else word[i]
+                if u >= 0:
+                    if n < out.shape[0]:
+                        start[n], length[n], out[n] = i - ptr[s], k + 1, u
+                    n += 1
+    unit_ptr[-1] = n
+    return n
+
+
+def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) -> dict[str, np.ndarray]:
+    """The units of each caption."""
+    unit_ptr, room = np.empty(len(ptr), np.int64), 2 * len(word)
+    start, length, found = (np.empty(room, np.int32) for _ in range(3))
+    n = _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
+    if n > room:
+        start, length, found = (np.empty(n, np.int32) for _ in range(3))
+        _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
+    return {"unit_ptr": unit_ptr, "unit_start": start[:n], "unit_length": length[:n], "unit": found[:n]}
+
+
+def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of (reference's unit, caption's unit, stage, rank), the table read in both directions."""
+    first, second, rank = unit[pairs[:, 0]], unit[pairs[:, 1]], pairs[:, 2]
+    forward = np.stack([first, second, np.full(len(rank), FORWARD), rank], axis=1)
+    backward = np.stack([second, first, np.full(len(rank), BACKWARD), rank], axis=1)
+    return forward, backward
+
+
+def _word_matches(known: Sequence[Word], key: np.ndarray) -> np.ndarray:
+    """Rows of (reference's unit, caption's unit, stage, 0) of single words that match exactly, by stem or synonym."""
+    every = np.arange(len(known))
+    synsets = np.array([s for one in known for s in one.synsets], np.int64)
+    stems = np.array([one.stem_key for one in known], np.int64)
+    owners = np.repeat(every, [len(one.synsets) for one in known])
+    pairs = [_pairs(key, every), _pairs(stems, every), _pairs(synsets, owners)]
+    pairs[1:] = [p[key[p[:, 0]] != key[p[:, 1]]] for p in pairs[1:]]
+    return np.concatenate([np.pad(p, ((0, 0), (0, 2))) + [0, 0, stage, 0] for stage, p in enumerate(pairs)])
+
+
+def _pairs(group: np.ndarray, member: np.ndarray) -> np.ndarray:
+    """Every pair of members of one group, once: int64 [n, 2], ascending."""
+    order = np.argsort(group)
+    ends = np.flatnonzero(np.append(np.diff(group[order]) != 0, True)[: len(group)]) + 1
+    size = np.diff(ends, prepend=0)
+    left = np.repeat(np.arange(len(order)), np.repeat(size, size))
+    start, width = np.repeat(ends - size, size**2), np.repeat(size, size**2)
+    right = start + (np.arange(len(left)) - np.repeat(np.cumsum(size**2) - size**2, size**2)) % width
+    n = int(member.max(initial=0)) + 1
+    codes = np.sort(member[order][left] * n + member[order][right])
+    codes = codes[np.diff(codes, prepend=-1) != 0]
+    return np.stack([codes // n, codes % n], axis=1)
+
+
+def _by_reference_unit(matches: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
+    matches = matches[np.argsort(matches[:, 0], kind="stable")]
+    columns = [np.ascontiguousarray(matches[:, k], dtype=np.int32) for k in (1, 2, 3)]
+    ptr = np.searchsorted(matches[:, 0], np.arange(n_units + 1))
+    return {"match_ptr": ptr, "match_unit": columns[0], "match_stage": columns[1], "match_rank": columns[2]}

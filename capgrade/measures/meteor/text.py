@@ -1,0 +1,106 @@
+"""METEOR's own tokens: the text normalisation that `-norm` switches on, for English, keeping punctuation.
+
+It runs on the caption's tokens joined by spaces, as pycocoevalcap hands them over, and may split them once more
+("dog 's" becomes "dog ' s"). `docs/measures.md` has how equal it was measured to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from capgrade.text.words import Words, respelled, with_sentences
+
+_ALPHA = "A-Za-zŠŽšžŸÀ-ÖØ-öø-žЀ-ӿԀ-ԧꙀ-ꙮ꙾-ꚗᴀ-ᵿ"
+_PLAIN = re.compile("[a-z0-9 ]*")  # what nothing below changes
+_STEPS = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in [
+        (rf"([^0-9{_ALPHA} \t\n\x0b\f\r.'`,\-‘’])", r" \1 "),
+        (r"\.(\.+)", r" DOTMULTI\1"),
+    ]
+]
+_MORE_DOTS = re.compile(r"DOTMULTI\.([^.])")
+_LATER_STEPS = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in [
+        (r"([^0-9]),([^0-9])", r"\1 , \2"),
+        (r"([0-9]),([^0-9])", r"\1 , \2"),
+        (r"([^0-9]),([0-9])", r"\1 , \2"),
+        (r"[`‘’]", "'"),
+        (r"[“”]|''", ' " '),
+        (r"–", "-"),
+        (r"--", "-"),
+        (rf"([0-9{_ALPHA}.])-([0-9{_ALPHA}])", r"\1 \2"),
+        (rf"([^{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2"),
+        (rf"([^{_ALPHA}0-9])'([{_ALPHA}])", r"\1 ' \2"),
+        (rf"([{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2"),
+        (rf"([{_ALPHA}])'([{_ALPHA}])", r"\1 '\2"),
+        (r"([0-9])'(s)", r"\1 '\2"),
+    ]
+]
+_HAS_LETTER = re.compile(f"[{_ALPHA}]")
+_SPACES = re.compile("[ \u2000-\u200a\u202f\u205f\u3000\xa0]+")
+_BREAKS = re.compile("[ \t\n\r\f]+")
+_BLANK = "".join(map(chr, range(33)))
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike beside others of these
+
+
+def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
+    """METEOR's words of sentences of tokens: most are read alike everywhere, each once; others with their sentence.
+    `prefixes` are as `meteor_words` takes them."""
+    spelling = [_alone(token) for token in tokens.vocabulary]
+    rows = tokens.sentences_with(np.array([parts is None for parts in spelling], bool))
+    read = [meteor_words(" ".join(tokens.sentence(r)), prefixes) for r in rows]
+    return with_sentences(respelled(tokens, [parts or () for parts in spelling]), rows, read)
+
+
+@lru_cache(maxsize=1 << 16)
+def _alone(token: str) -> tuple[str, ...] | None:
+    """The words of a token that is read alike everywhere; None for any other."""
+    return tuple(meteor_words(token, {})) if _ALONE.fullmatch(token) else None
+
+
+def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
+    """The words of a line of tokens. `prefixes` are abbreviations after which a period ends no sentence, true where
+    that holds only before a number."""
+    if _PLAIN.fullmatch(tokens):
+        return tokens.split()
+    line = f" {tokens} "
+    for pattern, replacement in _STEPS:
+        line = pattern.sub(replacement, line)
+    while "DOTMULTI." in line:
+        line = _MORE_DOTS.sub(r"DOTDOTMULTI \1", line).replace("DOTMULTI.", "DOTDOTMULTI")
+    for pattern, replacement in _LATER_STEPS:
+        line = pattern.sub(replacement, line)
+    line = "".join(f"{part} " for part in _without_final_periods(_split(line), prefixes))
+    while "DOTDOTMULTI" in line:
+        line = line.replace("DOTDOTMULTI", "DOTMULTI.")
+    return _split(_SPACES.sub(" ", line.replace("DOTMULTI", ".")).strip(_BLANK).lower())
+
+
+def _split(line: str) -> list[str]:
+    return [part for part in _BREAKS.split(line) if part]
+
+
+def _without_final_periods(words: list[str], prefixes: Mapping[str, bool]) -> list[str]:
+    return [_period_apart(word, words[k + 1 : k + 2], prefixes) for k, word in enumerate(words)]
+
+
+def _period_apart(word: str, following: list[str], prefixes: Mapping[str, bool]) -> str:
+    """A word that ends with a period, as "u.s." or "street.", with the period removed, kept or set apart."""
+    if len(word) < 2 or not word.endswith("."):
+        return word
+    stem = word[:-1]
+    if "." in stem and _HAS_LETTER.search(stem):
+        return word.replace(".", "")
+    begins = following[0][0] if following else ""
+    before_number_only = prefixes.get(stem)
+    if before_number_only is False or "a" <= begins <= "z":
+        return word
+    if before_number_only and "0" <= begins <= "9":
+        return word
+    return f"{stem} ."

@@ -1,0 +1,116 @@
+"""A weighted sum of measures, as a measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from capgrade.measures.base import CHUNK, UNIT, Error, Fitted, Measure, State
+from capgrade.schemas.captions import Captions
+
+_PARTS = "mixture.json"
+
+
+@dataclass(frozen=True)
+class FittedMixture(State):
+    """Fitted measures, their weights and the ends of their ranges."""
+
+    parts: Mapping[str, Fitted]
+    weights: Mapping[str, float]
+    ranges: Mapping[str, tuple[float, float]]
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return next(iter(self.parts.values())).columns
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`: the weighted sum of those of the parts."""
+        values = (
+            self.weights[name] * part.pairs(images, captions).astype(np.float64) for name, part in self.parts.items()
+        )
+        return np.sum(list(values), axis=0).astype(np.float32)
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: the weighted sum of those of the parts, relative where nothing is below 0."""
+        rounding, errors = (len(self.parts) + 4) * UNIT, {name: part.error for name, part in self.parts.items()}
+        absolute = sum(abs(self.weights[name]) * error.absolute for name, error in errors.items())
+        relative = {name: error.relative + rounding for name, error in errors.items()}
+        if all(self.weights[name] >= 0 and self.ranges[name][0] >= 0 for name in errors):
+            return Error(absolute, max(relative.values()))
+        largest = {name: max(map(abs, self.ranges[name])) for name in errors}
+        return Error(absolute + sum(abs(self.weights[name]) * relative[name] * largest[name] for name in errors))
+
+    def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
+        """As `Fitted.chunks`."""
+        values = np.empty((len(self.parts), *out.shape), np.float32)
+        walks = [part.chunks(images, start, stop, one) for part, one in zip(self.parts.values(), values, strict=True)]
+        weights = np.array([self.weights[name] for name in self.parts], np.float32)
+        for at, _ in zip(range(start, stop, CHUNK), zip(*walks, strict=True), strict=True):
+            size = min(CHUNK, stop - at)
+            np.multiply(weights[0], values[0, :, :size], out=out[:, :size])
+            for weight, one in zip(weights[1:], values[1:], strict=True):
+                out[:, :size] += weight * one[:, :size]
+            yield
+
+    @property
+    def ref_ptr(self) -> np.ndarray:
+        """int64 [n_images + 1]: those of its parts, which are fitted on the same captions."""
+        return [part.ref_ptr for part in self.parts.values()][0]  # type: ignore[attr-defined]
+
+    @property
+    def refs(self) -> np.ndarray:
+        """int64 [n_captions]: likewise."""
+        return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        """As `ArrayState.regrouped`."""
+        parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
+        return replace(self, parts=parts)
+
+    def save(self, folder: Path) -> None:
+        """Each part in a folder of its own, and their classes and weights."""
+        for name, part in self.parts.items():
+            part.save(folder / name)  # type: ignore[attr-defined]
+        kinds = {name: type(part).__name__ for name, part in self.parts.items()}
+        facts = {"kinds": kinds, "weights": dict(self.weights), "ranges": dict(self.ranges)}
+        (folder / _PARTS).write_text(json.dumps(facts), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """What `save` wrote."""
+        saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
+        parts = {name: cls.kinds[kind].load(folder / name) for name, kind in saved["kinds"].items()}
+        return cls(parts, saved["weights"], saved["ranges"])
+
+
+class Mixture:
+    """Σ weight x measure, of values as the measures give them: their ranges decide what a weight means."""
+
+    def __init__(self, parts: Mapping[str, Measure], weights: Mapping[str, float]) -> None:
+        self.parts, self.weights = parts, weights
+
+    @property
+    def low(self) -> float:
+        """The sum's lower bound, from the parts' ranges."""
+        return sum(w * (part.low if w > 0 else part.high) for w, part in self._weighted)
+
+    @property
+    def high(self) -> float:
+        """The sum's upper bound."""
+        return sum(w * (part.high if w > 0 else part.low) for w, part in self._weighted)
+
+    @property
+    def _weighted(self) -> list[tuple[float, Measure]]:
+        return [(self.weights[name], part) for name, part in self.parts.items()]
+
+    def fit(self, captions: Captions) -> FittedMixture:
+        """Fit every part. InputError as they raise it."""
+        parts = {name: part.fit(captions) for name, part in self.parts.items()}
+        return FittedMixture(parts, self.weights, {name: (part.low, part.high) for name, part in self.parts.items()})

@@ -1,0 +1,289 @@
+"""N-grams of sentences as numbers, counted, and in how many images' reference sets they occur."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capgrade.schemas.bits import GOLDEN
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
+from capgrade.text.words import Words, split_at_white_space, tokens_of
+
+MAX_ORDER = 4
+ID_BITS = 31
+MOST_NGRAMS = 2**ID_BITS - 1
+LAST = 0xFFFFFFFF  # bits of a key that are its last word
+ALONE = 1 << 30  # in place of a beginning, for the first word
+FREQUENCIES = "document_frequencies"
+FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
+
+
+class Sentences(NamedTuple):
+    """Rows of n-grams, each order's in a run of its own."""
+
+    start: np.ndarray  # int64 [sentences, orders]: of a run, whose n-grams ascend
+    stop: np.ndarray  # int64 [sentences, orders]
+    gram: np.ndarray  # int32
+    counts: np.ndarray  # int32: how often, beside `gram`
+    words: np.ndarray  # int64 [sentences]
+
+    @property
+    def runs(self) -> np.ndarray:
+        """As `sentences_of` takes them."""
+        return np.append(self.start, len(self.gram))
+
+    @property
+    def row(self) -> np.ndarray:
+        """int64 [n-grams]: the sentence of each of `gram`."""
+        return np.repeat(np.arange(len(self.words)), self.stop[:, -1] - self.start[:, 0])
+
+
+class Table(NamedTuple):
+    """Numbered n-grams: an open hash table of a power of two of slots. An n-gram's key is the number of its beginning
+    << 32 | its last word; beginnings have smaller numbers."""
+
+    slots: np.ndarray  # int32 [slots]: the number of an n-gram, -1 where free
+    keys: np.ndarray  # int64 [n_grams]: of each number
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """The n-grams of sentences, counted; `keys` int64 [n_grams] as in `Table`, by the numbers of `vocabulary`."""
+
+    sentences: Sentences
+    keys: np.ndarray
+    vocabulary: pa.Array
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """int8 [n_grams]: words of each, less one."""
+        return orders_of(self.keys)
+
+    @cached_property
+    def text(self) -> pa.Array:
+        """large_string [n_grams]: the words of each with spaces between."""
+        return texts_of(self.keys, self.vocabulary)
+
+
+def orders_of(keys: np.ndarray) -> np.ndarray:
+    """int8 [n_grams]: words of each n-gram, less one."""
+    before, order = keys >> 32, np.zeros(len(keys), np.int8)
+    longer = before != ALONE
+    for _ in range(MAX_ORDER - 1):
+        order[longer] = order[before[longer]] + 1
+    return order
+
+
+def texts_of(keys: np.ndarray, vocabulary: pa.Array) -> pa.Array:
+    """large_string [n_grams]: the words of each n-gram with spaces between."""
+    order, place = orders_of(keys), np.empty(len(keys), np.int64)
+    texts: list[pa.Array] = []
+    numbers = []
+    for n in range(MAX_ORDER):
+        at = np.flatnonzero(order == n)
+        place[at] = np.arange(len(at))
+        own = vocabulary.take(pa.array(keys[at] & LAST))
+        if n:
+            beginning = texts[-1].take(pa.array(place[keys[at] >> 32]))
+            own = pc.binary_join_element_wise(beginning, own, pa.scalar(" ", pa.large_string()))
+        texts.append(own)
+        numbers.append(at)
+    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(numbers))))
+
+
+def sentences_of(runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: np.ndarray) -> Sentences:
+    """From where the runs start, and the last ends: int64 [sentences * orders + 1]."""
+    shape = len(words), -1
+    return Sentences(runs[:-1].reshape(shape), runs[1:].reshape(shape), gram, counts, words)
+
+
+@njit(cache=True, forceinline=True)
+def slot_of(key, slots, keys):
+    """Slot of a key in an open hash table, or the free one where it would go."""
+    mask = np.uint64(slots.shape[0] - 1)
+    z = np.uint64(key) * GOLDEN
+    at = (z ^ (z >> np.uint64(29))) & mask
+    while slots[at] != -1 and keys[slots[at]] != key:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@njit(cache=True)
+def _number(ptr, word, most, slots, keys, out):
+    """Number the n-gram that starts at each word, of every order, into out int32 [most, words]: how many there are.
+    One order after the other: no look-up then waits for the one before."""
+    n = 0
+    out[:] = -1
+    for k in range(most):
+        for s in range(ptr.shape[0] - 1):
+            for i in range(ptr[s], ptr[s + 1] - k):
+                wanted = (np.int64(out[k - 1, i]) if k else ALONE) << 32 | np.int64(word[i + k])
+                at = slot_of(wanted, slots, keys)
+                if slots[at] == -1:
+                    slots[at], keys[n] = n, wanted
+                    n += 1
+                out[k, i] = slots[at]
+    return n
+
+
+@njit(cache=True)
+def _look_up(keys, word, known_slots, known_keys, out):
+    """The numbers that another table has for n-grams, -1 where it has none; `word` has its numbers of words."""
+    for n in range(keys.shape[0]):
+        out[n] = -1
+        last, before = np.int64(word[keys[n] & LAST]), keys[n] >> 32
+        if before != ALONE:
+            before = np.int64(out[before])
+        if last >= 0 and before >= 0:
+            out[n] = known_slots[slot_of(before << 32 | last, known_slots, known_keys)]
+
+
+def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tuple[np.ndarray, Table]:
+    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table.
+    Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32. InputError for more n-grams than have numbers."""
+    cells = most * len(word)
+    slots, keys = np.full(1 << int(1.3 * cells + 1).bit_length(), -1, np.int32), np.empty(cells, np.int64)
+    numbers = np.empty((most, len(word)), np.int32)
+    n = _number(ptr, word, most, slots, keys, numbers)
+    if n > MOST_NGRAMS:
+        problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
+        raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
+    return numbers, Table(slots, keys[:n].copy())
+
+
+def look_up(keys: np.ndarray, words: np.ndarray, known: Table) -> np.ndarray:
+    """The number in `known` of n-grams with these keys, int32 [n_grams], -1 where it has none; `words` int32 has the
+    number there of each word, -1 where it has none."""
+    out = np.empty(len(keys), np.int32)
+    _look_up(keys, words, known.slots, known.keys, out)
+    return out
+
+
+def counted(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
+    """The n-grams of sentences, counted; from `number_ngrams`."""
+    most, words = len(numbers), np.diff(ptr)
+    runs = np.repeat(np.arange(len(words)), words) * most + np.arange(most)[:, None]
+    cells = (runs << ID_BITS | numbers)[numbers >= 0]
+    cells.sort()
+    first = np.flatnonzero(np.diff(cells, prepend=-1))
+    cells, counts = cells[first], np.diff(first, append=len(cells))
+    runs = np.searchsorted(cells, np.arange(len(words) * most + 1) << ID_BITS)
+    return sentences_of(runs, (cells & MOST_NGRAMS).astype(np.int32), counts.astype(np.int32), words)
+
+
+def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
+    """The n-grams of sentences, n = 1..most, as pycocoevalcap's `precook`.
+
+    Words are numbered in alphabetical order, and n-grams by how many words they have and then by these: of two n-grams
+    the same one has the lower number in any table that has both, so that sums over n-grams have one order.
+    """
+    vocabulary = pa.array(words.vocabulary, pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
+    order = pc.sort_indices(vocabulary).to_numpy()
+    word = np.argsort(order).astype(np.int32)[words.word]
+    numbers, table = number_ngrams(words.ptr, word, most)
+    new, keys, n = np.full(len(table.keys) + 1, -1), np.empty_like(table.keys), 0  # the last, of no n-gram, stays -1
+    for k in range(most):
+        some = np.unique(numbers[k])
+        some = some[some >= 0]
+        key = table.keys[some]
+        key = new[key >> 32] << 32 | key & LAST if k else key
+        by_key = np.argsort(key)
+        new[some[by_key]] = np.arange(n, n + len(some))
+        keys[n : n + len(some)] = key[by_key]
+        n += len(some)
+    return Ngrams(counted(words.ptr, new[numbers]), keys, vocabulary.take(pa.array(order)))
+
+
+def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
+    """`alphabetical`, of every caption's words (`words_of`)."""
+    return alphabetical(split_at_white_space(tokens_of(captions)), most)
+
+
+def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.ndarray:
+    """int32 [n_grams]: how many images' reference sets have each n-gram, as pycocoevalcap's `compute_doc_freq`; `owner`
+    int64 [sentences], -1 for one that is no reference."""
+    image = owner[sentences.row]
+    size = max(n_grams, 1)
+    cells = image * size + sentences.gram
+    cells = np.sort(cells[image >= 0])  # np.unique hashes: 100 times as long for millions
+    return np.bincount(cells[np.diff(cells, prepend=-1) > 0] % size, minlength=n_grams).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """In how many images' reference sets each n-gram occurs: ngram large_string [n], images int32 [n]."""
+
+    ngram: pa.Array
+    images: np.ndarray
+    n_images: int
+    corpus: str  # what it was counted on, for metadata
+
+    def of(self, ngram: pa.Array) -> np.ndarray:
+        """int64 [len(ngram)]: the document frequency of each n-gram, 0 when unseen."""
+        at = pc.index_in(ngram, value_set=self.ngram)
+        found = np.append(self.images, 0)
+        return found[pc.fill_null(at, len(self.images)).to_numpy()].astype(np.int64)
+
+    def save(self, path: Path) -> None:
+        """Write an Arrow file that `read_document_frequencies` reads."""
+        metadata = {"kind": FREQUENCIES, "n_images": self.n_images, "corpus": self.corpus}
+        schema = with_metadata(FREQUENCY_SCHEMA, metadata)
+        write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])
+
+
+@dataclass(frozen=True)
+class CountedCaptions(Captions):
+    """Captions of a split whose document frequencies are counted already, a part of the images at a time."""
+
+    frequencies: DocumentFrequencies
+
+
+def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> DocumentFrequencies:
+    """Count document frequencies over a split's reference sets, as pycocoevalcap's `compute_doc_freq`."""
+    if isinstance(captions, CountedCaptions):
+        return captions.frequencies
+    ngrams = ngrams or count_ngrams(captions)
+    images = images_with(ngrams.sentences, captions.owner, len(ngrams.keys))
+    corpus = f"captions {captions.digest} split {captions.split} tokenizer {captions.tokenizer}"
+    return DocumentFrequencies(ngrams.text, images, captions.n_images, corpus)
+
+
+def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencies:
+    """Document frequencies from FOLDER, FOLDER#split (captions) or a file that `capgrade captions --frequencies` wrote.
+
+    Raises InputError when they were counted with another tokenizer, or words with no-break spaces inside.
+    """
+    folder, _, split = source.partition("#")
+    if Path(folder).is_dir():
+        captions = read_captions(Path(folder), split or None)
+        if captions.tokenizer != tokenizer:
+            raise InputError(
+                f"document frequencies with tokenizer {captions.tokenizer}, captions with {tokenizer}",
+                file=folder, remedy="tokenise both alike",
+            )  # fmt: skip
+        return document_frequencies(captions)
+    reader = open_arrow(Path(source))
+    metadata = metadata_of(reader.schema)
+    if metadata.get("kind") != FREQUENCIES:
+        raise InputError(
+            "not a file of document frequencies", file=source, remedy="write one: capgrade captions --frequencies"
+        )
+    if f"tokenizer {tokenizer}" not in metadata["corpus"]:
+        raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
+    table = reader.read_all().combine_chunks()
+    if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
+        problem = "an earlier version counted words with no-break spaces inside, which are several words now"
+        raise InputError(problem, file=source, remedy="count them again: capgrade captions --frequencies")
+    images = table["images"].to_numpy()
+    return DocumentFrequencies(
+        table["ngram"].combine_chunks().cast(pa.large_string()), images, metadata["n_images"], metadata["corpus"]
+    )

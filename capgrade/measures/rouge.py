@@ -1,0 +1,409 @@
+"""ROUGE-L of every caption with every image's reference set.
+
+The F-score of pycocoevalcap (`rouge/rouge.py`) over longest common subsequences (LCS): of single pairs as it is
+defined, in double precision; of rectangles faster. Their kernel is the
+bit-parallel LCS (Crochemore et al. 2001): one step a caption token updates a whole reference held in the bits of
+a word. Here a reference of up to 16 tokens is one 16-bit lane, and the lanes of many images stand side by side,
+so one vector instruction steps 32 references; a caption token that no reference of the block contains costs
+nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 64-bit words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
+from capgrade.schemas.bits import ones
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.params import RougeParams
+from capgrade.schemas.threads import in_threads
+from capgrade.text.words import tokens_of, without_empty_sentences
+
+SHORT = 16  # bits of a short lane
+IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
+MOST = 512  # lanes
+SOME = 16  # captions whose scores are written together
+ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
+LEAST = np.float32(1e-30)
+
+
+class Texts(NamedTuple):
+    """Words of captions as numbers; one without words has an empty one, as `"".split(" ")`."""
+
+    ptr: np.ndarray  # int64 [sentences + 1]
+    word: np.ndarray  # int32
+
+
+@njit(cache=True)
+def _longest_common(a, b, row):
+    """Length of the longest common subsequence by the textbook table; `row` has room for b and one more."""
+    row[: b.shape[0] + 1] = 0
+    for word in a:
+        diagonal = 0
+        for j in range(b.shape[0]):
+            above = row[j + 1]
+            row[j + 1] = diagonal + 1 if word == b[j] else max(above, row[j])
+            diagonal = above
+    return row[b.shape[0]]
+
+
+@njit(nogil=True, cache=True)
+def rouge_l_of_pairs(
+    begin, end, images, rows, captions, references, ref_ptr, refs, longest, beta2, mean, leave_out, out
+):
+    row = np.empty(longest + 1, np.int32)
+    for k in range(begin, end):
+        mine = captions.word[captions.ptr[rows[k]] : captions.ptr[rows[k] + 1]]
+        precision, recall, total, used = 0.0, 0.0, 0.0, 0
+        for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
+            if not (leave_out and r == rows[k]):
+                theirs = references.word[references.ptr[r] : references.ptr[r + 1]]
+                common = _longest_common(mine, theirs, row)
+                precision = max(precision, common / mine.shape[0])
+                recall = max(recall, common / theirs.shape[0])
+                total += (1 + beta2) * common / (mine.shape[0] + beta2 * theirs.shape[0])
+                used += 1
+        if not used:
+            out[k] = np.nan
+        elif mean:
+            out[k] = total / used
+        else:
+            below = recall + beta2 * precision
+            out[k] = (1 + beta2) * precision * recall / below if below > 0 else 0.0
+
+
+def score_pairs(
+    images: np.ndarray, rows: np.ndarray, captions: Texts, references: Texts, ref_ptr: np.ndarray,
+    refs: np.ndarray, beta: float = 1.2, mean: bool = False, leave_out: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """float64 [pairs]: caption rows[k] with the references of image images[k], rows of `references` that are
+    refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k]. NaN where none is left.
+
+    F of the largest precision and the largest recall over the references, each on its own, as pycocoevalcap
+    `rouge/rouge.py` takes them; with `mean` the mean of F over the references.
+    """
+    out, longest = np.empty(len(rows)), int(np.diff(references.ptr).max(initial=0))
+    args = images, rows, captions, references, ref_ptr, refs, longest, beta**2, mean, leave_out, out
+    in_threads(rouge_l_of_pairs, len(out), *args)
+    return out
+
+
+@njit(cache=True)
+def _number_words(first, last, images, ref_ptr, refs, ptr, word, long, local):
+    """Number the words of the short (or long) references of images[first:last] in `local`; how many there are,
+    how many such references, and the longest one's chain of 64-bit words."""
+    n_words, n_lanes, chain = 0, 0, 0
+    for b in range(first, last):
+        for q in range(ref_ptr[images[b]], ref_ptr[images[b] + 1]):
+            start, end = ptr[refs[q]], ptr[refs[q] + 1]
+            if (end - start > SHORT) == long:
+                n_lanes += 1
+                chain = max(chain, (end - start + 63) // 64)
+                for p in range(start, end):
+                    if local[word[p]] < 0:
+                        local[word[p]] = n_words
+                        n_words += 1
+    return n_words, n_lanes, chain
+
+
+@njit(cache=True)
+def short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots):
+    """Bit masks uint16 [words, slots * width] and lengths float32 [slots * width] of the short references."""
+    n_words, _, _ = _number_words(first, last, images, ref_ptr, refs, ptr, word, False, local)
+    mask = np.zeros((n_words, slots * width), np.uint16)
+    length = np.ones(slots * width, np.float32)
+    for b in range(first, last):
+        start = ref_ptr[images[b]]
+        for q in range(start, ref_ptr[images[b] + 1]):
+            at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
+            if size <= SHORT:
+                lane = (q - start) * width + b - first
+                length[lane] = size
+                for p in range(size):
+                    mask[local[word[at + p]], lane] |= np.uint16(1 << p)
+    return mask, length
+
+
+@njit(cache=True)
+def long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
+    """Bit masks uint64 [words, chain, lanes], lengths and images [lanes] of the long references."""
+    n_words, n_lanes, chain = _number_words(first, last, images, ref_ptr, refs, ptr, word, True, local)
+    mask = np.zeros((n_words, chain, n_lanes), np.uint64)
+    length, image = np.empty(n_lanes, np.float32), np.empty(n_lanes, np.int64)
+    lane = 0
+    for b in range(first, last):
+        for q in range(ref_ptr[images[b]], ref_ptr[images[b] + 1]):
+            at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
+            if size > SHORT:
+                for p in range(size):
+                    mask[local[word[at + p]], p // 64, lane] |= np.uint64(1) << np.uint64(p % 64)
+                length[lane], image[lane] = size, b - first
+                lane += 1
+    return mask, length, image
+
+
+@njit(cache=True)
+def _together(first, last, images, ref_ptr, refs, ptr, word, n_words, local, local_long):
+    """Number the words of long references alone behind the `n_words` of short ones in `local`; of each word, int32, its
+    number among those of long references, or -1."""
+    most = n_words
+    for b in range(first, last):
+        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
+            most += ptr[r + 1] - ptr[r]
+    long_of, n = np.full(most, -1, np.int32), n_words
+    for b in range(first, last):
+        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
+            for w in word[ptr[r] : ptr[r + 1]]:
+                if local_long[w] >= 0:
+                    if local[w] < 0:
+                        local[w] = n
+                        n += 1
+                    long_of[local[w]] = local_long[w]
+    return long_of[:n]
+
+
+@njit(cache=True, forceinline=True)
+def _found_words(c, ptr, word, local, found):
+    """Put the numbers of a caption's words that have one into `found`; how many."""
+    n = 0
+    for p in range(ptr[c], ptr[c + 1]):
+        found[n] = local[word[p]]
+        n += found[n] >= 0
+    return n
+
+
+@njit(cache=True)
+def _step_long(state, mask, row, carry):
+    for k in range(state.shape[1]):
+        carry[k] = 0
+    for w in range(state.shape[0]):
+        for k in range(state.shape[1]):
+            s = state[w, k]
+            u = s & mask[row, w, k]
+            t = s + u
+            total = t + carry[k]
+            carry[k] = np.uint64(t < s) | np.uint64(total < t)
+            state[w, k] = total | (s - u)
+
+
+@njit(cache=True)
+def _long_lcs(state, lane):
+    zeros = np.int64(0)
+    for w in range(state.shape[0]):
+        zeros += np.int64(ones(~state[w, lane]))
+    return np.float32(zeros)
+
+
+@njit(cache=True)
+def _lcs_of_lanes(words, masks, free, lcs):
+    """Fill uint16 [lanes] with the LCS of a text and each lane's. The text is rows of `masks`, uint16 [words, lanes],
+    whose bits say where in a lane's text a word is; `free` is room for as many."""
+    free[:] = 0xFFFF
+    for row in words:
+        mask = masks[row]
+        for k in range(free.shape[0]):
+            kept = free[k] & mask[k]
+            free[k] = (free[k] + kept) | (free[k] - kept)
+    for k in range(free.shape[0]):  # count the zeros of each, a step at a time: so they become vectors
+        lcs[k] = ~free[k]
+    for k in range(free.shape[0]):
+        lcs[k] -= (lcs[k] >> 1) & 0x5555
+    for k in range(free.shape[0]):
+        lcs[k] = (lcs[k] & 0x3333) + ((lcs[k] >> 2) & 0x3333)
+    for k in range(free.shape[0]):
+        lcs[k] = (lcs[k] + (lcs[k] >> 4)) & 0x0F0F
+    for k in range(free.shape[0]):
+        lcs[k] = (lcs[k] + (lcs[k] >> 8)) & 0x1F
+
+
+@njit(cache=True)
+def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share):
+    """F of the largest LCS and the largest share of a reference, into f float32 [width]; `longest` and `recall` are
+    those of long references. `share` is room for as many."""
+    for k in range(width):
+        f[k], share[k] = longest[k], recall[k]
+    for s in range(slots):
+        some, scale = lcs[s * width : (s + 1) * width], inverse[s * width : (s + 1) * width]
+        for k in range(width):
+            common = np.float32(np.int32(some[k]))
+            f[k] = common if common > f[k] else f[k]
+            common *= scale[k]
+            share[k] = common if common > share[k] else share[k]
+    for k in range(width):
+        below = n * share[k] + beta2 * f[k]
+        ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > LEAST else LEAST)
+        f[k] = np.float32(1) if ratio > ONE else ratio
+
+
+@njit(cache=True)
+def _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, f):
+    """Sum over the references of F of each, into f float32 [width]."""
+    for k in range(width):
+        f[k] = 0
+    for s in range(slots):
+        for k in range(width):
+            lcs = np.float32(np.int32(found[s * width + k]))
+            f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * length[s * width + k])
+    for x in range(long_length.shape[0]):
+        f[long_image[x]] += (np.float32(1) + beta2) * long_lcs[x] / (n + beta2 * long_length[x])
+
+
+@njit(cache=True, forceinline=True)
+def _lcs_of_long(words, long_of, masks, state, carry, found, out):
+    """Fill float32 [lanes]: the LCS of a caption of these words with each long reference. `found` int32 is room for the
+    words."""
+    n = 0
+    for w in words:
+        found[n] = long_of[w]
+        n += found[n] >= 0
+    if state.shape[0] == 1:
+        for x in range(out.shape[0]):
+            s = ~np.uint64(0)
+            for row in found[:n]:
+                u = s & masks[row, 0, x]
+                s = (s + u) | (s - u)
+            out[x] = np.float32(np.int64(ones(~s)))
+    else:
+        state[:] = ~np.uint64(0)
+        for row in found[:n]:
+            _step_long(state, masks, row, carry)
+        for x in range(out.shape[0]):
+            out[x] = _long_lcs(state, x)
+
+
+@njit(cache=True, forceinline=True)
+def _largest(lcs, length, image, longest, recall):
+    """Of each image the largest LCS with a long reference, and share of it; others have 0."""
+    for i in image:
+        longest[i], recall[i] = 0, 0
+    for x in range(lcs.shape[0]):
+        longest[image[x]] = max(longest[image[x]], lcs[x])
+        recall[image[x]] = max(recall[image[x]], lcs[x] / length[x])
+
+
+@njit(cache=True, nogil=True)
+def _score_blocks(begin, end, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
+    """Images in blocks of `width`, blocks begin..end, with all captions."""
+    lanes, room = slots * width, _longest(captions, ptr) + 1
+    free, found, tile = np.empty(lanes, np.uint16), np.empty(lanes, np.uint16), np.empty((SOME, width), np.float32)
+    words, long_words, share = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(width, np.float32)
+    for block in range(begin, end):
+        first, last = block * width, min((block + 1) * width, images.shape[0])
+        local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
+        short, length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
+        long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
+        long_of = _together(first, last, images, ref_ptr, refs, ptr, word, short.shape[0], local, local_long)
+        masks, inverse = np.zeros((long_of.shape[0], lanes), np.uint16), np.float32(1) / length
+        masks[: short.shape[0]], carry = short, np.empty(long.shape[2], np.uint64)
+        long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
+        longest, recall = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        for at in range(0, captions.shape[0], SOME):
+            some = captions[at : at + SOME]
+            for j in range(some.shape[0]):
+                n_words = _found_words(some[j], ptr, word, local, words)
+                if long_lcs.shape[0]:
+                    _lcs_of_long(words[:n_words], long_of, long, long_state, carry, long_words, long_lcs)
+                _lcs_of_lanes(words[:n_words], masks, free, found)
+                n = np.float32(ptr[some[j] + 1] - ptr[some[j]])
+                if mean:
+                    _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, tile[j])
+                    for k in range(last - first):
+                        n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
+                        tile[j, k] = min(tile[j, k] / n_refs, 1.0)
+                else:
+                    _largest(long_lcs, long_length, long_image, longest, recall)
+                    _finish_max(found, inverse, longest, recall, n, beta2, width, slots, tile[j], share)
+            for k in range(last - first):
+                for j in range(some.shape[0]):
+                    out[first + k, at + j] = tile[j, k]
+
+
+@njit(cache=True)
+def _longest(captions, ptr):
+    """Words of the longest of the captions."""
+    most = 0
+    for c in captions:
+        most = max(most, ptr[c + 1] - ptr[c])
+    return most
+
+
+@dataclass(frozen=True)
+class FittedRougeL(ArrayState):
+    """Captions as word numbers."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    word: np.ndarray  # int32 [words]
+    n_vocabulary: int
+    beta: float
+    mean: bool
+    leave_out: bool
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.ptr) - 1
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self.scores(images, captions, self.texts, self.leave_out).astype(np.float32)
+
+    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Texts, leave_out: bool = False) -> np.ndarray:
+        """float64 [pairs] of rows of any captions, with words numbered as here."""
+        return score_pairs(images, rows, captions, self.texts, self.ref_ptr, self.refs, self.beta, self.mean, leave_out)
+
+    @property
+    def texts(self) -> Texts:
+        """The captions as `score_pairs` takes them."""
+        return Texts(self.ptr, self.word)
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for."""
+        if captions is None or self.leave_out:
+            return super().score(images, captions)
+        out = np.empty((len(images), len(captions)), np.float32)
+        self._fill(images, captions, out)
+        return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: ten operations on positive numbers, with `mean` a sum over the references; what is above
+        ONE is 1."""
+        references = int(np.diff(self.ref_ptr).max(initial=0))
+        return Error(relative=(references + 16) * UNIT + 1e-6)
+
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`."""
+        return lambda first, last, out: self._fill(images, np.arange(first, last), out)
+
+    def _fill(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
+        slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
+        width = int(np.clip(MOST // slots, 1, IMAGES))
+        args = self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary, np.float32(self.beta**2), self.mean
+        in_threads(_score_blocks, -(-len(images) // width), images, captions, *args, width, slots, out)
+
+
+class RougeL:
+    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P) with P = LCS / caption words, R = LCS / reference words.
+
+    `references: max` takes the largest P and the largest R over the references independently, as
+    pycocoevalcap `rouge/rouge.py`; `mean` averages F over the references, as the TERAN paper says.
+    A caption without tokens counts as one empty word, as the reference code's split(" ") gives.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: RougeParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedRougeL:
+        """Number the words. InputError when `left_out` leaves an image without references."""
+        leave_out = leaves_out(self.params.self_reference, captions)
+        ptr, word, vocabulary = without_empty_sentences(tokens_of(captions))
+        mean, beta = self.params.references == "mean", self.params.beta
+        return FittedRougeL(captions.ref_ptr, captions.refs, ptr, word, len(vocabulary), beta, mean, leave_out)

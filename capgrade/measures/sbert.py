@@ -1,0 +1,159 @@
+"""Sentence-BERT cosine of every caption with every image's reference set.
+
+A matrix product whose cosines are folded over the references where they are made (`products`). Each is summed in the
+order of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal values. What
+is within rounding of 1 is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
+from capgrade.measures.embeddings import EMBEDDED, embed
+from capgrade.measures.products import ONE, ROWS, grouped, largest
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.compiled import njit
+from capgrade.schemas.params import SbertParams
+from capgrade.schemas.threads import in_threads
+from capgrade.text.language import warn_unless_english
+
+REFERENCES = ("max", "mean", "first")
+MAX, FIRST = 0, 2  # of REFERENCES
+LANES = 32
+
+
+@njit(cache=True)
+def _dot(a, b, sums):
+    """In double precision, where products of float32 are exact; in LANES sums, float64, so that they become vectors,
+    and in the same order on any processor."""
+    whole = a.shape[0] // LANES * LANES
+    sums[:] = 0
+    for k in range(0, whole, LANES):
+        for j in range(LANES):
+            sums[j] += np.float64(a[k + j]) * np.float64(b[k + j])
+    for k in range(whole, a.shape[0]):
+        sums[k - whole] += np.float64(a[k]) * np.float64(b[k])
+    half = LANES // 2
+    while half:
+        for j in range(half):
+            sums[j] += sums[j + half]
+        half //= 2
+    return sums[0]
+
+
+@njit(nogil=True, cache=True)
+def cosine_of_pairs(begin, end, images, rows, vectors, embeddings, ref_ptr, refs, folding, leave_out, out):
+    """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
+    sums = np.empty(LANES)
+    for k in range(begin, end):
+        largest, total, used = -np.inf, 0.0, 0
+        for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
+            if (leave_out and r == rows[k]) or (folding == FIRST and used):
+                continue
+            cosine = _dot(vectors[rows[k]], embeddings[r], sums)
+            largest, total, used = max(largest, cosine), total + cosine, used + 1
+        out[k] = np.nan if not used else largest if folding == MAX else total / used
+
+
+def cosine_range(values: np.ndarray) -> np.ndarray:
+    """Cosines without what rounding did to them: within -1..1, and 1 where they are 1."""
+    return np.where(values > ONE, np.float32(1), np.maximum(values, np.float32(-1)))
+
+
+@dataclass(frozen=True)
+class FittedSbert(ArrayState):
+    """Unit embeddings of captions; for `mean` and `first` one query vector per image."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    embeddings: np.ndarray  # float32 [n_captions, d]
+    same: np.ndarray  # int64 [n_captions]: the first caption of the same text
+    references: str
+    leave_out: bool
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.embeddings)
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        return self.scores(images, captions, self.embeddings, self.leave_out)
+
+    def scores(self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False) -> np.ndarray:
+        """float32 [pairs] of rows of unit vectors float32 [any, d]."""
+        out, folding = np.empty(len(rows)), REFERENCES.index(self.references)
+        args = vectors, self.embeddings, self.ref_ptr, self.refs, folding, leave_out, out
+        in_threads(cosine_of_pairs, len(out), images, rows, *args)
+        return cosine_range(out.astype(np.float32))
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        """As `Fitted.score`; of some captions a product too, as batches of training ask for."""
+        if captions is None or self.leave_out:
+            return super().score(images, captions)
+        out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
+        in_threads(largest, len(captions), grouped(queries, ROWS), start, self.embeddings[captions], out)
+        return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: a product of unit vectors in any order of summing, and the mean of queries before it; what
+        is above ONE is 1."""
+        references = int(np.diff(self.ref_ptr).max(initial=0))
+        return Error(absolute=(self.embeddings.shape[1] + references + 12) * UNIT + float(1 - ONE))
+
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`; no embedding is copied."""
+        queries, at = self.queries(images)
+        together = grouped(queries, ROWS)
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            in_threads(largest, last - first, together, at, self.embeddings[first:last], out)
+
+        return fill
+
+    def queries(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Query vectors [rows, d] and, for each image, where its rows start [len(images) + 1]."""
+        sets = [self.refs[self.ref_ptr[i] : self.ref_ptr[i + 1]] for i in images]
+        if self.references == "max":
+            start = np.concatenate([[0], np.cumsum([len(s) for s in sets])])
+            return self.embeddings[np.concatenate(sets)], start
+        # The mean of cosines is the cosine-product with the mean vector, which is not renormalised.
+        vectors = [
+            self.embeddings[s[0]] if self.references == "first" else self.embeddings[s].mean(axis=0) for s in sets
+        ]
+        return np.stack(vectors), np.arange(len(images) + 1)
+
+
+class Sbert:
+    """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`, `mean` or `first`.
+
+    `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with people
+    on Crisscrossed Captions (docs/measures.md).
+    """
+
+    low, high = -1.0, 1.0
+
+    def __init__(self, params: SbertParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedSbert:
+        """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or `left_out`
+        leaves an image without references."""
+        leave_out = leaves_out(self.params.self_reference, captions)
+        if self.params.model == EMBEDDED:
+            warn_unless_english(f"sbert's model {EMBEDDED}", captions)
+        vectors = embed(captions.texts, self.params.model, device=self.params.device)
+        return FittedSbert(
+            captions.ref_ptr, captions.refs, vectors, first_of_text(captions.texts), self.params.references, leave_out
+        )
+
+
+def first_of_text(texts: Sequence[str]) -> np.ndarray:
+    """int64 [len(texts)]: where each text stands for the first time."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(text, k) for k, text in enumerate(texts)], np.int64)

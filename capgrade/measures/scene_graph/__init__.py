@@ -1,0 +1,135 @@
+"""Scene graphs of captions compared with those of reference sets: a relative of SPICE, not SPICE.
+
+A caption becomes objects, attributes and relations (`parse`), these become weighted tuples (`tuples`),
+and the score is the F-score of a caption's set of tuples and that of all its image's references together. As in
+SPICE (Anderson et al. 2016) the references are one set and synonyms match; parser, partial credit and weights are
+our own. `docs/measures.md` has the grammar and how well it agrees with people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.measures.base import ArrayState, Error, Fill, leaves_out
+from capgrade.measures.scene_graph import kernel
+from capgrade.measures.scene_graph.lexicon import scene_lexicon
+from capgrade.measures.scene_graph.parse import parse
+from capgrade.measures.scene_graph.tuples import Concepts, Reader
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.params import SceneGraphParams
+from capgrade.schemas.threads import in_threads
+from capgrade.text.language import warn_unless_english
+
+
+@dataclass(frozen=True)
+class FittedSceneGraph(ArrayState):
+    """The captions as rows of weighted tuples, and for each tuple the captions that have it."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    tuples: np.ndarray  # int32 [entries], ascending within a caption
+    weight: np.ndarray  # float32 [entries]
+    total: np.ndarray  # float32 [n_captions]: sum of a caption's weights
+    post_ptr: np.ndarray  # int64 [n_tuples + 1]
+    post_caption: np.ndarray  # int32 [entries], ascending within a tuple
+    post_weight: np.ndarray  # float32 [entries]
+    beta: float
+    leave_out: bool
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.total)
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`."""
+        out = np.empty(len(captions), np.float32)
+        order = np.argsort(images, kind="stable")
+        in_threads(kernel.score_pairs, len(out), order, images, captions, *self.rows, self.beta2, self.leave_out, out)
+        return out
+
+    @property
+    def error(self) -> Error:
+        """As `Fitted.error`: none, as both sum in the order of tuple numbers."""
+        return Error()
+
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`."""
+        postings = (self.post_ptr, self.post_caption, self.post_weight)
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            args = images, first, last, *self.rows, *postings, self.beta2, out
+            in_threads(kernel.score_run, len(images), *args)
+
+        return fill
+
+    @property
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """References, and the captions' tuples."""
+        return self.ref_ptr, self.refs, self.ptr, self.tuples, self.weight, self.total
+
+    @property
+    def beta2(self) -> float:
+        """Of recall against precision."""
+        return self.beta**2
+
+
+class SceneGraph:
+    """F-score, 0..1, of a caption's scene graph and the merged scene graph of an image's references; English.
+
+    P = weight of the caption's tuples that the references have / weight of all the caption's; R the same the other
+    way; F = (1 + b^2) P R / (b^2 P + R). A caption without any object scores 0.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: SceneGraphParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedSceneGraph:
+        """Parse the captions. InputError when `left_out` leaves an image without references, or METEOR's data, which
+        has WordNet, is missing."""
+        leave_out = leaves_out(self.params.self_reference, captions)
+        warn_unless_english("scene_graph", captions)
+        ptr, tuples, weight = _numbered(captions, self.params)
+        row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
+        order = np.argsort(tuples, kind="stable")
+        n_tuples = int(tuples.max(initial=-1)) + 1
+        return FittedSceneGraph(
+            ref_ptr=captions.ref_ptr,
+            refs=captions.refs,
+            ptr=ptr,
+            tuples=tuples,
+            weight=weight,
+            total=_totals(ptr, weight),
+            post_ptr=np.searchsorted(tuples[order], np.arange(n_tuples + 1)),
+            post_caption=row[order],
+            post_weight=weight[order],
+            beta=self.params.beta,
+            leave_out=leave_out,
+        )
+
+
+def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Starts int64 [n_captions + 1], tuple numbers int32 and weights float32, ascending by number within a caption."""
+    reader = Reader(Concepts(scene_lexicon()), params)
+    number: dict[tuple[str, ...], int] = {}
+    ptr, numbers, weights = [0], [], []
+    for words in captions.table["tokens"].to_pylist():
+        found = sorted((number.setdefault(k, len(number)), w) for k, w in reader.tuples(parse(tuple(words))).items())
+        numbers += [n for n, _ in found]
+        weights += [w for _, w in found]
+        ptr.append(len(numbers))
+    return np.array(ptr), np.array(numbers, np.int32), np.array(weights, np.float32)
+
+
+def _totals(ptr: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """float32 [n_captions]: sums in the order in which the kernels add."""
+    total = np.zeros(len(ptr) - 1, np.float32)
+    for k in range(int(np.diff(ptr).max(initial=0))):
+        has = np.flatnonzero(ptr[:-1] + k < ptr[1:])
+        total[has] += weight[ptr[has] + k]
+    return total

@@ -1,0 +1,187 @@
+"""What the caption parser knows of words: our own lists of objects, actions and attributes, and WordNet behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from capgrade.measures.scene_graph.wordnet import WordNet, read_wordnet
+
+HERE = Path(__file__).parent
+_PLURALS = (
+    ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("ses", "s"), ("oes", "o"),
+    ("zzes", "z"), ("men", "man"), ("s", ""),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Concepts, each with its synonyms and the concepts above it."""
+
+    concept: dict[str, str]  # word -> concept
+    above: dict[str, frozenset[str]]
+
+    def ancestors(self, concept: str) -> set[str]:
+        """All concepts above one, without itself."""
+        found: set[str] = set()
+        todo = [*self.above.get(concept, ())]
+        while todo:
+            one = todo.pop()
+            if one not in found:
+                found.add(one)
+                todo += self.above.get(one, ())
+        return found
+
+
+def read_tree(path: Path) -> Tree:
+    """A file of concepts: a line holds a concept and its synonyms, tabs before it say what it is a kind of."""
+    concept: dict[str, str] = {}
+    above: dict[str, set[str]] = {}
+    path_of: list[str] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        depth = len(line) - len(line.lstrip("\t"))
+        name, *synonyms = [word.strip() for word in line.split(",")]
+        path_of[depth:] = [name]
+        above.setdefault(name, set()).update(path_of[depth - 1 : depth] if depth else ())
+        concept[name] = name
+        for word in synonyms:
+            concept.setdefault(word, name)
+    return Tree(concept, {name: frozenset(names - {name}) for name, names in above.items()})
+
+
+@dataclass(frozen=True)
+class SceneLexicon:
+    """Word classes. Words are lower-case tokens."""
+
+    nouns: Tree
+    verbs: Tree
+    closed: dict[str, str]  # word -> determiner, pronoun, auxiliary, conjunction, adverb, preposition
+    phrases: dict[tuple[str, ...], str]  # several words that stand for a preposition, an attribute or nothing
+    numbers: dict[str, str]  # word -> value
+    attributes: dict[str, str]  # word -> value
+    skipped: frozenset[str]
+    wordnet: WordNet
+    _forms: dict[str, tuple[str, str]] = field(default_factory=dict)  # inflected form of a listed verb -> base, form
+
+    def noun(self, word: str) -> tuple[str, bool] | None:
+        """Base form and whether the word is its plural; None for what is no noun."""
+        if word in self.nouns.concept:
+            return word, False
+        for base in self._singulars(word):
+            if base in self.nouns.concept or "noun" in self.wordnet.kinds(base):
+                return base, True
+        return (word, False) if "noun" in self.wordnet.kinds(word) else None
+
+    def _singulars(self, word: str) -> Iterable[str]:
+        if word not in self._forms:  # the exceptions do not tell a plural from a past
+            yield from self.wordnet.lexicon.exceptions.get(word, ())
+        if len(word) > 3 and not word.endswith(("ss", "us")):
+            yield from (word[: -len(end)] + new for end, new in _PLURALS if word.endswith(end))
+
+    def verb(self, word: str) -> tuple[str, str] | None:
+        """Base form and form ("base", "s", "ing" or "ed") of what can be a verb."""
+        if word in self._forms:
+            return self._forms[word]
+        for base, form in _uninflected(word, self.wordnet.lexicon.exceptions):
+            if "verb" in self.wordnet.kinds(base):
+                return base, form
+        return None
+
+    def listed_verb(self, word: str) -> bool:
+        """Whether the word is a form of a verb of our own list."""
+        return word in self._forms
+
+    def adjective(self, word: str) -> bool:
+        """Whether WordNet has the word as an adjective or adverb."""
+        return "adjective" in self.wordnet.kinds(word)
+
+    def several_words(self, words: tuple[str, ...]) -> bool:
+        """Whether several words are one noun."""
+        text = " ".join(words)
+        return text in self.nouns.concept or "noun" in self.wordnet.kinds(text)
+
+
+def _uninflected(word: str, exceptions: dict[str, list[str]]) -> Iterable[tuple[str, str]]:
+    form = "ing" if word.endswith("ing") else "s" if word.endswith("s") else "ed"
+    yield from ((base, form) for base in exceptions.get(word, ()))
+    if word.endswith("ing") and len(word) > 5:
+        yield from ((base, "ing") for base in _stems(word[:-3]))
+    if word.endswith("ed") and len(word) > 4:
+        yield from ((base, "ed") for base in _stems(word[:-2]))
+    if word.endswith("s") and not word.endswith("ss") and len(word) > 3:
+        yield from ((base, "s") for base in (word[:-1], word[:-2], word[:-3] + "y"))
+    yield word, "base"
+
+
+def _stems(rest: str) -> tuple[str, ...]:
+    """Base forms that an ending `-ing` or `-ed` may have been put to."""
+    if rest.endswith("i"):
+        return (rest[:-1] + "y",)
+    if len(rest) > 2 and rest[-1] == rest[-2] and rest[-1] not in "lsz":
+        return (rest[:-1], rest)
+    return (rest, rest + "e", rest[:-1])
+
+
+def _inflected(verb: str, irregular: dict[str, list[str]]) -> dict[str, str]:
+    """Every form of a listed verb and its name."""
+    forms = {verb: "base"}
+    stem = verb[:-1] if verb.endswith("e") else verb
+    doubled = verb + verb[-1] if _doubles(verb) else stem
+    soft = verb[:-1] + "i" if verb[-1] == "y" and verb[-2] not in "aeiou" else doubled
+    forms[{"lie": "lying", "tie": "tying", "die": "dying", "see": "seeing"}.get(verb, doubled + "ing")] = "ing"
+    forms[soft + "ed"] = "ed"
+    hiss = verb.endswith(("s", "x", "z", "ch", "sh", "o"))
+    forms[soft + "es" if soft.endswith("i") else verb + "es" if hiss else verb + "s"] = "s"
+    for form in irregular.get(verb, ()):
+        forms.setdefault(form, "ing" if form.endswith("ing") else "ed")
+    return forms
+
+
+def _doubles(verb: str) -> bool:
+    last = verb[-3:]
+    one_vowel = len(last) == 3 and last[1] in "aeiou" and last[0] not in "aeiou"
+    return one_vowel and last[2] not in "aeiouwxyhr" and len(verb) <= 4
+
+
+@cache
+def scene_lexicon() -> SceneLexicon:
+    """Our lists beside METEOR's WordNet. InputError when the latter is missing."""
+    wordnet = read_wordnet()
+    words = yaml.safe_load((HERE / "words.yaml").read_text(encoding="utf-8"))
+    verbs = read_tree(HERE / "verbs.txt")
+    irregular: dict[str, list[str]] = {}
+    for form, bases in wordnet.lexicon.exceptions.items():
+        for base in bases:
+            irregular.setdefault(base, []).append(form)
+    forms: dict[str, tuple[str, str]] = {}
+    for verb in verbs.concept:
+        for form, name in _inflected(verb, irregular).items():
+            forms.setdefault(form, (verb, name))
+    return SceneLexicon(
+        nouns=read_tree(HERE / "nouns.txt"),
+        verbs=verbs,
+        closed=_closed(words),
+        phrases={tuple(phrase.split()): str(meaning) for phrase, meaning in words["phrases"].items()},
+        numbers=_values(words["numbers"]),
+        attributes=_values(words["attributes"]),
+        skipped=frozenset(words["skipped"].split()),
+        wordnet=wordnet,
+        _forms=forms,
+    )
+
+
+def _closed(words: dict[str, str]) -> dict[str, str]:
+    kinds = ("adverb", "conjunction", "preposition", "determiner", "pronoun", "auxiliary")  # the last listed wins
+    return {
+        word: kind for kind in kinds for word in words["auxiliaries" if kind == "auxiliary" else f"{kind}s"].split()
+    }
+
+
+def _values(block: dict[str, str]) -> dict[str, str]:
+    return {word: str(value) for value, synonyms in block.items() for word in str(synonyms).split()}

@@ -1,0 +1,134 @@
+"""A scene graph as a weighted set of tuples, so that what two graphs share is what two sets share.
+
+Words become concepts, so synonyms are equal. What a tuple implies is in the set as well, with less weight: a dog is
+an animal, a brown dog is something brown, a skier skis.
+
+Objects of our list have their concept there. Any other noun is placed by WordNet: up the hypernyms of each of its
+senses to the nearest word of the list, so that a corgi is a kind of dog.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from capgrade.measures.scene_graph.lexicon import SceneLexicon
+from capgrade.measures.scene_graph.parse import Graph
+from capgrade.schemas.params import SceneGraphParams
+
+_FARTHEST = 4  # hypernyms up; above them stand words as general as "device"
+Tuples = dict[tuple[str, ...], float]  # ("object", dog), ("attribute", dog, brown), ("relation", dog, on, table), ...
+
+
+@dataclass
+class Concepts:
+    """Concepts of objects and of actions, by word."""
+
+    lexicon: SceneLexicon
+    _objects: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+
+    def object(self, noun: str) -> tuple[str, frozenset[str]]:
+        """The concept of a noun's base form, and all concepts above it."""
+        if noun not in self._objects:
+            self._objects[noun] = self._object(noun)
+        return self._objects[noun]
+
+    def action(self, verb: str) -> tuple[str, frozenset[str]]:
+        """The same of a verb's base form."""
+        concept = self.lexicon.verbs.concept.get(verb, verb)
+        return concept, frozenset(self.lexicon.verbs.ancestors(concept))
+
+    def is_action(self, word: str) -> bool:
+        """Whether an attribute is a listed verb's base form."""
+        return word in self.lexicon.verbs.concept
+
+    def is_object(self, word: str) -> bool:
+        """Whether an attribute is a listed object's base form, as "baseball" of a baseball bat."""
+        return word in self.lexicon.nouns.concept
+
+    def deed(self, noun: str) -> str | None:
+        """What someone or something named by a listed verb does: "ski" for "skier" and "skiing"."""
+        last = noun.rsplit(" ", 1)[-1]
+        stem = last.removesuffix("ing") if last.endswith("ing") else last.removesuffix("er")
+        if stem == last:
+            return None
+        verb = next((v for v in (stem, stem + "e", stem[:-1]) if v in self.lexicon.verbs.concept), None)
+        return verb and self.lexicon.verbs.concept[verb]
+
+    def _object(self, noun: str) -> tuple[str, frozenset[str]]:
+        nouns = self.lexicon.nouns
+        if noun in nouns.concept:
+            concept = nouns.concept[noun]
+            return concept, frozenset(nouns.ancestors(concept))
+        steps, above = self._nearest(noun)
+        if above is None and " " in noun:  # a kind of its last word
+            last, higher = self.object(noun.rsplit(" ", 1)[1])
+            return noun, higher | {last}
+        if above is None:
+            return noun, frozenset()
+        if steps == 0:
+            return above, frozenset(nouns.ancestors(above))
+        return noun, frozenset(nouns.ancestors(above) | {above})
+
+    def _nearest(self, noun: str) -> tuple[int, str | None]:
+        """How far up the nearest listed concept is, 0 for a synonym, and which it is."""
+        best: tuple[int, str | None] = (_FARTHEST + 1, None)
+        for sense in self.lexicon.wordnet.nouns(noun):
+            for steps, synset in enumerate(self.lexicon.wordnet.chain(sense)[: best[0]]):
+                word = next((w for w in self.lexicon.wordnet.words(synset) if w in self.lexicon.nouns.concept), None)
+                if word is not None:
+                    best = (steps, self.lexicon.nouns.concept[word])
+                    break
+        return best
+
+
+@dataclass
+class Reader:
+    """Turns graphs into tuples. `params` has the weights, of which an object's is 1."""
+
+    concepts: Concepts
+    params: SceneGraphParams
+    _of_noun: dict[str, Tuples] = field(default_factory=dict)
+
+    def tuples(self, graph: Graph) -> Tuples:
+        """The tuples of a graph and what they imply, each with its largest weight; none has weight 0."""
+        found: Tuples = {}
+        for noun in graph.objects:
+            _add(found, self._object(noun))
+        for noun, attribute in graph.attributes:
+            _add(found, self._attribute(noun, attribute))
+        for source, relation, target in graph.relations:
+            ends = (self.concepts.object(source)[0], self.concepts.action(relation)[0], self.concepts.object(target)[0])
+            _add(found, {("relation", *ends): self.params.relations})
+        return {key: weight for key, weight in found.items() if weight > 0}
+
+    def _object(self, noun: str) -> Tuples:
+        if noun not in self._of_noun:
+            concept, above = self.concepts.object(noun)
+            implied: Tuples = {("object", kind): self.params.kinds for kind in above}
+            for word in noun.split()[:-1]:
+                implied |= self._value(word, self.params.kinds)
+            action = self.concepts.deed(noun)
+            if action:
+                implied["attribute", action] = self.params.attributes
+            self._of_noun[noun] = implied | {("object", concept): 1.0}
+        return self._of_noun[noun]
+
+    def _attribute(self, noun: str, value: str) -> Tuples:
+        owner = self.concepts.object(noun)[0]
+        alone = self._value(value, self.params.attributes)
+        name = next(iter(alone))[1]
+        return alone | {("attribute", owner, name): self.params.attached}
+
+    def _value(self, word: str, weight: float) -> Tuples:
+        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
+        if self.concepts.is_action(word):
+            action, above = self.concepts.action(word)
+            return {("attribute", action): weight, **{("attribute", a): weight * self.params.kinds for a in above}}
+        if self.concepts.is_object(word):
+            return {("object", self.concepts.object(word)[0]): weight}
+        return {("attribute", word): weight}
+
+
+def _add(found: Tuples, more: Tuples) -> None:
+    for key, weight in more.items():
+        found[key] = max(found.get(key, 0.0), weight)

@@ -1,0 +1,88 @@
+"""Candidates and references made ready for every score, each step once and only when a score asks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from capgrade.measures.ngrams import Sentences
+from capgrade.measures.scores.frequencies import Frequencies, own_grams
+from capgrade.measures.scores.given import Given
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import warn
+from capgrade.text.words import Words, split_at_white_space, tokenized, without_empty_sentences
+
+
+def warn_of_one_image(n_images: int) -> None:
+    """Say that document frequencies of one image weigh nothing."""
+    if n_images == 1:
+        warn(
+            "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
+            "capgrade.Frequencies.of(references), or --frequencies FILE of `capgrade score`"
+        )
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Candidates (the first sentences), references, and how they are tokenised."""
+
+    given: Given
+    tokenizer: str = "ptb_py"
+    frequencies: Frequencies | None = None
+
+    def __post_init__(self) -> None:
+        if self.frequencies is not None and self.frequencies.tokenizer != self.tokenizer:
+            raise InputError(
+                f"document frequencies with tokenizer {self.frequencies.tokenizer}, captions with {self.tokenizer}",
+                remedy="tokenise both alike",
+            )
+
+    @cached_property
+    def tokens(self) -> Words:
+        """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
+        return without_empty_sentences(tokenized(self.given.texts, self.tokenizer))
+
+    @cached_property
+    def words(self) -> Words:
+        """Words as BLEU and CIDEr-D count them (`words_of`)."""
+        return split_at_white_space(self.tokens)
+
+    @cached_property
+    def _weighted(self) -> tuple[Sentences, np.ndarray]:
+        if self.frequencies is not None:
+            return self.frequencies.grams(self.words)
+        return own_grams(self.words, self.given.ref_ptr, len(self.given.owner))
+
+    @property
+    def grams(self) -> Sentences:
+        return self._weighted[0]
+
+    @property
+    def idf(self) -> np.ndarray:
+        """float64, of each n-gram by its number: ln N - ln max(1, df). A warning where one image makes it 0."""
+        n_images = self.given.n_images if self.frequencies is None else self.frequencies.n_images
+        warn_of_one_image(n_images)
+        return self._weighted[1]
+
+    def warn_of_empty(self) -> None:
+        """Say how many captions have no words: their scores are 0."""
+        n, sizes = len(self.given.owner), self.words.sizes
+        for what, empty in (("candidate", sizes[:n] == 0), ("reference", sizes[n:] == 0)):
+            if empty.any():
+                warn(f"{int(empty.sum())} {what}(s) have no words, so measures of common words give 0 with them")
+
+    @cached_property
+    def table(self) -> Captions:
+        """The sentences as a captions table, each an image of its own."""
+        rows = pa.array([str(k) for k in range(len(self.given.texts))])
+        tokens = pa.ListArray.from_arrays(
+            pa.array(self.tokens.ptr, pa.int32()),
+            pa.DictionaryArray.from_arrays(self.tokens.word, pa.array(self.tokens.vocabulary)).cast(pa.string()),
+        )
+        split = pa.array([""] * len(rows))
+        columns = [rows, rows, split, pa.array(self.given.texts), tokens, pa.nulls(len(rows), pa.string())]
+        return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")

@@ -1,0 +1,190 @@
+"""SPICE by its own Java scorer, the one that pycocoevalcap carries (Anderson et al. 2016).
+
+The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in `pycocoevalcap/spice/lib`. All of this
+is checked before anything is scored, and an answer that is not one F-score a pair is an error, never a zero.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.measures.base import ArrayState, leaves_out
+from capgrade.measures.meteor import refuse_bars
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import SpiceParams
+from capgrade.text.language import warn_unless_english
+from capgrade.text.words import tokens_of
+
+JAR = "spice-1.0.jar"
+CORENLP = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")
+OLDEST, NEWEST = 8, 14  # the jar writes its answer with Nashorn, which Java 15 removed
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+@dataclass(frozen=True)
+class FittedSpice(ArrayState):
+    """The captions as lines of tokens, and how to start the scorer."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    lines: list[str]
+    folder: str
+    memory: str
+    cache: str | None
+    batch: int
+    leave_out: bool
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.lines)
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        """As `Fitted.pairs`. InputError when the scorer fails."""
+        out = np.empty(len(images), np.float32)
+        for at in range(0, len(images), self.batch):
+            part = slice(at, at + self.batch)
+            out[part] = self._batch(images[part], captions[part])
+        return out
+
+    def _batch(self, images: np.ndarray, captions: np.ndarray) -> list[float]:
+        with tempfile.TemporaryDirectory(prefix="spice") as name:
+            given, answer = Path(name, "pairs.json"), Path(name, "scores.json")
+            items = [self._item(k, i, c) for k, (i, c) in enumerate(zip(images, captions, strict=True))]
+            given.write_text(json.dumps(items), encoding="utf-8")
+            _run([str(given), *self._cache_option(), "-out", str(answer), "-silent"], self.memory, Path(self.folder))
+            return read_scores(answer, len(images))
+
+    def _item(self, number: int, image: int, caption: int) -> dict[str, Any]:
+        own = self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]]
+        references = [self.lines[r] for r in own if not (self.leave_out and r == caption)]
+        return {"image_id": number, "test": self.lines[caption], "refs": references}
+
+    def _cache_option(self) -> list[str]:
+        if self.cache is None:
+            return []
+        made_by = hashlib.sha256("".join(file_digest(path) for path in jars()).encode()).hexdigest()[:16]
+        folder = Path(self.cache).expanduser().resolve() / made_by  # other jars parse otherwise
+        folder.mkdir(parents=True, exist_ok=True)
+        return ["-cache", str(folder)]
+
+
+class Spice:
+    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image, synonyms matching.
+
+    Computed by `spice-1.0.jar` of pycocoevalcap on the captions' tokens, as its evaluation does.
+    """
+
+    low, high = 0.0, 1.0
+
+    def __init__(self, params: SpiceParams) -> None:
+        self.params = params
+
+    def fit(self, captions: Captions) -> FittedSpice:
+        """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14, a jar is missing,
+        or `left_out` leaves an image without references."""
+        leave_out = leaves_out(self.params.self_reference, captions)
+        warn_unless_english("spice", captions)
+        folder = spice_folder()
+        _require_java()
+        params = self.params
+        tokens = tokens_of(captions)
+        refuse_bars(tokens, captions.caption_ids)
+        lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
+        return FittedSpice(
+            captions.ref_ptr, captions.refs, lines, str(folder), params.memory, params.cache, params.batch, leave_out
+        )
+
+
+def spice_folder() -> Path:
+    """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is missing."""
+    try:
+        import pycocoevalcap.spice
+    except ImportError:
+        raise InputError("SPICE needs the package pycocoevalcap", remedy="install pycocoevalcap") from None
+    folder = Path(next(iter(pycocoevalcap.spice.__path__)))
+    if not (folder / JAR).is_file():
+        raise InputError("SPICE's scorer is missing", file=folder / JAR, remedy="install pycocoevalcap again")
+    for name in CORENLP:
+        if not (folder / name).is_file():
+            raise InputError(
+                "SPICE needs Stanford CoreNLP 3.6.0, and this jar of it is missing",
+                file=folder / name,
+                remedy=f"put {' and '.join(Path(jar).name for jar in CORENLP)} of stanford-corenlp-full-2015-12-09.zip "
+                f"into {folder / 'lib'} (get_stanford_models.py in {folder} downloads them), or use scene_graph",
+            )
+    return folder
+
+
+def jars() -> list[Path]:
+    """What a value depends on beside the captions. InputError when one is missing."""
+    folder = spice_folder()
+    return [folder / name for name in (JAR, *CORENLP)]
+
+
+def _require_java() -> None:
+    """InputError unless `java` on PATH is of a version that SPICE runs on."""
+    remedy = f"install a Java of version {OLDEST} to {NEWEST} and put it first on PATH, or use scene_graph"
+    if shutil.which("java") is None:
+        raise InputError("SPICE needs Java, and there is no 'java' on PATH", remedy=remedy)
+    done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    found = _VERSION.search(done.stderr + done.stdout)
+    if found is None:
+        raise InputError(f"'java -version' told no version: {_last_line(done.stderr)}", remedy=remedy)
+    if not OLDEST <= int(found[1]) <= NEWEST:
+        raise InputError(f"SPICE does not run on Java {found[1]}: it needs what Java 15 removed", remedy=remedy)
+
+
+def _run(arguments: list[str], memory: str, folder: Path) -> None:
+    command = ["java", f"-Xmx{memory}", "-jar", str(folder / JAR), *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        raise InputError(
+            f"SPICE ended with status {done.returncode}: {_reason(done.stderr)}",
+            remedy=f"run it by hand to see all it says: {' '.join(command[:4])}",
+        )
+
+
+def _reason(text: str) -> str:
+    """The line of a Java failure that says what failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if re.search(r"(Error|Exception)\b", line) and not line.startswith("at ")]
+    return (named or lines or ["it said nothing"])[-1][:300]
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["nothing"])[-1]
+
+
+def read_scores(path: Path, n_pairs: int) -> list[float]:
+    """F-scores by pair number from what the scorer wrote. InputError unless each pair has one, within 0..1."""
+    try:
+        answer = json.loads(path.read_text(encoding="utf-8"))
+        scores = {item["image_id"]: item["scores"]["All"]["f"] for item in answer}
+    except FileNotFoundError:
+        raise InputError("SPICE ended without writing its scores", file=path) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"SPICE wrote no list of scores ({type(error).__name__}: {error})", file=path) from error
+    if len(answer) != n_pairs or set(scores) != set(range(n_pairs)):
+        raise InputError(f"SPICE wrote {len(answer)} scores, for {n_pairs} pairs", file=path)
+    for number, value in scores.items():
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not (math.isfinite(value) and 0 <= value <= 1)
+        ):
+            raise InputError(f"SPICE of pair {number} is {value!r}: no F-score", file=path)
+    return [float(scores[number]) for number in range(n_pairs)]

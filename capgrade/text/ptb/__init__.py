@@ -1,0 +1,93 @@
+"""The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `rules` at every place.
+
+Each caption is read by itself, as if an empty line followed. `docs/captions.md` has how equal it was
+measured to be.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+
+from capgrade.text.ptb.longest import Automaton
+from capgrade.text.ptb.rules import NAMES, RULES
+
+# pycocoevalcap's list. It is applied to lower-cased tokens, so the brackets on it (now -lrb- and so on) stay.
+PUNCTUATION = frozenset(
+    ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
+)
+# Chunks between spaces whose tokens do not depend on their neighbours: a rule that looks past a space needs a
+# digit, a tag or a single letter with a period. (Dots that would join to an ellipsis are removed either way.)
+_ALONE = re.compile(
+    r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?"
+    r"|'(?:s|d|m|re|ve|ll)|''|``)"
+)
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")
+
+
+def ptb_tokens(caption: str) -> list[str]:
+    """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap removes."""
+    tokens: list[str] = []
+    for chunk in caption.split(" "):
+        words = alone(chunk)
+        if words is None:
+            return kept(" ".join(_lex(caption)))
+        tokens += words
+    return tokens
+
+
+@lru_cache(maxsize=1 << 16)
+def alone(chunk: str) -> tuple[str, ...] | None:
+    """Tokens of a chunk that is read alike everywhere; None for any other."""
+    return tuple(kept(" ".join(_lex(chunk)))) if _ALONE.fullmatch(chunk) else None
+
+
+def kept(line: str) -> list[str]:
+    """Tokens of a line the lexer wrote, less punctuation and white space at its end, as in pycocoevalcap."""
+    return [token for token in line.rstrip().split(" ") if token and token not in PUNCTUATION]
+
+
+def _lex(line: str) -> list[str]:
+    """Every token of a line and the line break after it, punctuation included."""
+    text, tokens, at = _BEYOND.sub(_halves, line) + "\n", [], 0
+    kinds = _automaton().kinds(text)
+    while at < len(text):
+        number, end = _automaton().longest(kinds, at)
+        rule = RULES[number]
+        if rule.lookahead:
+            end = at + _without_lookahead(number, text[at:end])
+        token = rule.write(text[at:end])
+        if token is not None:
+            tokens.append(_joined(token).lower())
+        at = end - 1 if rule.again else end
+    return tokens
+
+
+def _halves(match: re.Match[str]) -> str:
+    """The lexer reads UTF-16: a character beyond the basic plane is two."""
+    code = ord(match[0]) - 0x10000
+    return chr(0xD800 + (code >> 10)) + chr(0xDC00 + (code & 0x3FF))
+
+
+def _joined(token: str) -> str:
+    return token if token.isascii() else token.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@cache
+def _automaton() -> Automaton:
+    return Automaton([f"({rule.token})({rule.lookahead})" for rule in RULES], NAMES)
+
+
+@cache
+def _parts(number: int) -> tuple[Automaton, Automaton]:
+    return Automaton([RULES[number].token], NAMES), Automaton([RULES[number].lookahead], NAMES)
+
+
+def _without_lookahead(number: int, matched: str) -> int:
+    """Length of a rule's token in what it matched together with what must follow; the longest of several."""
+    token, lookahead = _parts(number)
+    for end in sorted(token.ends(token.kinds(matched), 0), reverse=True):
+        rest = matched[end:]
+        if len(rest) in lookahead.ends(lookahead.kinds(rest), 0):
+            return end
+    raise AssertionError(f"rule {number} matched {matched!r}, but its parts do not")

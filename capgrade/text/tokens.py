@@ -1,0 +1,125 @@
+"""Tokenizers by name. A captions table says which one made its tokens.
+
+`ptb` and `ptb_py` give what pycocoevalcap's PTBTokenizer gives: Stanford's PTB tokens in lower case without
+the punctuation on its list. Brackets become `-lrb-` and so on before that list, in capitals, is applied, so
+they stay. A fraction such as `3 1/2`, a telephone number or a tag is one token with no-break spaces inside.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from capgrade.schemas.errors import InputError
+from capgrade.text.language import TOGETHER
+from capgrade.text.ptb import kept, ptb_tokens
+
+JAR = "stanford-corenlp-3.4.1.jar"
+_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
+_LINE_BREAKS = re.compile(f"[{_BREAKS}]")
+_SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
+_PIECE = re.compile(rf"[{TOGETHER}]|(?:(?![{TOGETHER}])[^\W_])+(?:['’-](?:(?![{TOGETHER}])[^\W_])+)*")
+_WORD_UNIGRAM = re.compile(r"(?u)\b\w\w+\b")
+
+
+def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
+    """Tokens of each caption, in order. InputError for an unknown tokenizer, or `ptb` without Java."""
+    if name not in TOKENIZERS:
+        raise InputError(f"unknown tokenizer '{name}'", remedy=f"choose from: {', '.join(TOKENIZERS)}")
+    return TOKENIZERS[name](captions)
+
+
+def ptb(captions: Sequence[str]) -> list[list[str]]:
+    """Stanford's PTBTokenizer from the jar that pycocoevalcap carries, with its options and punctuation list.
+
+    Raises InputError without Java, when Java fails, or when lines went missing (the original wrapper would
+    shift captions silently).
+    """
+    if not captions:
+        return []
+    java = shutil.which("java")
+    if java is None:
+        remedy = "install a Java runtime >= 8, or use ptb_py (the same tokens)"
+        raise InputError("tokenizer ptb needs Java", remedy=remedy)
+    command = [java, "-Dfile.encoding=UTF-8", "-cp", str(ptb_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
+    command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
+    text = "\n".join(one_line(caption) for caption in captions) + "\n"
+    run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    lines = run.stdout.decode().split("\n")[:-1]
+    if run.returncode or len(lines) != len(captions):
+        problem = f"exit status {run.returncode}, {len(lines)} lines for {len(captions)} captions"
+        raise InputError(f"PTBTokenizer failed: {problem}", remedy="use ptb_py")
+    return [kept(line) for line in lines]
+
+
+def ptb_jar() -> Path:
+    """Stanford's tokenizer, as the installed pycocoevalcap has it."""
+    import pycocoevalcap.tokenizer
+
+    return Path(next(iter(pycocoevalcap.tokenizer.__path__))) / JAR
+
+
+def one_line(caption: str) -> str:
+    """A caption without line breaks and halves of surrogate pairs: a space or U+FFFD for each."""
+    return _SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption))
+
+
+def one_line_each(captions: Sequence[str]) -> Sequence[str]:
+    """Captions without what would end a line; looked for in all at once, as hardly one has it."""
+    together = "".join(captions)
+    if any(char in together for char in _BREAKS) or not _is_unicode(together):
+        return [one_line(caption) for caption in captions]
+    return captions
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def ptb_py(captions: Sequence[str]) -> list[list[str]]:
+    """The same tokens without Java, each caption by itself; docs/captions.md has how equal they are."""
+    return [ptb_tokens(one_line(caption)) for caption in captions]
+
+
+def lower_split(captions: Sequence[str]) -> list[list[str]]:
+    """Lower case, split at white space, punctuation kept: as the SAM and TERAN code."""
+    return [caption.lower().split() for caption in captions]
+
+
+def word_unigram(captions: Sequence[str]) -> list[list[str]]:
+    """Lower-case words of two or more letters or digits: scikit-learn's default, as the DAA code."""
+    return [_WORD_UNIGRAM.findall(caption.lower()) for caption in captions]
+
+
+def characters(captions: Sequence[str]) -> list[list[str]]:
+    """Each character of a script without spaces (Chinese, Japanese, Thai, ...) a token, with the marks that belong to
+    it; words of other scripts whole, in lower case; no punctuation."""
+    return [_characters(caption.lower()) for caption in captions]
+
+
+def _characters(caption: str) -> list[str]:
+    tokens: list[str] = []
+    for piece in _PIECE.findall(unicodedata.normalize("NFC", caption)):
+        kind = unicodedata.category(piece[0])[0]
+        if kind == "M" and tokens:
+            tokens[-1] += piece
+        elif kind in "LN":
+            tokens.append(piece)
+    return tokens
+
+
+TOKENIZERS: dict[str, Callable[[Sequence[str]], list[list[str]]]] = {
+    "ptb_py": ptb_py,
+    "ptb": ptb,
+    "lower_split": lower_split,
+    "word_unigram": word_unigram,
+    "characters": characters,
+}

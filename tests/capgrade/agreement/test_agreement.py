@@ -1,0 +1,188 @@
+"""Coefficients against scipy and scikit-learn, intervals over images, the human ceiling, and files of judgements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from capgrade.agreement.coefficients import RankedPairs, coefficients, human, image_draws, intervals
+from capgrade.agreement.judgement_files import read_judgements
+from capgrade.agreement.judgements import Judgements, Ratings
+from capgrade.pipelines.agree import agree
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import DATA, caption_table, make_captions, random_sets, write_captions_folder
+
+CROWD = DATA / "flickr8k" / "CrowdFlowerAnnotations.txt"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.integers(2, 8))
+def test_taus_of_weights_are_scipys_of_repeated_rows(seed: int, n: int, levels: int) -> None:
+    random = np.random.default_rng(seed)
+    x, y = random.integers(levels, size=n) / 3, random.integers(levels + 1, size=n) * 1.5
+    weight = random.integers(0, 4, size=n)
+    rows = np.repeat(np.arange(n), weight)
+    if len(rows) < 2 or not np.ptp(x[rows]) or not np.ptp(y[rows]):
+        return
+    found = RankedPairs(x, y).taus(weight.astype(float))
+    assert found.b == pytest.approx(stats.kendalltau(x[rows], y[rows], variant="b").statistic)
+    assert found.c == pytest.approx(stats.kendalltau(x[rows], y[rows], variant="c").statistic)
+
+
+def test_yes_and_no_are_judged_as_scikit_learn_does() -> None:
+    random = np.random.default_rng(3)
+    accepted, value = random.random(200) < 0.2, random.integers(30, size=200) / 7
+    people = Judgements(np.arange(200) % 17, np.arange(200), accepted.astype(float))
+    row = coefficients(value, people, np.zeros(200, bool))
+    assert row["auc"]["all"] == pytest.approx(roc_auc_score(accepted, value))
+    assert row["average_precision"]["all"] == pytest.approx(average_precision_score(accepted, value))
+
+
+def test_every_rating_is_an_observation_beside_the_mean() -> None:
+    random = np.random.default_rng(5)
+    rows = [list(random.integers(1, 5, size=3).astype(float)) for _ in range(50)]
+    ratings = Ratings.of(rows)
+    value = random.random(50)
+    people = Judgements(np.arange(50), np.arange(50), ratings.means, ratings)
+    found = coefficients(value, people, np.arange(50) < 10)["kendall_c"]
+    flat = np.array(rows[10:]).ravel()
+    want = stats.kendalltau(np.repeat(value[10:], 3), flat, variant="c").statistic
+    assert found["non_original_ratings"] == pytest.approx(want)
+    assert found["all"] == pytest.approx(stats.kendalltau(value, np.mean(rows, axis=1), variant="c").statistic)
+
+
+def test_intervals_draw_images_with_their_captions() -> None:
+    """A pair comes as often as its image was drawn times as often as its caption's image, an own pair as often as its
+    image: with rows repeated and scipy's coefficients."""
+    random = np.random.default_rng(7)
+    image, owner = random.integers(12, size=(2, 80))
+    owner[:20] = image[:20]
+    score = random.random(80)
+    value = score + random.normal(size=80)
+    found = intervals(value, Judgements(image, np.arange(80), score), owner, samples=30, seed=1)
+    drawn = np.random.default_rng(1).multinomial(12, np.full(12, 1 / 12), size=30)
+    times = [[one[i] if i == o else one[i] * one[o] for i, o in zip(image, owner, strict=True)] for one in drawn]
+    for scope, kept in (("all", np.ones(80, bool)), ("non_original", owner != image)):
+        repeated = [np.repeat(np.flatnonzero(kept), np.array(one)[kept]) for one in times]
+        for name, of in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
+            want = np.quantile([of(value[rows], score[rows]).statistic for rows in repeated], (0.025, 0.975))
+            assert found[name][scope] == pytest.approx(list(want))
+
+
+def test_intervals_hold_the_truth_where_captions_differ_too() -> None:
+    """Values and scores have effects of the image and, larger, of the caption's image; r of the population is known.
+    Draws of images alone hold it in 65 % of such worlds."""
+    held, images, per = 0, 60, 8
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        image = np.repeat(np.arange(images), per)
+        owner = (image + random.integers(1, images, len(image))) % images
+        effects, noise = random.normal(size=(4, images)), random.normal(size=(2, len(image)))
+        value = 0.5 * effects[0][image] + 1.5 * effects[1][owner] + noise[0]
+        score = value + 0.5 * effects[2][image] + 1.5 * effects[3][owner] + noise[1]
+        people = Judgements(image, np.arange(len(image)), score)
+        low, high = intervals(value, people, owner, samples=100)["pearson"]["non_original"]
+        held += low <= np.sqrt(0.5) <= high  # half of the score's variance is the value's
+    assert 54 <= held <= 60
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_draws_of_one_image_say_nothing(seed: int) -> None:
+    """Of three images with a pair each, a draw may take one thrice: it has no correlation, whatever rounding leaves."""
+    random = np.random.default_rng(seed)
+    value, score = random.random(3), random.permutation(6)[:3].astype(float)
+    people = Judgements(np.arange(3), np.arange(3), score)
+    found = intervals(value, people, np.arange(3))["pearson"]["all"]
+    drawn = [np.repeat(np.arange(3), draw.astype(int)) for draw in image_draws(np.arange(3), 200, 0)[1]]
+    want = [stats.pearsonr(value[rows], score[rows]).statistic for rows in drawn if len(set(rows.tolist())) > 1]
+    assert found == pytest.approx(list(np.quantile(want, (0.025, 0.975)))) and np.abs(found).max() <= 1
+
+
+def test_the_ceiling_of_raters_who_agree_is_one_and_of_coins_zero() -> None:
+    random = np.random.default_rng(0)
+    same = Ratings.of([[float(v)] * 3 for v in random.integers(5, size=60)])
+    coins = Ratings.of([list(random.integers(2, size=4).astype(float)) for _ in range(3000)])
+    agreeing = human(Judgements(np.arange(60), np.arange(60), same.means, same), np.zeros(60, bool))
+    tossing = human(Judgements(np.arange(3000), np.arange(3000), coins.means, coins), np.zeros(3000, bool))
+    assert agreeing["pearson"]["all"] == pytest.approx(1) and agreeing["ratings"] == 3
+    assert abs(tossing["pearson"]["all"]) < 0.05 and tossing["pairs"] == 3000
+
+
+RATED = ["image_id,caption_id,score,rater", "i0,i1#0,1,ann"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([*RATED, "i0,i1#0,3"], "row 3: the row has more or fewer fields"),
+        ([*RATED, "i0,i1#0,3,"], "row 3: no rater"),
+        ([*RATED, RATED[1]], "row 3: ann rated image 'i0', caption 'i1#0' twice"),
+        (["image_id,caption_id,score", RATED[1]], "row 2: the row has more or fewer fields than the header"),
+        ([*RATED, "i0,i1#0,3,bob", "i1,i1#0,5,ann", ""], None),
+    ],
+)
+def test_a_table_of_raters(lines: list[str], problem: str | None, tmp_path: Path) -> None:
+    (tmp_path / "judged.csv").write_text("\n".join(lines))
+    captions = make_captions(random_sets(3, least=2, most=2))
+    if problem is not None:
+        with pytest.raises(InputError, match=rf"judged.csv {problem}"):
+            read_judgements(tmp_path / "judged.csv", captions)
+        return
+    found = read_judgements(tmp_path / "judged.csv", captions)
+    assert found.score.tolist() == [2, 5] and found.ratings is not None
+    assert found.ratings.value.tolist() == [1, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("row", "want"),
+    [
+        ("i0\ti1#0\t0.333333333\t1\t2", [1, 0, 0]),
+        ("i0\ti1#0\t1\t3\t0", [1, 1, 1]),
+        ("i0\ti1#0\t1\t3\t2", [1, 3, 2]),  # three experts
+        ("i0\ti1#0\t0.5\t1\t2", "row 1: 0.5, 1, 2 are neither"),
+        ("i0\ti1#0\t0.5\t1", "row 1: 4 fields between tabs"),
+    ],
+)
+def test_rows_of_flickr8k(row: str, want: list[int] | str, tmp_path: Path) -> None:
+    (tmp_path / "j.txt").write_text(row + "\n")
+    captions = make_captions(random_sets(2, least=2, most=2))
+    if isinstance(want, str):
+        with pytest.raises(InputError, match=want):
+            read_judgements(tmp_path / "j.txt", captions)
+        return
+    found = read_judgements(tmp_path / "j.txt", captions).ratings
+    assert found is not None and found.value.tolist() == want
+
+
+def test_figures_of_crowdflower(tmp_path: Path) -> None:
+    """Kendall's tau-b of CIDEr-D without own captions: .223 (47,109 pairs) with frequencies of all Flickr8k;
+    here they are of its 1,000 test images."""
+    if not CROWD.is_file():
+        pytest.skip("Flickr8k's judgements of ../shared/data are not here")
+    tests = set((DATA / "flickr8k" / "Flickr_8k.testImages.txt").read_text().split())
+    sets: dict[str, list[str]] = {}
+    for line in (DATA / "flickr8k" / "Flickr8k.token.txt").read_text().splitlines():
+        key, text = line.split("\t")
+        if key.split("#")[0] in tests:
+            sets.setdefault(key.split("#")[0], []).append(text)
+    table = caption_table(list(sets.values()))
+    from capgrade.text.tokens import tokenize
+
+    ids = {"image_id": [i for i in sets for _ in range(5)], "caption_id": [f"{i}#{k}" for i in sets for k in range(5)]}
+    for name, values in {**ids, "tokens": tokenize("ptb_py", table["caption"].to_pylist())}.items():
+        field = table.schema.field(name)
+        table = table.set_column(table.schema.get_field_index(name), field, [values])
+    folder = write_captions_folder(tmp_path / "c", [table])
+    found = agree(folder, CROWD, ["cider"], MeasuresParams())
+    assert found["cider"]["kendall"]["non_original"] == pytest.approx(0.223, abs=2e-3)
+    low, high = found["cider"]["intervals"]["kendall"]["non_original"]
+    assert low < 0.223 < high and high - low < 0.05
+    assert found["human"]["pairs"] == 47830 and found["human"]["kendall"]["non_original"] > 0.3
+    assert 0.5 < found["cider"]["auc"]["non_original"] < 1

@@ -1,0 +1,230 @@
+"""Judgements of other kinds: pairs of captions, pairs of images, ECCV Caption's positives, a review's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from capgrade.agreement.calibration import scale_of
+from capgrade.agreement.curve import Scale
+from capgrade.agreement.judgement_files import (
+    OTHERS,
+    eccv_judgements,
+    judged_digest,
+    read_judgements,
+    read_people,
+)
+from capgrade.agreement.judgements import Judgements, Within
+from capgrade.explorer.plans import write_plan
+from capgrade.explorer.ratings import ReviewRatings
+from capgrade.measures.rouge import RougeL
+from capgrade.metrics.eccv import human_lists
+from capgrade.pipelines.agree import agree, who_judged
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
+from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, Plan
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+SETS = random_sets(5, seed=4, least=2, most=4)
+IMAGE_IDS = ["100", "200", "300", "400", "500"]
+STS = "caption1,caption2,agg_score,sampling_method"
+SIS = "image1,image2,agg_score,sampling_method"
+
+
+def coco_like() -> Captions:
+    """SETS with ids as COCO has them: whole numbers."""
+    table = caption_table(SETS)
+    owner = make_captions(SETS).owner
+    ids = {"image_id": [IMAGE_IDS[i] for i in owner], "caption_id": [str(7 + k) for k in range(len(owner))]}
+    for name, values in ids.items():
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), [values])
+    return Captions(table, "test", "words", "digest")
+
+
+def sts(a: int, b: int, score: float) -> str:
+    return f"COCO_val2014:sentid:{7 + a},COCO_val2014:sentid:{7 + b},{score},c2c_isim"
+
+
+def sis(a: int, b: int, score: float) -> str:
+    return f"COCO_val2014_{int(IMAGE_IDS[a]):012d}.jpg,COCO_val2014_{int(IMAGE_IDS[b]):012d}.jpg,{score},i2i_csim"
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join([*lines, ""]))
+    return path
+
+
+def test_captions_with_captions_are_scored_both_ways_by_one_reference(tmp_path: Path) -> None:
+    """The reference: every caption as an image of its own, whose reference set it alone is."""
+    captions, n = coco_like(), sum(map(len, SETS))
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b][::3]
+    judged = read_people(write(tmp_path / "sts.csv", STS, *(sts(a, b, 1.5) for a, b in pairs)), captions)
+    assert isinstance(judged, Within) and judged.of == "captions"
+    alone = make_captions([[text] for row in SETS for text in row])
+    matrix = RougeL(RougeParams()).fit(alone).score(np.arange(n))
+    want = [(matrix[a, b] + matrix[b, a]) / 2 for a, b in pairs]
+    assert judged.values(RougeL(RougeParams()).fit(captions), captions) == pytest.approx(want)
+    own = captions.owner[judged.caption] == judged.image
+    assert own.tolist() == [captions.owner[a] == captions.owner[b] for a, b in pairs]
+
+
+def test_images_with_images_are_the_mean_over_captions_both_ways(tmp_path: Path) -> None:
+    captions = coco_like()
+    pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
+    judged = read_people(write(tmp_path / "sis.csv", SIS, *(sis(a, b, 4) for a, b in pairs)), captions)
+    fitted = RougeL(RougeParams()).fit(captions)
+    matrix = fitted.score(np.arange(5))
+    want = [(np.mean(matrix[a, captions.owner == b]) + np.mean(matrix[b, captions.owner == a])) / 2 for a, b in pairs]
+    assert judged.values(fitted, captions) == pytest.approx(want)
+    assert not (captions.owner[judged.caption] == judged.image).any()
+
+
+def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
+    folder = write_captions_folder(tmp_path / "c", [coco_like().table])
+    random = np.random.default_rng(0)
+    lines = [sts(a, b, round(float(random.random() * 5), 2)) for a in range(6) for b in range(6, 10)]
+    file = write(tmp_path / "sts.csv", STS, sts(0, 1, 5.0), *lines)
+    found = agree(folder, file, ["rouge_l"], MeasuresParams())
+    assert set(found) == {"rouge_l", "binary"} and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
+    assert who_judged(folder, file)["of"] == "captions"
+    for given in (
+        {"pairs": tmp_path / "p.arrow"},
+        {"calibrate": tmp_path / "c.json"},
+        {"calibration": tmp_path / "c.json"},
+    ):
+        with pytest.raises(InputError, match="of captions"):
+            agree(folder, file, ["rouge_l"], MeasuresParams(), **given)  # type: ignore[arg-type]
+        assert not next(iter(given.values())).exists()
+    matrix = tmp_path / "m.npy"
+    np.save(matrix, np.zeros((5, sum(map(len, SETS))), np.float32))
+    with pytest.raises(InputError, match="an imported matrix has no values between captions"):
+        agree(folder, file, ["m"], MeasuresParams(imported={"m": str(matrix)}))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([STS, sts(0, 1, 3), "12,13,3,x"], "row 3: caption1 is no Crisscrossed Captions id: 12"),
+        ([STS, sts(0, 99, 3)], "row 2: caption '106' is not among the captions"),
+        ([STS, sts(1, 1, 3)], "row 2: COCO_val2014:sentid:8 with itself"),
+        ([STS, sts(0, 1, float("nan"))], "row 2: score 'nan' is not a number"),
+        ([SIS, sis(0, 1, 3), "a.jpg,b.jpg,1,x"], "row 3: image1 is no Crisscrossed Captions id: a.jpg"),
+        ([SIS], "no judgements, a header alone"),
+    ],
+)
+def test_rows_that_cannot_be_used(lines: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        read_people(write(tmp_path / "j.csv", *lines), coco_like())
+
+
+def test_what_wants_pairs_of_image_and_caption_refuses_others(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="judgements of pairs of images -> give pairs of an image and a caption"):
+        read_judgements(write(tmp_path / "j.csv", SIS, sis(0, 1, 3)), coco_like())
+
+
+def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions, tmp_path: Path) -> None:
+    found = eccv_judgements(coco)
+    of_images, of_captions = human_lists("eccv", coco.image_ids, coco.caption_ids)
+    yes = {(int(i), int(c)) for i, row in enumerate(of_images.lists()) for c in row if c >= 0}
+    yes |= {(int(i), int(c)) for c, row in enumerate(of_captions.lists()) for i in row if i >= 0}
+    pairs = list(zip(found.image.tolist(), found.caption.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+    assert {pair for pair, score in zip(pairs, found.score, strict=True) if score} == yes
+    queries = (of_images.sizes > 0).sum() + (of_captions.sizes > 0).sum()
+    assert 0.95 * OTHERS < (len(pairs) - len(yes)) / queries < OTHERS
+    assert found.binary and found.uncalibrated is not None
+    values = np.random.default_rng(0).random(len(pairs))
+    from capgrade.agreement.coefficients import coefficients
+
+    row = coefficients(values, found, coco.owner[found.caption] == found.image)
+    assert row["auc"]["all"] == pytest.approx(roc_auc_score(found.score, values))
+    assert read_judgements(Path("eccv"), coco).score.tolist() == found.score.tolist()
+    assert len(judged_digest(Path("eccv"))) == 64
+    with pytest.raises(InputError, match="not in the captions table"):
+        read_judgements(Path("eccv"), make_captions(SETS))
+
+
+def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> None:
+    """Ratings as the explorer writes them; the last click of a pair counts."""
+    captions = make_captions(SETS)
+    items = tuple(Item(f"i{k % 5}", captions.caption_ids[k]) for k in range(8))
+    plan = Plan(INFORMATION, "corpus", 0, (*items, Item("i0", captions.caption_ids[0], "q")))
+    folder = tmp_path / "review"
+    folder.mkdir()
+    write_plan(folder, plan)
+    with pytest.raises(InputError, match="nothing has been rated"):
+        read_judgements(folder, captions)
+    ratings = ReviewRatings.open(folder)
+    clicks = [("ann", 0, 1), ("ann", 0, 4), ("bob", 0, 2), ("ann", 3, 5), ("ann", 8, 3)]
+    for clicked in clicks:
+        ratings.rate(*clicked)
+    found = read_judgements(folder, captions)
+    assert found.image.tolist() == [0, 3] and found.caption.tolist() == [0, 3]
+    assert found.ratings is not None and sorted(found.ratings.value.tolist()) == [2, 3.5, 5]
+    assert found.score.tolist() == [2.75, 5]
+    assert scale_of(found) == Scale(3.0, 0.0, 5.0) and not found.binary, "whichever scores were given"
+    before = judged_digest(folder)
+    file = next(folder.glob(RATINGS))
+    file.write_text(file.read_text() + '{"plan": "cut sh')
+    assert read_judgements(folder, captions).score.tolist() == [2.75, 5] and judged_digest(folder) != before
+    for name in ("ann", "bob"):
+        ratings.rate(name, 4, 0)  # the explorer goes on behind it
+    assert read_judgements(folder, captions).score.tolist() == [2.75, 5, 0]
+    file.write_text(json.dumps({"plan": "other", "reviewer": "ann", "item": 0, "score": 1}) + "\n")
+    with pytest.raises(InputError, match="row 1: a rating of another review"):
+        read_judgements(folder, captions)
+    with pytest.raises(InputError, match=r"no plan.json: not a review"):
+        read_judgements(tmp_path, captions)
+    (folder / "plan.json").write_text("[1]")
+    with pytest.raises(InputError, match="not a review plan"):
+        read_judgements(folder, captions)
+
+
+def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Path) -> None:
+    captions = make_captions(SETS)
+
+    def read(*lines: str, **given: Any) -> Judgements:
+        return read_judgements(write(tmp_path / "j.csv", *lines), captions, **given)
+
+    rows = "i0,i1#0,1", "i1,i0#0,0"
+    plain, with_scale = "image_id,caption_id,score", [f"{row},0..5" for row in rows]
+    assert read(f"{plain},scale", *with_scale).scale == (0, 5) and not read(f"{plain},scale", *with_scale).binary
+    assert read(plain, *rows, scale=(0.0, 5.0)).scale == (0, 5)
+    unknown = read(plain, *rows)
+    assert unknown.scale is None and unknown.binary and unknown.sampling == "chosen"
+    with pytest.raises(
+        InputError, match=r"does not say between which scores people chose -> give --set agree.scale=LOW..HIGH"
+    ):
+        scale_of(unknown)
+    for lines, given, message in (
+        ((f"{plain},scale", with_scale[0], "i1,i0#0,0,0..1"), {}, r"row 3: two scales: 0..5 and 0..1"),
+        ((f"{plain},scale", *with_scale), {"scale": (0.0, 1.0)}, r"row 2: two scales: 0..1 and 0..5"),
+        ((f"{plain},rater,scale", "i0,i1#0,1,a,0..5", "i0,i1#0,1,b,0..1"), {}, "row 3: two scales"),
+        ((plain, *rows, "i2,i0#0,6"), {"scale": (0.0, 5.0)}, r"row 4: score 6 is off the scale 0..5"),
+        ((f"{plain},scale", "i0,i1#0,1,five"), {}, "no scale: 'five' -> give the lowest and the highest score"),
+        ((f"{plain},scale", "i0,i1#0,1,5..0"), {}, "no scale: '5..0'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(*lines, **given)
+
+
+def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = write_captions_folder(tmp_path / "c", [caption_table(SETS)])
+    file = write(tmp_path / "j.csv", "image_id,caption_id,score", "i0,i1#0,1", "i1,i0#0,3", "i2,i0#0,2")
+
+    def rewritten(people: Judgements, fitted: Any, captions: Captions) -> np.ndarray:
+        write(file, "image_id,caption_id,score", "i0,i1#0,5", "i1,i0#0,3", "i2,i0#0,2")
+        return np.arange(3.0)
+
+    monkeypatch.setattr(Judgements, "values", rewritten)
+    with pytest.raises(InputError, match="judgements: changed while this run read it"):
+        agree(
+            folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "c.json", params=AgreeParams(scale="0..5")
+        )
+    assert not (tmp_path / "c.json").exists()

@@ -1,0 +1,42 @@
+"""Weights of a mixture by people's judgements, cross-validated over images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from capgrade.agreement.mixture_weights import mix
+from capgrade.schemas.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+N = 600
+IMAGE = RANDOM.integers(40, size=N)
+GOOD, OTHER, NOISE = RANDOM.random((3, N))
+SCORE = 3 * GOOD + 10 * OTHER / 4 - 1 + 0.1 * RANDOM.standard_normal(N)
+
+
+def test_weights_are_found() -> None:
+    mixed = mix({"good": GOOD, "other": OTHER, "against": -GOOD}, SCORE, IMAGE, folds=5)
+    assert set(mixed.weights) == {"good", "other"}  # none is negative
+    assert mixed.weights["good"] == pytest.approx(3, abs=0.05)
+    assert mixed.weights["other"] == pytest.approx(2.5, abs=0.05)
+    assert np.abs(mixed.predicted - SCORE).std() < 0.12
+
+
+def test_an_image_is_scored_by_weights_of_others() -> None:
+    """A measure that knows each image's own error helps nothing where the image has not been seen."""
+    error = RANDOM.standard_normal(40)[IMAGE]
+    values = {f"image {k}": (k == IMAGE).astype(float) for k in range(40)}
+    seen = np.corrcoef(mix(values, error + 3, np.arange(N), folds=5).predicted, error)[0, 1]
+    unseen = np.corrcoef(mix(values, error + 3, IMAGE, folds=5).predicted, error)[0, 1]
+    assert seen > 0.6 > 0.2 > unseen
+
+
+def test_the_same_folds_every_time() -> None:
+    first, second = (mix({"noise": NOISE, "good": GOOD}, SCORE, IMAGE, folds=7) for _ in range(2))
+    assert np.array_equal(first.predicted, second.predicted) and first.weights == second.weights
+
+
+def test_fewer_images_than_folds() -> None:
+    with pytest.raises(InputError, match="3 judged images cannot be in 5 folds -> ask for fewer folds"):
+        mix({"good": GOOD[:6]}, SCORE[:6], np.array([0, 0, 1, 1, 2, 2]), folds=5)

@@ -1,0 +1,233 @@
+"""Measures of common words against slow, obvious loops of their definitions, and against pycocoevalcap on COCO."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pycocoevalcap.bleu.bleu import Bleu as TheirBleu
+from pycocoevalcap.cider.cider import Cider as TheirCider
+from pycocoevalcap.rouge.rouge import Rouge as TheirRouge
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
+from capgrade.measures import bleu, choose
+from capgrade.measures.base import Fitted
+from capgrade.measures.cider import Cider
+from capgrade.measures.ngrams import count_ngrams, document_frequencies
+from capgrade.measures.tfidf import TfidfCosine
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import CiderParams, MeasuresParams, TfidfParams
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+
+Slow = Callable[[str, list[str], list[list[str]]], float]  # of a caption, its references, all reference sets
+
+
+def grams(text: str) -> list[Counter]:
+    words = text.split()
+    return [Counter(tuple(words[k : k + n]) for k in range(len(words) - n + 1)) for n in range(1, 5)]
+
+
+def slow_cider(caption: str, references: list[str], corpus: list[list[str]], plain: bool = False) -> float:
+    """CIDEr-D word for word from its definition; plain: CIDEr by equations 1 to 3 of its paper, times 10."""
+    df = Counter(g for refs in corpus for g in {g for r in refs for c in grams(r) for g in c})
+    idf = lambda g: math.log(len(corpus)) - math.log(max(1, df[g]))  # noqa: E731
+    length = lambda text: max(0, len(text.split()) - 1)  # noqa: E731
+    total = 0.0
+    for reference in references:
+        fade = 1 if plain else math.exp(-((length(caption) - length(reference)) ** 2) / 72)
+        for h, r in zip(grams(caption), grams(reference), strict=True):
+            norm_h, norm_r = (math.sqrt(sum((c * idf(g)) ** 2 for g, c in one.items())) for one in (h, r))
+            value = sum((c if plain else min(c, r[g])) * r[g] * idf(g) ** 2 for g, c in h.items())
+            total += fade * (value / (norm_h * norm_r) if norm_h and norm_r else value)
+    return 10 * total / 4 / len(references)
+
+
+def slow_bleu(caption: str, references: list[str], _: object, k: int) -> float:
+    """The sentence score of `bleu_scorer.py`, word for word."""
+    words, product = caption.split(), 1.0
+    for n in range(k):
+        correct = sum(min(c, max(grams(r)[n][g] for r in references)) for g, c in grams(caption)[n].items())
+        product *= (correct + 1e-15) / (max(0, len(words) - n) + 1e-9)
+    closest = min((abs(len(r.split()) - len(words)), len(r.split())) for r in references)[1]
+    ratio = (len(words) + 1e-15) / (closest + 1e-9)
+    return product ** (1 / k) * (math.exp(1 - 1 / ratio) if ratio < 1 else 1)
+
+
+def slow_rouge(caption: str, references: list[str], _: object, mean: bool, beta: float) -> float:
+    """split(" ") gives an empty caption one empty word, as the reference code."""
+    h, shares = caption.split(" "), []
+    for reference in references:
+        r = reference.split(" ")
+        table = [[0] * (len(r) + 1) for _ in range(len(h) + 1)]
+        for i, x in enumerate(h):
+            for j, y in enumerate(r):
+                table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
+        shares.append((table[-1][-1] / len(h), table[-1][-1] / len(r)))
+    f = lambda p, r: (1 + beta**2) * p * r / (r + beta**2 * p) if p and r else 0.0  # noqa: E731
+    if mean:
+        return float(np.mean([f(p, r) for p, r in shares]))
+    return f(max(p for p, _ in shares), max(r for _, r in shares))
+
+
+FORMS: dict[str, tuple[str, dict, Slow]] = {
+    "cider": ("cider", {}, slow_cider),
+    "cider_plain": ("cider_plain", {}, lambda *pair: slow_cider(*pair, plain=True)),
+    **{f"bleu_{k}": ("bleu", {"n": k}, lambda *pair, k=k: slow_bleu(*pair, k=k)) for k in range(1, 5)},  # type: ignore[misc]
+    "rouge_l": ("rouge_l", {}, lambda *pair: slow_rouge(*pair, mean=False, beta=1.2)),
+    "rouge_mean": (
+        "rouge_l",
+        {"references": "mean", "beta": 0.8},
+        lambda *pair: slow_rouge(*pair, mean=True, beta=0.8),
+    ),
+}
+
+
+def fit(form: str, sets: list[list[str]], self_reference: str = "included") -> Fitted:
+    name, options, _ = FORMS[form]
+    params = MeasuresParams.model_validate({name: {**options, "self_reference": self_reference}})
+    return choose([name], params)[name].fit(make_captions(sets))
+
+
+def slow_matrix(form: str, sets: list[list[str]], leave_out: bool = False) -> np.ndarray:
+    captions = [(j, k, caption) for j, own in enumerate(sets) for k, caption in enumerate(own)]
+    rest = lambda i, j, k: [r for q, r in enumerate(sets[i]) if not (leave_out and (i, q) == (j, k))]  # noqa: E731
+    return np.array([[FORMS[form][2](c, rest(i, j, k), sets) for j, k, c in captions] for i in range(len(sets))])
+
+
+odd = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=20).map(" ".join)
+odd_sets = st.lists(st.lists(odd, min_size=2, max_size=5), min_size=2, max_size=5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(sets=odd_sets, self_reference=st.sampled_from(["included", "left_out"]))
+@settings(max_examples=40, deadline=None)
+def test_odd_captions(form: str, sets: list[list[str]], self_reference: str) -> None:
+    """Empty and one-word captions, repeated words, ties of lengths, n-grams that every image has."""
+    fitted = fit(form, sets, self_reference)
+    images, expected = np.arange(len(sets)), slow_matrix(form, sets, self_reference == "left_out")
+    np.testing.assert_allclose(fitted.score(images), expected, atol=1e-5)
+    some = np.arange(expected.shape[1])[::-2]
+    np.testing.assert_allclose(fitted.score(images, some), expected[:, some], atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["cider", "bleu_4", "rouge_l", "rouge_mean"])
+def test_extreme_sizes(form: str) -> None:
+    """Lengths around the width of a number's bits, one word 60 times, one reference, 30 references."""
+    random = np.random.default_rng(0)
+    long = [[" ".join(random.choice(list("abcdefgh"), n)), "a b c"] for n in (15, 16, 17, 63, 64, 65, 128, 129, 500)]
+    sets = [*long, ["dog " * 59 + "dog"], [f"a cat {k}" for k in range(30)], ["", "cat"]]
+    np.testing.assert_allclose(fit(form, sets).score(np.arange(len(sets))), slow_matrix(form, sets), atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_postings_dense_rows_and_chunks_of_bleu(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever share of n-grams is dense, and wherever chunks end."""
+    monkeypatch.setattr(bleu, "DENSE_SHARE", share)
+    monkeypatch.setattr("capgrade.measures.base.CHUNK", 7)
+    sets = random_sets(12, seed=3)
+    np.testing.assert_allclose(fit("bleu_4", sets).score(np.arange(12)), slow_matrix("bleu_4", sets), atol=1e-6)
+
+
+def daa(captions: Captions, leave_out: bool = False) -> np.ndarray:
+    """`semantic.py` of DAA: similarities of all captions, averaged over the captions of an image."""
+    vectors = TfidfTransformer().fit_transform(CountVectorizer().fit_transform(captions.texts))
+    cosine = (vectors @ vectors.T).toarray()
+    out = np.empty((captions.n_images, captions.n_captions))
+    for i, c in np.ndindex(out.shape):
+        out[i, c] = cosine[(captions.owner == i) & ~(leave_out & (np.arange(captions.n_captions) == c)), c].mean()
+    return out
+
+
+text = st.lists(st.sampled_from(["Dogs", "a", "cat", "it's", "no.1", "ÉTÉ", "x-ray", "!"]), max_size=8).map(" ".join)
+
+
+@given(sets=st.lists(st.lists(text, min_size=2, max_size=4), min_size=1, max_size=5), leave_out=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_tfidf_cosines_are_daas(sets: list[list[str]], leave_out: bool) -> None:
+    captions = make_captions([["dogs and cats", "cats"], *sets])  # scikit-learn refuses an empty vocabulary
+    params = TfidfParams(self_reference="left_out" if leave_out else "included")
+    found = TfidfCosine(params).fit(captions).score(np.arange(captions.n_images))
+    np.testing.assert_allclose(found, daa(captions, leave_out), atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("cider", TheirCider), ("rouge_l", TheirRouge), ("bleu", TheirBleu)])
+def test_equals_pycocoevalcap_on_coco(name: str, theirs: type, coco: Captions) -> None:
+    """Own pairs and random ones; of CIDEr-D with document frequencies of all 5,000 images."""
+    sentences = [" ".join(words) for words in coco.table["tokens"].to_pylist()]
+    references = {i: [sentences[5 * i + k] for k in range(5)] for i in range(5000)}
+    fitted, images = choose([name], MeasuresParams())[name].fit(coco), np.arange(5000)
+    random = np.random.default_rng(7)
+    for captions in (images * 5 + random.integers(5, size=5000), random.integers(25_000, size=5000)):
+        given = references, {i: [sentences[c]] for i, c in enumerate(captions)}
+        expected = (
+            theirs(4).compute_score(*given, verbose=0)[1][3] if name == "bleu" else theirs().compute_score(*given)[1]
+        )
+        assert np.abs(fitted.pairs(images, captions) - expected).max() < 1e-6
+        some = images[::50]
+        matrix = fitted.score(some)[np.arange(len(some)), captions[some]]
+        assert np.abs(matrix - np.array(expected)[some]).max() < 1e-5
+
+
+def test_own_pairs_of_any_length_are_exactly_one() -> None:
+    """ROUGE-L of every length, whatever rounding does: they tie, as they do in the reference library."""
+    sets = [[" ".join(f"w{k}" for k in range(n)), "other words"] for n in range(1, 90)]
+    captions = make_captions(sets)
+    values = fit("rouge_l", sets).score(np.arange(len(sets)))
+    assert (values[captions.owner, np.arange(captions.n_captions)] == 1).all()
+
+
+def test_postings_that_no_number_sorts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [[f"{text} {text} the the dog" for text in texts] for texts in random_sets(30, seed=2)]
+    expected = fit("cider", sets)
+    monkeypatch.setattr("capgrade.measures.cider.LARGEST", 0)
+    found = fit("cider", sets)
+    for name in ("term_ptr", "term_count", "post_ptr", "post_rank", "dense_row", "dense"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+
+
+def test_what_cannot_be_fitted() -> None:
+    with pytest.raises(InputError, match="every CIDEr 0 -> set measures.cider.document_frequency"):
+        fit("cider", [["a dog", "a cat"]])
+    with pytest.raises(InputError, match="'i0#0' has 65536 tokens"):
+        fit("bleu_1", [["a " * 65536]])
+
+
+def test_document_frequencies_from_elsewhere(tmp_path: Path) -> None:
+    """From a folder, FOLDER#split and a saved file: the same scores; one image is then no trap."""
+    corpus, mine = random_sets(10, seed=5), [["a red dog runs", "the small dog"]]
+    folder = write_captions_folder(tmp_path / "c", [caption_table(corpus, "train"), caption_table(corpus[:1], "val")])
+    document_frequencies(make_captions(corpus)).save(tmp_path / "df.arrow")
+    expected = [slow_cider(caption, mine[0], corpus) for caption in mine[0]]
+    for source in (f"{folder}#train", str(tmp_path / "df.arrow")):
+        fitted = Cider(CiderParams(document_frequency=source)).fit(make_captions(mine))
+        np.testing.assert_allclose(fitted.score(np.arange(1))[0], expected, atol=1e-5)
+
+
+def test_document_frequencies_of_another_tokenizer(tmp_path: Path) -> None:
+    captions = make_captions(random_sets(4))
+    other = Captions(captions.table, "test", "ptb", "digest")
+    document_frequencies(other).save(tmp_path / "df.arrow")
+    with pytest.raises(InputError, match="tokenizer ptb; captions have tokenizer lower_split"):
+        Cider(CiderParams(document_frequency=str(tmp_path / "df.arrow"))).fit(captions)
+
+
+def test_ngrams_are_counted_as_the_obvious_way() -> None:
+    """And numbered by how many words they have, then by the alphabet."""
+    captions = make_captions([["b a b a b", ""], ["c"]])
+    counted = count_ngrams(captions)
+    texts, (start, stop, gram, counts, _) = counted.text.to_pylist(), counted.sentences
+    for row, words in enumerate(captions.table["tokens"].to_pylist()):
+        found = {
+            texts[g]: int(counts[k])
+            for a, b in zip(start[row], stop[row], strict=True)
+            for k, g in enumerate(gram[a:b], a)
+        }
+        assert found == {" ".join(g): c for one in grams(" ".join(words)) for g, c in one.items()}
+    assert texts == sorted(texts, key=lambda text: (text.count(" "), text.split()))

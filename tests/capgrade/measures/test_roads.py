@@ -1,0 +1,279 @@
+"""One value by every road: dense relevance, shards, labels, `score`, rewards, a typed caption, pycocoevalcap's code."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+import capgrade
+from capgrade import Labels
+from capgrade import coco as ours
+from capgrade.measures import choose
+from capgrade.measures.ngrams import DocumentFrequencies, document_frequencies
+from capgrade.measures.own_pairs import own_left_out
+from capgrade.measures.unseen import scorer_of_unseen
+from capgrade.pipelines.captions import write_records
+from capgrade.pipelines.execution.parts import Part
+from capgrade.pipelines.relevance import relevance
+from capgrade.pipelines.shards import join_shards, shards_part
+from capgrade.schemas.captions import Caption, Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import open_arrow
+from capgrade.schemas.params import CaptionsParams, MeasuresParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.text.tokens import tokenize
+
+WHITE = ["\xa0", "\u2003", "\u3000", "\u202f", "\x1c", "\x1f", "\x85", "\x0b", "\u2028", "\u200b", "\ufeff", "\t"]
+PIECES = [
+    "a", "a", "the", "dog", "dog", "dogs", "runs", "running", "puppy", "two men", "on", "red",
+    "3 1/2", "3 1/2", "4 1/2", "555 123 4567", "555-123-4567", "<a href='x'>", "<b class=y>",  # PTB: a token each
+    "3\xa01/2", "dog\xa0runs", "a\u3000dog", "\u2003dog", "dog\x1cruns", "dog\x85runs", "dog\u200bruns",
+    *WHITE, "一只狗", "狗 跑", "собака", "бежит", "कुत्ता", "كلب", "สุนัข", "Straße", "é", "😀", "ΣΑΣ",
+    "(", ")", "n't", "don't", "dog's", "...", ".", "-", "u.s.", "&", "|",
+]  # fmt: skip
+TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=9).map(" ".join)
+TOKENIZERS = ("ptb_py", "lower_split", "word_unigram", "characters")
+COUNTED = ("cider", "rouge_l", "bleu")
+PARAMS = MeasuresParams()
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> list[list[str]]:
+    """Reference sets of 1 to 6 images, of 1 to 4 captions each: of few texts, so that some are equal."""
+    texts = draw(st.lists(TEXT, min_size=1, max_size=8))
+    return draw(st.lists(st.lists(st.sampled_from(texts), min_size=1, max_size=4), min_size=1, max_size=6))
+
+
+NUMBERS = [["We ate 3 1/2 pies", "call 555 123 4567 now"], ["a 3 1/2 lb dog"], ["call 555 123 4567 now please", "dog"]]
+ALIKE = [["dog runs"], ["dog runs"], ["dog runs", "dog runs"]]  # every idf is 0
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Captions as the stage reads them: those without a token are dropped, and images without captions."""
+
+    folder: Path
+    sets: list[list[str]]
+    lines: list[list[str]]  # tokens with a space between, as pycocoevalcap takes them
+    captions: Captions
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for own in self.sets for text in own]
+
+    def measures(self, *names: str) -> list[str]:
+        """Those that can be fitted: document frequencies of one image are refused."""
+        return [name for name in names if name != "cider" or self.captions.n_images > 1]
+
+
+@contextmanager
+def written(sets: Sequence[Sequence[str]], tokenizer: str) -> Iterator[Corpus]:
+    kept = [[text for text in own if tokenize(tokenizer, [text])[0]] for own in sets]
+    kept = [own for own in kept if own]
+    assume(kept)
+    texts = [(i, k, text) for i, own in enumerate(kept) for k, text in enumerate(own)]
+    params = CaptionsParams(source="jsonl", input="-", tokenizer=tokenizer)
+    with tempfile.TemporaryDirectory() as folder:
+        write_records(
+            Path(folder) / "captions", [Caption(f"i{i}", f"{i} {k}", "x", t, "", 0) for i, k, t in texts], params
+        )
+        lines = [[" ".join(tokens) for tokens in tokenize(tokenizer, own)] for own in kept]
+        yield Corpus(Path(folder), kept, lines, read_captions(Path(folder) / "captions"))
+
+
+def by_score(corpus: Corpus, name: str, **options: Any) -> np.ndarray:
+    """`capgrade.score` of every caption with every image's reference set: float64 [images, captions]."""
+    asked, tokenizer = {"bleu": "bleu_4"}.get(name, name), corpus.captions.tokenizer
+    candidates = [corpus.texts] * len(corpus.sets)
+    found = capgrade.score(candidates, corpus.sets, [asked], tokenizer=tokenizer, **options).sentences[asked]
+    return found.reshape(len(corpus.sets), -1)
+
+
+def by_class(corpus: Corpus, name: str, scorers: Any) -> np.ndarray:
+    """By pycocoevalcap's class, or ours of its name, a caption of all after the other: float64 [images, captions]."""
+    gts = dict(enumerate(corpus.lines))
+    columns = []
+    for line in (line for own in corpus.lines for line in own):
+        res = {i: [line] for i in gts}
+        if name == "bleu":
+            columns.append(scorers[name].compute_score(gts, res, verbose=0)[1][3])
+        else:
+            columns.append(scorers[name].compute_score(gts, res)[1])
+    return np.array(columns).T
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, Any]:
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    return {"cider": Cider(), "rouge_l": Rouge(), "bleu": Bleu(4)}
+
+
+def close(found: np.ndarray, wanted: np.ndarray, name: str, where: str) -> None:
+    np.testing.assert_allclose(found, wanted, atol=1e-5 if name == "cider" else 1e-6, rtol=0, err_msg=f"{name} {where}")
+
+
+@settings(max_examples=60, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
+@example(sets=NUMBERS, tokenizer="ptb_py")
+@example(sets=ALIKE, tokenizer="ptb_py")
+def test_relevance_is_what_pycocoevalcap_computes(theirs: dict[str, Any], sets: list, tokenizer: str) -> None:
+    """And `score`, its classes here, a reward, and a caption that is typed."""
+    with written(sets, tokenizer) as corpus:
+        captions, frequencies = corpus.captions, capgrade.Frequencies.of(corpus.sets, tokenizer)
+        mine = {"cider": ours.Cider(), "rouge_l": ours.Rouge(), "bleu": ours.Bleu(4)}
+        for name in corpus.measures(*COUNTED):
+            wanted = by_class(corpus, name, theirs)
+            measure = choose([name], PARAMS)[name]
+            fitted = measure.fit(captions)
+            everything = np.arange(captions.n_captions)
+            dense = fitted.score(np.arange(captions.n_images))
+            close(dense, wanted, name, "relevance")
+            close(fitted.score(np.arange(captions.n_images), everything[::-1])[:, ::-1], wanted, name, "some captions")
+            close(by_score(corpus, name), wanted, name, "score")
+            close(by_class(corpus, name, mine), wanted, name, "class")
+            typed = scorer_of_unseen(measure, fitted, captions)
+            if typed is not None:
+                close(np.stack([typed(text) for text in corpus.texts], axis=1), wanted, name, "typed")
+            if name == "cider":
+                reward = capgrade.CiderReward(frequencies, tokenizer=tokenizer)
+                close(reward([corpus.texts] * len(corpus.sets), corpus.sets), wanted, name, "reward")
+                close(by_score(corpus, name, frequencies=frequencies), wanted, name, "score by frequencies")
+
+
+@settings(max_examples=40, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
+@example(sets=NUMBERS, tokenizer="ptb_py")
+def test_frequencies_are_the_same_however_counted(sets: list, tokenizer: str) -> None:
+    """Of texts, of a captions folder, and of a file that either wrote; as pycocoevalcap counts them."""
+    from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+    with written(sets, tokenizer) as corpus:
+        scorer = CiderScorer()
+        for own in corpus.lines:
+            scorer += (own[0], own)
+        scorer.compute_doc_freq()
+        wanted = {" ".join(ngram): int(images) for ngram, images in scorer.document_frequency.items()}
+        capgrade.Frequencies.of(corpus.sets, tokenizer).write(corpus.folder / "of.arrow")
+        document_frequencies(corpus.captions).save(corpus.folder / "command.arrow")
+        capgrade.Frequencies.read(corpus.folder / "captions", tokenizer).write(corpus.folder / "folder.arrow")
+        capgrade.Frequencies.read(corpus.folder / "of.arrow", tokenizer).write(corpus.folder / "again.arrow")
+        for file in ("of.arrow", "command.arrow", "folder.arrow", "again.arrow"):
+            assert counted(corpus.folder / file) == wanted, file
+
+
+def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -> None:
+    """As files from before such a token was several words have them: its words would count as unseen."""
+    ngrams = pa.array(["a", "3\xa01/2", "a 3\xa01/2"], pa.large_string())
+    DocumentFrequencies(ngrams, np.array([2, 1, 1]), 2, "captions x tokenizer ptb_py").save(tmp_path / "df.arrow")
+    with pytest.raises(
+        InputError, match="no-break spaces inside.*-> count them again: capgrade captions --frequencies"
+    ):
+        capgrade.Frequencies.read(tmp_path / "df.arrow")
+
+
+def counted(path: Path) -> dict[str, int]:
+    table = open_arrow(path).read_all()
+    return dict(zip(table["ngram"].to_pylist(), table["images"].to_pylist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Iterator[None]:
+    """A unit vector for each text in place of Sentence-BERT's."""
+
+    def embed(texts: Sequence[str], *_: Any, **__: Any) -> np.ndarray:
+        rows = [np.random.default_rng(zlib.crc32(text.encode())).standard_normal(8) for text in texts]
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.measures.sbert.embed", embed)
+        patch.setattr("capgrade.measures.unseen.load_encoder", lambda *_: None)
+        patch.setattr("capgrade.measures.unseen.encode", lambda _, texts: embed(texts))
+        yield
+
+
+@settings(max_examples=5, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS), among=st.sampled_from(["all", 0.5]))
+@example(sets=NUMBERS, tokenizer="ptb_py", among="all")
+def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: str, among: Any) -> None:
+    """Dense relevance, sampled shards and the same made exact, read as labels; Sentence-BERT from given vectors."""
+    with written(sets, tokenizer) as corpus:
+        folder, captions = corpus.folder / "captions", corpus.captions
+        names = tuple(corpus.measures(*COUNTED, "meteor", "scene_graph", "sbert"))
+        sampled = ShardsParams(measures=names, top=1, uniform=1, windows=WindowsParams(per_window=1, among=among))
+        relevance(folder, corpus.folder / "relevance", RelevanceParams(measures=names, block_images=2), PARAMS)
+        shards_part(folder, corpus.folder / "shards", sampled, PARAMS, Part(1, 1))
+        join_shards(folder, corpus.folder / "shards", sampled, PARAMS)
+        dense, kept = (Labels.load(corpus.folder / kind, captions=folder) for kind in ("relevance", "shards"))
+        for name in names:
+            block = captions.image_ids, captions.caption_ids, name
+            wanted = by_score(corpus, name)
+            matrix, known, _ = dense.block(*block)
+            assert known.all()
+            close(matrix, wanted, name, "dense")
+            values, known, _ = kept.block(*block)
+            assert known[captions.owner, np.arange(captions.n_captions)].all()
+            close(values[known], matrix[known], name, "sampled")
+            close(kept.exact(name).block(*block)[0], wanted, name, "exact")
+
+
+@settings(max_examples=12, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
+@example(sets=NUMBERS, tokenizer="ptb_py")
+def test_an_own_caption_left_out_is_scored_with_the_others(vectors: None, sets: list, tokenizer: str) -> None:
+    """Own pairs without the caption among its references, and with `self_reference: left_out`, against `score`."""
+    with written(sets, tokenizer) as corpus:
+        captions, frequencies = corpus.captions, capgrade.Frequencies.of(corpus.sets, tokenizer)
+        others = [own[:k] + own[k + 1 :] for own in corpus.sets for k in range(len(own))]
+        some = np.flatnonzero([len(one) for one in others])
+        assume(len(some))
+        for name in corpus.measures(*COUNTED, "meteor", "scene_graph", "sbert"):
+            asked = {"bleu": "bleu_4"}.get(name, name)
+            wanted = capgrade.score(
+                [corpus.texts[k] for k in some], [others[k] for k in some], [asked], tokenizer=tokenizer,
+                frequencies=frequencies,
+            ).sentences[asked]  # fmt: skip
+            found = own_left_out(choose([name], PARAMS)[name], captions)
+            assert found is not None
+            close(found[some], wanted, name, "own pairs")
+            if len(some) == captions.n_captions:
+                params = MeasuresParams.model_validate({name: {"self_reference": "left_out"}})
+                matrix = choose([name], params)[name].fit(captions).score(np.arange(captions.n_images))
+                close(matrix[captions.owner, some], wanted, name, "left out")
+
+
+@pytest.fixture(scope="module")
+def jar() -> Iterator[dict[str, Any]]:
+    if shutil.which("java") is None:
+        pytest.skip("no Java to run METEOR's jar")
+    from pycocoevalcap.meteor.meteor import Meteor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-Dfile.encoding=UTF-8")  # pycocoevalcap writes UTF-8 in any locale
+        yield {"meteor": Meteor()}
+
+
+@settings(max_examples=10, deadline=None)
+@given(sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS))
+@example(sets=NUMBERS, tokenizer="ptb_py")
+def test_meteor_is_what_its_jar_computes(jar: dict[str, Any], sets: list, tokenizer: str) -> None:
+    """Dense relevance, `score` and the class of pycocoevalcap's name."""
+    with written(sets, tokenizer) as corpus:
+        wanted = by_class(corpus, "meteor", jar)
+        fitted = choose(["meteor"], PARAMS)["meteor"].fit(corpus.captions)
+        close(fitted.score(np.arange(corpus.captions.n_images)), wanted, "meteor", "relevance")
+        close(by_score(corpus, "meteor"), wanted, "meteor", "score")
+        close(by_class(corpus, "meteor", {"meteor": ours.Meteor()}), wanted, "meteor", "class")

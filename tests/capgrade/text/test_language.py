@@ -1,0 +1,114 @@
+"""Scripts without spaces, and measures that know English alone on captions that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from capgrade.measures import choose
+from capgrade.schemas import say
+from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.params import MeasuresParams
+from capgrade.text.language import LEAST_ENGLISH, english_share
+from capgrade.text.tokens import tokenize
+from tests.conftest import DATA, call, make_captions
+
+CHINESE = [["一只狗在沙滩上奔跑。", "一只棕色的狗在沙滩上跑"], ["两个人骑自行车", "两个男人在街上骑自行车"]]
+JAPANESE = [
+    ["犬が砂浜を走っている。", "茶色の犬が浜辺を走る"],
+    ["二人が自転車に乗る", "男性二人が街で自転車に乗っている"],
+]
+THAI = [["สุนัขวิ่งบนชายหาด", "สุนัขสีน้ำตาลวิ่งบนทราย"], ["ชายสองคนขี่จักรยาน", "คนสองคนขี่จักรยานบนถนน"]]
+SETS = {"chinese": CHINESE, "japanese": JAPANESE, "thai": THAI}
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(say, "_said", set())
+
+
+def captions_of(sets: list[list[str]], tokenizer: str) -> Captions:
+    rows = [(i, text) for i, texts in enumerate(sets) for text in texts]
+    names = [f"i{i}" for i, _ in rows]
+    table = pa.table(
+        {
+            "image_id": names, "caption_id": [f"{n}#{k}" for k, n in enumerate(names)], "split": ["test"] * len(rows),
+            "caption": [text for _, text in rows], "tokens": tokenize(tokenizer, [text for _, text in rows]),
+            "image_file": pa.nulls(len(rows), pa.string()),
+        },
+        schema=SCHEMA,
+    )  # fmt: skip
+    return Captions(table, "test", tokenizer, "digest")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("一只狗在 Beach 上 2020，", ["一", "只", "狗", "在", "beach", "上", "2020"]),
+        ("犬が「走る」。", ["犬", "が", "走", "る"]),
+        ("ทราย น้ำ", ["ท", "ร", "า", "ย", "น้", "ำ"]),
+        ("A dog's well-made toy!", ["a", "dog's", "well-made", "toy"]),
+        ("Ein Äpfelchen, groß", ["ein", "äpfelchen", "groß"]),
+        ("。、！?", []),
+    ],
+)
+def test_characters(text: str, tokens: list[str]) -> None:
+    assert tokenize("characters", [text]) == [tokens]
+
+
+@pytest.mark.parametrize("language", SETS)
+@pytest.mark.parametrize("measure", ["rouge_l", "cider"])
+def test_characters_serve(language: str, measure: str) -> None:
+    """Captions of one image share something, which one token a caption never shows; more than with other images."""
+    scores = {}
+    for tokenizer in ("lower_split", "characters"):
+        captions = captions_of(SETS[language], tokenizer)
+        params = MeasuresParams.model_validate({measure: {"self_reference": "left_out"}})
+        scores[tokenizer] = choose([measure], params)[measure].fit(captions).score(np.arange(2))
+    own = captions.owner == np.arange(2)[:, None]
+    assert (scores["lower_split"] == 0).all()
+    assert scores["characters"][own].min() > scores["characters"][~own].max()
+
+
+@pytest.mark.parametrize("tokenizer", ["ptb_py", "lower_split", "word_unigram", "characters"])
+def test_a_script_without_spaces_is_said(tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"i{i}\ti{i}#{k}\t{text}" for i, texts in enumerate([*CHINESE, ["a dog", "狗 park dog cat tree"]])
+             for k, text in enumerate(texts)]  # fmt: skip
+    (tmp_path / "c.tsv").write_text("\n".join(["image_id\tcaption_id\tcaption", *lines]) + "\n", encoding="utf-8")
+    source = ("--source", "tsv", "--input", str(tmp_path / "c.tsv"), "--split", "test", "--tokenizer", tokenizer)
+    assert call("captions", *source, "--out", str(tmp_path / "c")) == 0
+    said = capsys.readouterr().err
+    assert ("4 of 6 captions are in a script without spaces" in said) == (tokenizer != "characters")
+    assert ("use --tokenizer characters" in said) == (tokenizer != "characters")
+
+
+def german() -> list[list[str]]:
+    path = DATA / "flickr30k" / "train.de.token"
+    if not path.is_file():
+        pytest.skip("the German captions of ../shared/data are not here")
+    with path.open(encoding="utf-8") as f:
+        texts = [next(f).rstrip("\n").split("\t", 1)[1] for _ in range(100)]
+    return [texts[k : k + 5] for k in range(0, 100, 5)]
+
+
+ENGLISH = [["a dog runs on the beach", "the brown dog is running"], ["two men with bikes", "a man rides to the city"]]
+
+
+@pytest.mark.parametrize("name", ["meteor", "scene_graph", "sbert", "people", "cider", "rouge_l"])
+@pytest.mark.parametrize("sets", [german, lambda: ENGLISH], ids=["german", "english"])
+def test_measures_for_english_say_so(
+    name: str, sets: Callable[[], list[list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    choose([name], MeasuresParams())[name].fit(make_captions(sets()))
+    said = capsys.readouterr().err.count("is made for English")
+    of_english = {"meteor": 1, "scene_graph": 1, "sbert": 1, "people": 2}.get(name, 0)
+    assert said == (of_english if sets is german else 0)
+
+
+def test_a_long_caption_does_not_outweigh_the_others() -> None:
+    captions = make_captions([*ENGLISH, ["word " * 3000]])
+    assert english_share(captions) > LEAST_ENGLISH
