@@ -22,7 +22,7 @@ except SystemExit as end:
 for module in list(sys.modules.values()):
     for name, kernel in list(vars(module).items()):
         if isinstance(kernel, Dispatcher) and kernel.signatures:
-            print(kernel.py_func.__module__.removeprefix("capgrade.pipelines."), kernel.py_func.__name__, sep=".")
+            print(kernel.py_func.__module__.removeprefix("capgrade."), kernel.py_func.__name__, sep=".")
 """
 
 
@@ -44,5 +44,5 @@ def test_no_kernel_that_is_not_needed(command: str, captions: Path, tmp_path: Pa
     given = ("--captions", str(captions), "--measures", "cider,rouge_l", "--set", f"{command}.split=test")
     found = called(tmp_path / "out", command, *given)
     assert {"measures.cider_kernel._score_images", "measures.rouge._score_blocks"} <= found
-    assert ("sampling.windows._draw" in found) == (command == "shards")
+    assert ("pipelines.sampling.windows._draw" in found) == (command == "shards")
     assert not [name for name in found if name.startswith("measures.tops.")], found
