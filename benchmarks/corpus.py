@@ -3,7 +3,7 @@
 A generated image takes the caption set of a real one as its template. Each of its captions starts as one of the
 template's and is a walk through the real captions: after every word it goes on in the caption it is in or, with a
 probability, in another one where the last two words stand as well (a trigram model). Rare words split into variants as
-the corpus grows, as real vocabularies do. Everything follows from the seed; an image depends on its number alone.
+the corpus grows, as real vocabularies do. Nothing is drawn anew in another run; an image depends on its number alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ LONGEST = 40
 SPARE = 6  # a walk is cut short at the length of some real caption and so many words more
 DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
 SPLIT = "train"
+SEED = 0
 
 
 class Model(NamedTuple):
@@ -77,24 +78,24 @@ def _random(state):
 
 
 @njit(cache=True)
-def _template(seed, i, n):
+def _template(i, n):
     """A real image for generated image i: all of them in every round of n, each round in an order of its own."""
-    step = 1 + 2 * ((seed + i // n) % 7919)
+    step = 1 + 2 * ((SEED + i // n) % 7919)
     while np.gcd(step, n) != 1:
         step += 2
     return ((i % n) * step + i // n) % n
 
 
 @njit(cache=True)
-def _walk(seed, images, variants, model, out, length):
+def _walk(images, variants, model, out, length):
     """Words int64 [captions, LONGEST] as number + mark * variant, and how many each caption has."""
-    mark, per_image = len(model.rare), out.shape[0] // images
+    mark = len(model.rare)
     flat, begin, sizes, refs, ref_ptr = model.flat, model.begin, model.sizes, model.refs, model.ref_ptr
     for i in range(images):
-        state = np.uint64(seed) + np.uint64(i + 1) * np.uint64(0xD1342543DE82EF95)
-        template = _template(seed, i, ref_ptr.shape[0] - 1)
+        state = np.uint64(SEED) + np.uint64(i + 1) * np.uint64(0xD1342543DE82EF95)
+        template = _template(i, ref_ptr.shape[0] - 1)
         own = refs[ref_ptr[template] : ref_ptr[template + 1]]
-        for k in range(per_image):
+        for k in range(PER_IMAGE):
             p, n = begin[own[k % own.shape[0]]], 0
             state, u = _random(state)
             cap = min(sizes[np.int64(u * sizes.shape[0])] + SPARE, out.shape[1])
@@ -117,18 +118,18 @@ def _walk(seed, images, variants, model, out, length):
                     word = word if drawn == mark else drawn
                 state, u = _random(state)
                 split = np.int64(u * variants) if model.rare[word] else 0
-                out[i * per_image + k, n] = word + mark * split
+                out[i * PER_IMAGE + k, n] = word + mark * split
                 n += 1
-            length[i * per_image + k] = n
+            length[i * PER_IMAGE + k] = n
 
 
-def generate(source: Captions, images: int, seed: int, per_image: int = PER_IMAGE) -> tuple[pa.ListArray, list[str]]:
-    """Tokens of `images` x `per_image` captions, and their texts."""
+def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
+    """Tokens of the captions of so many images, and their texts."""
     known, model = model_of(source)
     mark = len(known)
-    words = np.zeros((images * per_image, LONGEST), np.int64)
+    words = np.zeros((images * PER_IMAGE, LONGEST), np.int64)
     length = np.zeros(len(words), np.int64)
-    _walk(seed, images, max(1.0, (images / source.n_images) ** GROWTH), model, words, length)
+    _walk(images, max(1.0, (images / source.n_images) ** GROWTH), model, words, length)
     numbers, codes = np.unique(words[np.arange(LONGEST) < length[:, None]], return_inverse=True)
     names = [known[k % mark] + _suffix(k // mark) for k in numbers.tolist()]
     flat = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names).dictionary_decode()
@@ -152,19 +153,17 @@ def bench(asked: Asked) -> Rows:
     if wanted.images is None:
         raise InputError("how many images?", remedy="give --set bench.images=N")
     real = read_captions(asked.captions, wanted.split)
-    corpus(real, wanted.images, asked.out, wanted.seed, wanted.vectors, wanted.per_image)
-    return {"corpus": {"images": wanted.images, "captions": wanted.per_image * wanted.images, "out": str(asked.out)}}
+    corpus(real, wanted.images, asked.out, wanted.vectors)
+    return {"corpus": {"images": wanted.images, "captions": PER_IMAGE * wanted.images, "out": str(asked.out)}}
 
 
-def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool, per_image: int = PER_IMAGE) -> None:
+def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
     embeddings, vectors.npy."""
-    table = _table(source, images, seed, per_image)
+    table = _table(source, images)
     if vectors:
         refuse_file(out / "vectors.npy", "npy array", starting(b"\x93NUMPY"))
-    params = {
-        "images": images, "per_image": per_image, "seed": seed, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH
-    }  # fmt: skip
+    params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
     inputs = {"source": source.digest, "split": source.split}
     stage = "bench corpus"  # never in the place of captions of another source
     with output_folder(out, stage):
@@ -176,13 +175,13 @@ def corpus(source: Captions, images: int, out: Path, seed: int, vectors: bool, p
             np.save(file, stand_ins(read_captions(out)))
 
 
-def _table(source: Captions, images: int, seed: int, per_image: int) -> pa.Table:
+def _table(source: Captions, images: int) -> pa.Table:
     """A captions table."""
-    tokens, texts = generate(source, images, seed, per_image)
+    tokens, texts = generate(source, images)
     ids = [f"image-{i:07d}" for i in range(images)]
     metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
     columns = [
-        np.repeat(ids, per_image).tolist(), [f"{image}#{k}" for image in ids for k in range(per_image)],
+        np.repeat(ids, PER_IMAGE).tolist(), [f"{image}#{k}" for image in ids for k in range(PER_IMAGE)],
         [SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
     ]  # fmt: skip
     return pa.table(columns, schema=with_metadata(SCHEMA, metadata))

@@ -17,7 +17,6 @@ from capgrade.schemas.memory import peak_mb
 from capgrade.schemas.params import BenchParams, Params
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
-TURNS, BUDGET = 5, 30.0  # rounds of what takes turns, at most; seconds that they may take
 DIM = 384  # of the product, as of all-MiniLM-L6-v2
 ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a time, and at most; more count in proportion
 _T = TypeVar("_T")
@@ -60,17 +59,6 @@ def best(work: Callable[[], _T]) -> tuple[float, _T]:
     work()
     rounds = [once(work) for _ in range(ROUNDS)]
     return min(took.seconds for took, _ in rounds), rounds[-1][1]
-
-
-def in_turn(
-    works: Sequence[Callable[[], _T]], warm_up: Sequence[Callable[[], _T]]
-) -> tuple[list[list[Round]], list[_T]]:
-    """Rounds of each piece of work, and the results. The works take turns, so that a slow minute of the machine is
-    everyone's; after `warm_up`, which does the same work, there are as many as `BUDGET` holds, 1 to `TURNS`."""
-    warm, results = once(lambda: [work() for work in warm_up])
-    turns = max(1, min(TURNS, int(BUDGET / warm.seconds)))
-    rounds = [[once(work)[0] for work in works] for _ in range(turns)]
-    return [list(of_one) for of_one in zip(*rounds, strict=True)], results
 
 
 def product_seconds(n_captions: int) -> float:

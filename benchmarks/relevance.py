@@ -9,15 +9,15 @@ measures over all pairs beside the float32 product of as many pairs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from capgrade.benchmarks.harness import Asked, Rows, once, product_seconds
 from capgrade.benchmarks.peers import coco_scorer
+from capgrade.benchmarks.shards import embedded
 from capgrade.measures import Fitted, choose
 from capgrade.measures.bleu import FittedBleu
 from capgrade.measures.sbert import FittedSbert
@@ -45,23 +45,38 @@ def bench(asked: Asked) -> Rows:
     """Of each measure on a device and its peer on the processor: pairs_per_s, peer, peer_pairs_per_s, ratio,
     max_abs_diff, pairs_compared; and of all of them the seconds of all pairs beside those of the product."""
     captions = read_captions(asked.captions, asked.bench.split)
-    result: Rows = {}
+    result, speeds = Rows(), []
     for name, measure in choose(asked.measures, asked.params.measures).items():
         if name not in PEERS:
             raise InputError(f"measure '{name}' has no peer", remedy=f"choose from: {', '.join(PEERS)}")
         fitted = measure.fit(captions)
-        there = _on_device(fitted, asked.bench.device)
+        there = _on_device(fitted, asked.params.relevance.device)
         speed = _speed(there, captions)
+        speeds.append(speed)
         peer = PEERS[name](captions, fitted, asked.bench.pairs)
         difference = np.abs(_values(there, peer.pairs, dense=speed > DENSE) - peer.values).max()
         result[name] = {
             "pairs_per_s": speed, "peer": peer.name, "peer_pairs_per_s": peer.pairs_per_s,
             "ratio": speed / peer.pairs_per_s, "max_abs_diff": float(difference), "pairs_compared": len(peer.pairs),
         }  # fmt: skip
-    seconds = captions.n_images * captions.n_captions * sum(1 / row["pairs_per_s"] for row in result.values())
+    return {**result, "all": _beside_the_product(captions, speeds)}
+
+
+def all_pairs(asked: Asked) -> dict[str, float]:
+    """The measures over all pairs beside the product, without their peers."""
+    captions = read_captions(asked.captions, asked.bench.split)
+    with embedded(captions.texts, asked):
+        fitted = [measure.fit(captions) for measure in choose(asked.measures, asked.params.measures).values()]
+    return _beside_the_product(
+        captions, [_speed(_on_device(one, asked.params.relevance.device), captions) for one in fitted]
+    )
+
+
+def _beside_the_product(captions: Captions, speeds: Sequence[float]) -> dict[str, float]:
+    """Of measures of these speeds in pairs per second."""
+    seconds = captions.n_images * captions.n_captions * sum(1 / speed for speed in speeds)
     product = product_seconds(captions.n_captions)
-    result["all"] = {"seconds": seconds, "product_seconds": product, "times_the_product": seconds / product}
-    return result
+    return {"seconds": seconds, "product_seconds": product, "times_the_product": seconds / product}
 
 
 def _on_device(fitted: Fitted, device: str) -> Fitted:
@@ -152,24 +167,6 @@ def cider_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
     return Peer("pycocoevalcap", len(pairs) / seconds, pairs, np.concatenate(values))
 
 
-def tfidf_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
-    """scikit-learn's vectors as DAA's code makes them, averaged by image, and their sparse product."""
-    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
-
-    vectors = TfidfTransformer().fit_transform(CountVectorizer().fit_transform(captions.texts)).tocsr()
-    sizes, n = np.diff(captions.ref_ptr), captions.n_captions
-    mean = csr_matrix((np.repeat(1 / sizes, sizes), captions.refs, captions.ref_ptr), (captions.n_images, n)) @ vectors
-    pairs = _pairs(captions, n_random)
-
-    def multiply() -> None:
-        for at in range(0, captions.n_images, BLOCK):
-            (mean[at : at + BLOCK] @ vectors.T).toarray()
-
-    took, _ = once(multiply)
-    values = np.asarray(mean[pairs[:, 0]].multiply(vectors[pairs[:, 1]]).sum(axis=1)).ravel()
-    return Peer("scikit-learn", captions.n_images * n / took.seconds, pairs, values)
-
-
 def sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
     """numpy's float32 product of the same embeddings: references x captions, without the fold over references."""
     assert isinstance(fitted, FittedSbert)
@@ -192,5 +189,4 @@ PEERS: dict[str, Callable[[Captions, Fitted, int], Peer]] = {
     **{name: partial(_by_pairs, name) for name in ("bleu", "meteor", "rouge_l")},
     "cider": cider_peer,
     "sbert": sbert_peer,
-    "tfidf_cosine": tfidf_peer,
 }

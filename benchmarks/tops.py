@@ -1,19 +1,14 @@
 """A measure's search for its best captions, beside all pairs, block by block in one run. METEOR has one.
 
 Random blocks of images are taken, and each is done both ways, one after the other: other work on the machine slows
-both. Then it is done both ways on one thread, whose processor time says what the work is, whoever else works there.
-Seconds are those of the images taken.
+both. Processor time says what the work is, whoever else works there. Seconds are those of the images taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads, set_num_threads
-from threadpoolctl import threadpool_limits
 
 from capgrade.benchmarks.harness import Asked, Rows, once
 from capgrade.measures import Fitted, choose
@@ -26,10 +21,11 @@ from capgrade.schemas.ties import Ties
 
 BLOCK = 64  # images
 IMAGES = 512  # unless the parameters say another number
+TOP = 64  # captions
 
 
 def bench(asked: Asked) -> Rows:
-    """By measure: images, seconds, all_pairs_seconds, ratio, the same of one thread, pairs (of these images),
+    """By measure: images, seconds, all_pairs_seconds, ratio, the ratio of processor time, pairs (of these images),
     pairs_touched, same. InputError where the tops are not those of all pairs."""
     captions = read_captions(asked.captions, asked.bench.split)
     chosen = choose(asked.measures, asked.params.measures)
@@ -38,24 +34,23 @@ def bench(asked: Asked) -> Rows:
     result = {}
     with progress("tops, and those of all pairs", len(chosen) * len(blocks)) as advance:
         for name, measure in chosen.items():
-            result[name] = _row(measure.fit(captions), captions, asked.bench.top, blocks, advance)
+            result[name] = _row(measure.fit(captions), captions, blocks, advance)
     different = [name for name, row in result.items() if not row["same"]]
     if different:
         raise InputError(f"the tops of {different[0]} are not those of all pairs", remedy="report it, please")
     return result
 
 
-def _row(fitted: Fitted, captions: Captions, top: int, blocks: list[np.ndarray], advance: Advance) -> dict[str, Any]:
+def _row(fitted: Fitted, captions: Captions, blocks: list[np.ndarray], advance: Advance) -> dict[str, Any]:
     ties = Ties(image_seeds(0, id_keys(captions.image_ids)), id_keys(captions.caption_ids))
     ways = (find_tops, every_pair)
     for way in ways:
-        way(fitted, blocks[0][:2], top, ties)  # kernels are compiled, indexes made
-    seconds, on_one, touched, same = np.zeros(2), np.zeros(2), 0, True
+        way(fitted, blocks[0][:2], TOP, ties)  # kernels are compiled, indexes made
+    seconds, processor, touched, same = np.zeros(2), np.zeros(2), 0, True
     for block in blocks:
-        rounds, (mine, full) = zip(*(once(way, fitted, block, top, ties) for way in ways), strict=True)
+        rounds, (mine, full) = zip(*(once(way, fitted, block, TOP, ties) for way in ways), strict=True)
         seconds += [took.seconds for took in rounds]
-        with one_thread():
-            on_one += [once(way, fitted, block, top, ties)[0].processor for way in ways]
+        processor += [took.processor for took in rounds]
         touched += int(mine.pairs.sum())
         same &= np.array_equal(mine.rows, full.rows) and mine.values.tobytes() == full.values.tobytes()
         advance(1)
@@ -63,18 +58,6 @@ def _row(fitted: Fitted, captions: Captions, top: int, blocks: list[np.ndarray],
     return {
         "images": images, "captions": captions.n_captions,
         "seconds": seconds[0], "all_pairs_seconds": seconds[1], "ratio": seconds[1] / seconds[0],
-        "thread_seconds": on_one[0], "all_pairs_thread_seconds": on_one[1], "thread_ratio": on_one[1] / on_one[0],
+        "processor_ratio": processor[1] / processor[0],
         "pairs": images * captions.n_captions, "pairs_touched": touched, "same": same,
     }  # fmt: skip
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Kernels and products use one thread, which may be one of a pool: processor time counts it."""
-    threads = get_num_threads()
-    set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        set_num_threads(threads)

@@ -467,21 +467,12 @@ class BenchParams(Block):
     """`capgrade bench NAME`: sizes and inputs of the benchmarks, named in brackets."""
 
     split: str | None = None
-    seed: Natural = 0  # (corpus)
-    images: Positive | None = None  # to make (corpus; labels: 113,287), or to find tops for (tops: 512)
-    per_image: Positive = 5  # captions per image, 5 as in COCO, 1 as in CC3M (corpus)
+    images: Positive | None = None  # to make (corpus), or to find tops for (tops: 512)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
-    compared: Positive = 64  # images to compare with brute force (shards)
-    top: Positive = 64  # captions of highest relevance to find (tops)
-    pairs: Natural = 20_000  # random pairs that the peer scores beside the own pairs (relevance)
-    device: str = "cpu"  # where the dense blocks are computed: cpu, cuda or cuda:1 (relevance)
-    pictures: str | None = None  # folder of pictures, captions folder, or list (regions)
-    detector: str = "bottom_up"  # or scenes (regions)
-    weights: str | None = None  # a checkpoint; None: random, of full size (regions)
-    precision: Precision = "float32"  # or bf16, with its feature error (regions)
-    limit: Positive = 3  # pictures to time (regions)
-    batch: Annotated[int, Field(ge=2)] = 128  # pairs of a batch (train, labels)
+    pairs: Natural = 20_000  # random pairs that the peer scores beside the own pairs (relevance, gates)
+    flickr: str | None = None  # captions folder of Flickr30K's train split (gates)
+    batch: Annotated[int, Field(ge=2)] = 128  # pairs of a batch (train)
     models: tuple[str, ...] | None = None  # names of models to time; None: all, and every loss (train)
 
 

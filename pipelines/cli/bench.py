@@ -25,10 +25,8 @@ from capgrade.schemas.errors import InputError
 
 # Modules of capgrade.benchmarks, the options that each reads, and the measures that it times unless others are named.
 BENCHES: dict[str, tuple[str, str]] = {
+    "gates": ("captions", ""),
     "corpus": ("captions out", ""),
-    "labels": ("", ""),
-    "metrics": ("captions", ""),
-    "regions": ("", ""),
     "relevance": ("captions measures", "cider,rouge_l,sbert"),
     "score": ("captions", ""),
     "shards": ("captions measures", "cider,rouge_l,sbert"),
@@ -49,7 +47,8 @@ def bench(
 ) -> None:
     """Time us beside another library in one process, and print the largest difference of results.
 
-    What else a benchmark reads is `--set bench.KEY=VALUE` (docs/reference.md).
+    `gates` prints speed and memory, with MS-COCO 5K as --captions, beside what they must reach. What else a benchmark
+    reads is `--set bench.KEY=VALUE` (docs/reference.md).
     """
     if name not in BENCHES:
         raise InputError(f"no benchmark '{name}'", remedy=f"choose from: {', '.join(BENCHES)}")

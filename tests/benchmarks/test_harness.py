@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from capgrade.benchmarks.harness import best, in_turn, once, show
+from capgrade.benchmarks.harness import best, once, show
 
 
 def spin(seconds: float) -> None:
@@ -24,12 +24,9 @@ def test_processor_time_of_other_threads_counts_and_waiting_does_not() -> None:
     assert waited.seconds >= 0.05 > waited.processor and result is None
 
 
-def test_the_best_of_some_rounds_and_rounds_that_take_turns() -> None:
+def test_the_best_of_some_rounds() -> None:
     done: list[str] = []
     assert best(lambda: done.append("x") or len(done))[1] == 4  # one that warms up, and three
-    done.clear()
-    rounds, results = in_turn([lambda: done.append("a"), lambda: done.append("b")], [lambda: 1, lambda: 2])
-    assert done == ["a", "b"] * 5 and [len(one) for one in rounds] == [5, 5] and results == [1, 2]
 
 
 @pytest.mark.parametrize("rows", [1, 9])

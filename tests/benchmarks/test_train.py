@@ -11,7 +11,6 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "FEATURES", 32)
     monkeypatch.setattr(bench, "REGIONS", 5)
     monkeypatch.setattr(bench, "VOCABULARY", 50)
-    monkeypatch.setattr(bench, "MATRIX", 64)
     words = {"embed": 16, "word": 8, "similarity": 8, "dropout": 0.0}
     tern = {"embed_dim": 16, "image_layers": 1, "joint_layers": 1, "feedforward": 16, "text_layers": 1, "dropout": 0.0}
     vse = {"embed": 16, "word": 8}
@@ -32,16 +31,10 @@ def tiny(monkeypatch):
     monkeypatch.setattr(bench, "MODELS", sizes)
 
 
-def test_peers_compute_the_same(tiny, capsys):
+def test_each_model_and_loss_is_timed(tiny, capsys):
     assert call("bench", "train", "--set", "bench.batch=6", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
-    for name in bench.MODELS.keys() - bench.PEERS.keys():
-        assert "peer" not in rows[name] and rows[name]["pairs_per_s"] > 0 and rows[name]["processor_s"] > 0
-    for name in bench.PEERS:
-        row = rows[name]
-        assert row["max_abs_diff"] < 1e-4, name
-        assert row["ratio"] > 0 and row["processor_ratio"] > 0 and row["gflop"] > 0
-        assert 1 <= row["rounds"] <= 5 and row["spread"] >= 1 and row["peer_spread"] >= 1
-    assert {"loss sam", "loss daa", "loss kendall_windows", "product"} <= rows.keys()
+    assert bench.MODELS.keys() | {"loss sam", "loss daa", "loss kendall_windows"} <= rows.keys()
+    assert all(row["pairs_per_s"] == pytest.approx(6 / row["seconds"]) for row in rows.values())
     assert call("bench", "train", "--set", "bench.models=[x]") == 2
     assert "no model 'x' to time" in capsys.readouterr().err

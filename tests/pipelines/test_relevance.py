@@ -19,7 +19,8 @@ from capgrade.pipelines.execution import run as module
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.worker import Worker
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.shards import shards
+from capgrade.pipelines.sampling.plan import id_keys
+from capgrade.pipelines.shards import plan_of, shards
 from capgrade.schemas import files
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -35,6 +36,7 @@ from capgrade.schemas.params import (
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.pipelines.sampling.brute_force import samples_of
 
 SETS = random_sets(30, seed=11)
 DENSE = RelevanceParams(measures=("cider", "rouge_l"), block_images=7)
@@ -89,18 +91,26 @@ def test_distribution_counts_every_pair(captions_dir: Path, tmp_path: Path) -> N
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
-    """Those of `pairs`, to the last bit."""
+    """Values of `pairs`, to the last bit, of the captions that brute force keeps."""
     manifest = shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     folder, captions = read_shards(tmp_path / "out"), make_captions(SETS)
     fitted = {"cider": Cider(CiderParams()).fit(captions), "rouge_l": RougeL(RougeParams()).fit(captions)}
     folder.require(read_captions(captions_dir))
+    ordered = [fitted[name] for name in SAMPLED.measures]
+    plan, keys, n = (
+        plan_of([RougeL(RougeParams()), Cider(CiderParams())], SAMPLED),
+        id_keys(captions.caption_ids),
+        captions.n_captions,
+    )
     assert folder.metadata["reasons"][:4] == ["own", "uniform", "top_rouge_l", "window_rouge_l"]
     images, pairs = [], 0
     for batch in folder.batches():
         for r in batch.to_pylist():
             images.append(r["image_id"])
             pairs += len(r["captions"])
-            assert set(np.flatnonzero(captions.owner == r["image"])) <= set(r["captions"])
+            values = np.stack([one.pairs(np.full(n, r["image"]), np.arange(n)) for one in ordered])
+            own = np.flatnonzero(captions.owner == r["image"])
+            assert samples_of(plan, r["image_id"], keys, own, values).same_as(r)
             for name, measure in fitted.items():
                 values = measure.pairs(np.full(len(r["captions"]), r["image"]), np.array(r["captions"]))
                 assert np.array_equal(np.float32(r[name]), values)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.benchmarks.brute_force import samples_of
 from capgrade.measures.base import Error, Fitted
 from capgrade.measures.tops import Tops
 from capgrade.pipelines.sampling import keys, sampler, windows
@@ -17,6 +16,7 @@ from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import Kept, Sampler, keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
+from tests.pipelines.sampling.brute_force import samples_of
 
 PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3)
 ERRORS = [Error(), Error(3e-6), Error(0.02), Error(0, 1e-6), Error(0, 0.05), Error(0.1, 0.1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,16 +10,60 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import BatchNorm1d
+from torch.nn.functional import leaky_relu, normalize
 
-from capgrade.benchmarks.plain_models import saf_loop, sgr_loop
 from capgrade.trainer.models import encoders, sgraf, squared_difference
-from capgrade.trainer.models.sgraf import FEW, FewPairs, Sgr, Sgraf
+from capgrade.trainer.models.base import Encoded
+from capgrade.trainer.models.sgraf import FEW, FewPairs, Reasoning, Saf, Sgr, Sgraf
 from capgrade.trainer.models.squared_difference import SquaredDifference, attention, through_norm
 
 from .made import FEATURES, REGIONS, WORDS, close, encoded, gradients, images, made
 
 SIZES = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
 PAIRS = len(REGIONS) * len(WORDS)
+
+
+def saf_loop(model: Saf, images: Encoded, captions: Encoded) -> Tensor:
+    """Scores [images, captions]; in training the running statistics move once a caption, as they do in `model`."""
+
+    def filtered(nodes: Tensor) -> Tensor:
+        logits = BatchNorm1d.forward(model.norm, model.gate(nodes).transpose(1, 2))  # (n, 1, N)
+        weights = logits.sigmoid()
+        weights = weights / (weights.sum(2, keepdim=True) + 1e-8)
+        return normalize((weights @ nodes).squeeze(1), dim=-1)
+
+    return looped(model, images, captions, filtered)
+
+
+def sgr_loop(model: Sgr, images: Encoded, captions: Encoded) -> Tensor:
+    """Scores [images, captions]."""
+
+    def reasoned(nodes: Tensor) -> Tensor:
+        for step in model.graph:
+            assert isinstance(step, Reasoning)
+            edges = (step.query(nodes) @ step.key(nodes).transpose(1, 2)).softmax(-1)
+            nodes = step.value(edges @ nodes).relu()
+        return nodes[:, 0]
+
+    return looped(model, images, captions, reasoned)
+
+
+def looped(model: Sgraf, images: Encoded, captions: Encoded, one_vector: Callable[[Tensor], Tensor]) -> Tensor:
+    regions, mask, columns = images.parts, images.mask, []
+    assert regions is not None and mask is not None and images.vector is not None
+    assert captions.parts is not None and captions.mask is not None and captions.vector is not None
+    for words, length, whole in zip(captions.parts, captions.mask.sum(1).tolist(), captions.vector, strict=True):
+        words = words[:length]
+        logits = leaky_relu(regions @ words.T, 0.1)  # (n, R, L)
+        logits = logits / (logits.norm(dim=2, keepdim=True) + 1e-8)
+        logits = (model.config.temperature * logits).masked_fill(~mask.unsqueeze(2), -torch.inf)
+        context = normalize(logits.softmax(1).transpose(1, 2) @ regions, dim=-1)  # (n, L, D)
+        local = normalize(model.local((context - words) ** 2), dim=-1)
+        pooled = normalize(model.whole((images.vector - whole) ** 2), dim=-1)
+        nodes = torch.cat([pooled.unsqueeze(1), local], 1)  # (n, 1 + L, K)
+        columns.append(model.out(one_vector(nodes)).sigmoid())
+    return torch.cat(columns, 1)
 
 
 def graf(name: str, **options) -> Sgraf:

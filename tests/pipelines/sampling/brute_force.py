@@ -1,4 +1,4 @@
-"""Sampled shards against brute force: values of all pairs by definition, every sample chosen from them by sorting."""
+"""What the sampler keeps of an image, by brute force: every sample chosen from all values by sorting."""
 
 from __future__ import annotations
 
@@ -7,55 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
-from capgrade.pipelines.shards import plan_of
-from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams
-from capgrade.schemas.progress import progress
-from capgrade.schemas.shards import Shards
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-
-
-def check(captions: Captions, shards: Shards, count: int) -> dict[str, Any]:
-    """Random blocks of `count` images or more against brute force: captions, reasons and weights must be the same; by
-    how much values differ from the definition's. InputError names the first image that differs.
-    """
-    made = shards.metadata["params"]
-    params = ShardsParams.model_validate(made["shards"])
-    chosen = choose(params.measures, MeasuresParams.model_validate(made["measures"]))
-    fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
-    plan = plan_of(chosen.values(), params)
-    keys, size, largest, checked = id_keys(captions.caption_ids), made["shards"]["block_images"], 0.0, 0
-    blocks = np.random.default_rng(0).permutation(-(-captions.n_images // size))[: -(-count // size)]
-    with progress("brute force", len(blocks)) as advance:
-        for block in np.sort(blocks).tolist():
-            images = np.arange(block * size, min((block + 1) * size, captions.n_images))
-            stored = _stored(shards, images)
-            for image in images.tolist():
-                row, n = stored[image], captions.n_captions
-                values = np.stack([fitted[name].pairs(np.full(n, image), np.arange(n)) for name in params.measures])
-                own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
-                if not samples_of(plan, row["image_id"], keys, own, values).same_as(row):
-                    problem = f"image '{row['image_id']}' keeps other captions than brute force"
-                    raise InputError(problem, file=shards.folder)
-                kept = np.array([row[name] for name in params.measures], np.float32)
-                largest = max(largest, float(np.abs(kept - values[:, row["captions"]]).max()))
-            checked += len(images)
-            advance()
-    return {"checked_images": checked, "max_abs_diff": largest}
-
-
-def _stored(shards: Shards, images: np.ndarray) -> dict[int, dict[str, Any]]:
-    """Rows of a block of images, by image."""
-    found = {}
-    for batch in shards.batches():
-        if batch["image"][0].as_py() <= images[-1] and batch["image"][-1].as_py() >= images[0]:
-            found.update({row["image"]: row for row in batch.to_pylist()})
-    return found
 
 
 @dataclass(frozen=True)

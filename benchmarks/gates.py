@@ -1,0 +1,85 @@
+"""The gates of speed and memory: each figure beside the one of November 2026 and beside what it must reach.
+
+Speeds are those of MS-COCO's 5K test captions. Large figures are of an eighth of COCO-train's size, a corpus
+of `bench corpus` with stand-ins for sentence embeddings. The same bytes on every road and processor are a matter of
+tests (tests/pipelines), the time of `make test` of the clock.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from capgrade.benchmarks import corpus, relevance, score, shards, start, tops
+from capgrade.benchmarks.harness import Asked, Rows
+from capgrade.schemas.params import BenchParams
+
+EIGHTH = 14_161  # images of an eighth of COCO-train
+PLAN = ("shards.top=64", "shards.windows.among=0.01")  # the best 64, and windows drawn from 1 %
+DENSE = ("cider", "rouge_l", "sbert")
+AT_LEAST, AT_MOST = "at least", "at most"
+
+# What is measured, in this order -> its figure of November 2026, and what it must reach.
+GATES: dict[str, tuple[float, str, float]] = {
+    "CIDEr-D, COCO 5K, times pycocoevalcap": (145_000, AT_LEAST, 70_000),
+    "ROUGE-L, COCO 5K, times pycocoevalcap": (38_700, AT_LEAST, 20_000),
+    "METEOR's best 64, COCO 5K, times all pairs": (13.6, AT_LEAST, 8),
+    "score, COCO 5K, times pycocoevalcap with Java": (81, AT_LEAST, 50),
+    "import of shards, modules": (158, AT_MOST, 79),
+    "import of shards, seconds": (4.5, AT_MOST, 2.25),
+    "first use of relevance, seconds of compiling": (7.7, AT_MOST, 3.85),
+    "first use of shards, seconds of compiling": (32.6, AT_MOST, 16.3),
+    "all pairs, an eighth of COCO-train, times the product": (0.95, AT_MOST, 1.5),
+    "best 64 and 1 %, an eighth of COCO-train, times the default plan": (9, AT_MOST, 1),
+    "memory of shards, an eighth of COCO-train, MB": (786, AT_MOST, 1200),
+    "Flickr30K train, default plan, seconds": (109, AT_MOST, 153),
+}
+
+
+def bench(asked: Asked) -> Rows:
+    """Of each gate: before, now, the gate, and whether it holds. `bench.flickr` names a captions folder of Flickr30K;
+    without it the last gate is left out."""
+    figures = chain(_of_coco(asked), _of_corpus(asked), _of_flickr(asked))
+    return {name: _row(now, *GATES[name]) for name, now in zip(GATES, figures, strict=False)}
+
+
+def _row(now: float, before: float, side: str, limit: float) -> dict[str, Any]:
+    holds = now >= limit if side == AT_LEAST else now <= limit
+    return {"before": before, "now": now, "gate": f"{side} {limit:,g}", "holds": holds}
+
+
+def _of_coco(asked: Asked) -> Iterator[float]:
+    peers = relevance.bench(replace(asked, measures=("cider", "rouge_l")))
+    yield from (peers[name]["ratio"] for name in ("cider", "rouge_l"))
+    yield tops.bench(replace(asked, measures=("meteor",)))["meteor"]["ratio"]
+    yield score.bench(asked)["total"]["ratio"]
+    stages = start.bench(asked)
+    yield from (stages["shards"][name] for name in ("modules", "import_seconds"))
+    yield from (stages[name]["compile_seconds"] for name in ("relevance", "shards"))
+
+
+def _of_corpus(asked: Asked) -> Iterator[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "corpus"
+        corpus.bench(_with(replace(asked, out=out), images=EIGHTH, vectors=True))
+        large = replace(asked, captions=out, measures=DENSE)
+        large = _with(large, embeddings=str(out / "vectors.npy"), split=None)
+        yield relevance.all_pairs(large)["times_the_product"]
+        plain, best = (shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"] for plan in ((), PLAN))
+        yield best["seconds"] / plain["seconds"]
+        yield plain["peak_mb"]
+
+
+def _of_flickr(asked: Asked) -> Iterator[float]:
+    if asked.bench.flickr is not None:
+        yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=DENSE))["shards"]["seconds"]
+
+
+def _with(asked: Asked, **changed: Any) -> Asked:
+    """The same with other parameters of benchmarks."""
+    block = BenchParams.model_validate(asked.bench.model_dump() | changed)
+    return replace(asked, params=asked.params.model_copy(update={"bench": block}))
