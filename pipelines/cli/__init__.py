@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from capgrade.pipelines.cli import bench, labels, pages, people, regions, score, training
-from capgrade.pipelines.cli.options import BEAM
+from capgrade.pipelines.cli.options import BEAM, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 
@@ -94,11 +94,11 @@ def _add_commands() -> None:
         }
         group, _, last = name.rpartition(" ")
         if name == "regions":
-            below.callback(**shown)(function)
+            below.callback(**shown)(with_options(function))
             app.add_typer(below, name=name)
         else:
             settings = BEAM if name in ("relevance", "shards") else None
-            (below if group else app).command(last, context_settings=settings, **shown)(function)
+            (below if group else app).command(last, context_settings=settings, **shown)(with_options(function))
 
 
 _add_commands()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +11,10 @@ import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
+    GIVEN,
     AsJson,
     CaptionsAt,
+    Given,
     Measures,
     OptionalCaptions,
     OptionalOut,
@@ -52,9 +54,7 @@ def captions(
     parse: Annotated[
         str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
     ] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: Given = GIVEN,
 ) -> None:
     """Read captions from a source, check and tokenise them, and write one Arrow table.
 
@@ -63,7 +63,7 @@ def captions(
     """
     if parse is not None:
         refuse("with --parse", out=out, source=source, input=input, frequencies=frequencies)
-        _parse(parse, as_json)
+        _parse(parse, given.as_json)
         return
     if frequencies is not None:
         refuse("with --frequencies", out=out, source=source)
@@ -76,13 +76,13 @@ def captions(
     from capgrade.pipelines.captions import captions as stage
 
     lists = pairs(split_list, "--split-list") or None
-    given = {"source": source, "input": input, "split": split, "split_lists": lists}
+    kept = {"source": source, "input": input, "split": split, "split_lists": lists}
     columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
-    options = overrides("captions", {**given, **columns, "tokenizer": tokenizer})
-    done = stage(out, load(params, [*(sets or []), *options]).captions)
+    options = overrides("captions", {**kept, **columns, "tokenizer": tokenizer})
+    done = stage(out, load(given.params, [*(given.sets or []), *options]).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
-    say(done, as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
+    say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
 
 
 def _parse(caption: str, as_json: bool) -> None:
@@ -196,9 +196,7 @@ def agree(
         Path | None,
         Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
     ] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: Given = GIVEN,
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
     person agrees with the others.
@@ -207,13 +205,13 @@ def agree(
     """
     if reviews is not None:
         refuse("with --reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
-        _raters(reviews, judgements or [], as_json)
+        _raters(reviews, judgements or [], given.as_json)
         return
     if captions is None or not judgements:
         raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
     if len(judgements) > 1:
         raise InputError("several --judgements without --reviews", remedy="give one file")
-    loaded, names = load(params, sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
+    loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
     require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
     from capgrade.agreement.calibration import named
     from capgrade.agreement.coefficients import NO_RATERS
@@ -237,7 +235,7 @@ def agree(
         write_text(out, agreement_text(result, out.suffix))
     elif out:
         write_json(out, {"judgements": who_judged(captions, judgements[0], split), "measures": result})
-    say({**result, "human": result.get("human", NO_RATERS)}, True) if as_json else agreement_table(result)
+    say({**result, "human": result.get("human", NO_RATERS)}, True) if given.as_json else agreement_table(result)
 
 
 def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
@@ -269,6 +267,20 @@ def _are_agreement(figures: Any) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class Upload:
+    """Where `publish` uploads to, and what it may do there."""
+
+    push: Annotated[str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None
+    public: Annotated[bool, Option("--public", help="Let everybody see a repository that --push makes.")] = False
+    replace: Annotated[
+        bool, Option("--replace", help="Let --push overwrite and delete files of a repository of something else.")
+    ] = False
+
+
+UPLOAD = Upload()
+
+
 def publish(
     captions: OptionalCaptions = None,
     shards: Annotated[list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")] = None,
@@ -281,17 +293,11 @@ def publish(
         Path | None,
         Option(help="JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people, as columns."),
     ] = None,
-    push: Annotated[str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None,
-    public: Annotated[bool, Option("--public", help="Let everybody see a repository that --push makes.")] = False,
-    replace: Annotated[
-        bool, Option("--replace", help="Let --push overwrite and delete files of a repository of something else.")
-    ] = False,
+    to: Upload = UPLOAD,
     check: Annotated[
         str | None, Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte.")
     ] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: Given = GIVEN,
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
 
@@ -302,19 +308,19 @@ def publish(
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
     """
     if check:
-        _check(check, out, as_json)
+        _check(check, out, given.as_json)
         return
-    if (public or replace) and not push:
-        raise InputError(f"--{'public' if public else 'replace'} without --push", remedy="give --push USER/NAME")
+    if (to.public or to.replace) and not to.push:
+        raise InputError(f"--{'public' if to.public else 'replace'} without --push", remedy="give --push USER/NAME")
     if out is None:
         raise InputError("no folder to write", remedy="give --out, or --check REPO_OR_FOLDER")
-    if captions or shards or not push:
+    if captions or shards or not to.push:
         if captions is None:
             raise InputError("no captions to publish", remedy="give --captions and --shards")
         from capgrade.schemas.files import read_json, read_manifest
 
-        loaded = load(params, sets)
-        block = with_given(loaded.publish, name=name, license=licence, repository=push)
+        loaded = load(given.params, given.sets)
+        block = with_given(loaded.publish, name=name, license=licence, repository=to.push)
         # Own pairs are computed again, without the caption among its references.
         fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
@@ -327,15 +333,15 @@ def publish(
         known = named(calibration) if calibration else None
         done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
-        say(done, as_json, f"{rows} -> {out}")
+        say(done, given.as_json, f"{rows} -> {out}")
     else:
         unused = {"name": name, "licence": licence, "agreement": agreement, "relevance": relevance}
         remedy = "leave it out: the folder is uploaded as it is"
         refuse("without --captions and --shards", remedy, **unused, calibration=calibration)
-    if push:
-        from capgrade.pipelines.publish.push import push as upload
+    if to.push:
+        from capgrade.pipelines.publish.push import push
 
-        typer.echo(str(upload(out, push, public=public, replace=replace)), err=as_json)
+        typer.echo(str(push(out, to.push, public=to.public, replace=to.replace)), err=given.as_json)
 
 
 def _check(target: str, made: Path | None, as_json: bool) -> None:

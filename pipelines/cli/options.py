@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer import Option
@@ -44,6 +46,43 @@ Images = Annotated[
     str | None, Option(help="Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image file.")
 ]
 _B = TypeVar("_B", bound="Block")
+
+
+@dataclass(frozen=True)
+class Given:
+    """The options of nearly every command."""
+
+    params: ParamsFile = None
+    sets: Sets = None
+    as_json: AsJson = False
+
+
+GIVEN = Given()
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as Typer takes it: of a dataclass that it takes, each field is an option."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    shown: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            options = get_type_hints(groups[name], include_extras=True)
+            defaults = {field.name: field.default for field in fields(groups[name])}
+        else:
+            options, defaults = {name: hints[name]}, {name: parameter.default}
+        shown += [
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=defaults[option], annotation=hint)
+            for option, hint in options.items()
+        ]
+
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return run
 
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:

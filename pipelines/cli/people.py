@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +36,21 @@ if TYPE_CHECKING:
     from capgrade.schemas.reviews import Plan
 
 
+@dataclass(frozen=True)
+class LabelFolders:
+    """The labels that `explore` shows: a dataset, or captions and folders of the stages."""
+
+    dataset: Annotated[Path | None, Option(help="Folder that `capgrade publish` wrote; enough by itself.")] = None
+    captions: Annotated[Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")] = None
+    shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = None
+    relevance: Annotated[Path | None, Option(help="With --captions: folder of `capgrade relevance`.")] = None
+
+
+LABEL_FOLDERS = LabelFolders()
+
+
 def explore(
-    dataset: Annotated[Path | None, Option(help="Folder that `capgrade publish` wrote; enough by itself.")] = None,
-    captions: Annotated[Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")] = None,
-    shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = None,
-    relevance: Annotated[Path | None, Option(help="With --captions: folder of `capgrade relevance`.")] = None,
+    of: LabelFolders = LABEL_FOLDERS,
     split: Split = None,
     measures: Measures = None,
     runs: Annotated[list[Path] | None, Option("--run", help="Folder of `capgrade train`; repeat for several.")] = None,
@@ -59,7 +70,7 @@ def explore(
     People rate them with `--reviews DIR`, models with `capgrade judge --pairs DIR`.
     """
     if export is not None:
-        refuse("with --export", dataset=dataset, captions=captions, sample=sample)
+        refuse("with --export", dataset=of.dataset, captions=of.captions, sample=sample)
         _export(reviews, export)
         return
     loaded = load(params, sets)
@@ -67,19 +78,19 @@ def explore(
     if sample is not None:
         refuse("with --sample", images=images)
         _refuse_sample(asked, runs or [])
-        fitted = set() if dataset or shards or relevance else set(names)
+        fitted = set() if of.dataset or of.shards or of.relevance else set(names)
         require_all(*(["torch"] if runs else []), measures=fitted, params=loaded.measures)
     else:
         if loaded.regions.weights and not asked.detector:
             remedy = "set both, or leave regions.weights out"
             raise InputError("regions.weights without explore.detector", remedy=remedy)
-        fitted = _fitted(dataset, shards, relevance, names)
+        fitted = _fitted(of, names)
         models = ["torch"] if runs or asked.detector else []
         require_all("fastapi", *models, measures=fitted, params=loaded.measures)
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
-        dataset=dataset, captions=captions, shards=shards, relevance=relevance, split=split, measures=names,
+        dataset=of.dataset, captions=of.captions, shards=of.shards, relevance=of.relevance, split=split, measures=names,
         runs=runs or [], indexes=indexes or [], images=images, params=loaded.measures,
         judgements=None if asked.judgements is None else Path(asked.judgements),
         detector=loaded.regions.model_copy(update={"detector": asked.detector}) if asked.detector else None,
@@ -90,15 +101,15 @@ def explore(
         _serve(folders, reviews, asked.host, asked.port)
 
 
-def _fitted(dataset: Path | None, shards: Path | None, relevance: Path | None, names: Sequence[str]) -> set[str]:
+def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
     """The measures that the explorer fits: of the labels, else those asked for."""
     from capgrade.schemas.files import read_manifest
 
-    if dataset:
-        return parts_of(read_manifest(dataset, "publish")["measures"])
-    if shards:
-        return parts_of(read_manifest(shards, "shards")["params"]["measures"])
-    return {path.stem for path in relevance.glob("*.arrow")} if relevance else set(names)
+    if of.dataset:
+        return parts_of(read_manifest(of.dataset, "publish")["measures"])
+    if of.shards:
+        return parts_of(read_manifest(of.shards, "shards")["params"]["measures"])
+    return {path.stem for path in of.relevance.glob("*.arrow")} if of.relevance else set(names)
 
 
 def _serve(folders: ExplorerFolders, reviews: Path, host: str, port: int) -> None:

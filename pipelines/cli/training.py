@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +12,13 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     ENCODER,
+    GIVEN,
     AsJson,
     CaptionsDir,
+    Given,
     OptionalCaptions,
     OptionalRegions,
     Out,
-    ParamsFile,
-    Sets,
     Split,
     load,
     overrides,
@@ -51,16 +51,14 @@ def train(
     split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
     epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
     restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: Given = GIVEN,
 ) -> None:
     """Train a retrieval model; a stopped run goes on when run again, a finished one with more --epochs.
 
     Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
     options = overrides("train", {"preset": preset, "split": split, "epochs": epochs})
-    loaded = load(params, [*(sets or []), *options])
+    loaded = load(given.params, [*(given.sets or []), *options])
     asked = loaded.train
     modules = ["torch", *(["tensorboard"] if asked.tensorboard else [])]
     require_all(*modules, measures=[asked.measure] if asked.validation else [], params=loaded.measures)
@@ -70,22 +68,53 @@ def train(
     done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
     scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
     best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
-    say(done, as_json, f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}")
+    line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}"
+    say(done, given.as_json, line)
+
+
+@dataclass(frozen=True)
+class EncodedRun:
+    """A trained run that `evaluate` encodes the captions and images with."""
+
+    run: Annotated[Path | None, Option(help="Run of `capgrade train` to encode and score.")] = None
+    regions: ImageRegions = None
+    images: Pictures = None
+    index: Annotated[Path | None, Option(help="Where encodings go. Default: RUN/index.")] = None
+
+
+ENCODED_RUN = EncodedRun()
+
+
+@dataclass(frozen=True)
+class GivenScores:
+    """Scores of images and captions that are there."""
+
+    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None
+    embeddings: Annotated[
+        tuple[Path, Path] | None, Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
+    ] = None
+    stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None
+
+
+GIVEN_SCORES = GivenScores()
+
+
+@dataclass(frozen=True)
+class GivenLabels:
+    """Labels that `evaluate` scores against."""
+
+    relevance: Annotated[Path | None, Option(help="Labels of `capgrade relevance`.")] = None
+    positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None
+
+
+GIVEN_LABELS = GivenLabels()
 
 
 def evaluate(
     captions: OptionalCaptions = None,
-    run: Annotated[Path | None, Option(help="Run of `capgrade train` to encode and score.")] = None,
-    regions: ImageRegions = None,
-    images: Pictures = None,
-    index: Annotated[Path | None, Option(help="Where encodings go. Default: RUN/index.")] = None,
-    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None,
-    embeddings: Annotated[
-        tuple[Path, Path] | None, Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
-    ] = None,
-    stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None,
-    relevance: Annotated[Path | None, Option(help="Labels of `capgrade relevance`.")] = None,
-    positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None,
+    encode: EncodedRun = ENCODED_RUN,
+    scores: GivenScores = GIVEN_SCORES,
+    against: GivenLabels = GIVEN_LABELS,
     split: Split = None,
     fold: Annotated[list[int] | None, Option(help="Also average over folds of this many images.")] = None,
     metric: Annotated[list[str] | None, Option(help="These metrics instead of the whole set.")] = None,
@@ -94,9 +123,7 @@ def evaluate(
         list[str] | None, Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
     ] = None,
     out: Annotated[Path | None, Option(help="Folder for metrics.json and curves.")] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: Given = GIVEN,
 ) -> None:
     """Score a trained run or a similarity matrix on every retrieval metric, both directions, with intervals.
 
@@ -108,25 +135,26 @@ def evaluate(
     from capgrade.trainer.evaluation.tables import show as show_tables
     from capgrade.trainer.evaluation.task import load_task
 
-    loaded = load(params, sets).evaluate
+    loaded = load(given.params, given.sets).evaluate
     if compared:
-        refuse("with --compare", captions=captions, run=run, similarity=similarity)
-        _compare(compared, metric or [], out, loaded.test, as_json)
+        refuse("with --compare", captions=captions, run=encode.run, similarity=scores.similarity)
+        _compare(compared, metric or [], out, loaded.test, given.as_json)
         return
     if captions is None:
         raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
-    block = with_given(loaded, split=split, stand_in=stand_in, fold=fold, metric=metric)
-    if run is not None:
-        refuse("with --run", similarity=similarity, embeddings=embeddings, stand_in=block.stand_in)
-        index = index or run / "index"
-        typer.echo(_encoded(run, captions, regions, images, index, block), err=as_json)
+    block = with_given(loaded, split=split, stand_in=scores.stand_in, fold=fold, metric=metric)
+    similarity = scores.similarity
+    if encode.run is not None:
+        refuse("with --run", similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in)
+        index = encode.index or encode.run / "index"
+        typer.echo(_encoded(encode.run, captions, encode.regions, encode.images, index, block), err=given.as_json)
         similarity = [index / "similarity.npy"]
     else:
-        refuse("without --run", index=index, regions=regions, images=images)
-    of_images, of_captions = embeddings or (None, None)
+        refuse("without --run", index=encode.index, regions=encode.regions, images=encode.images)
+    of_images, of_captions = scores.embeddings or (None, None)
     tables = {"image_embeddings": of_images, "caption_embeddings": of_captions}
     instances = None if block.instances is None else Path(block.instances)
-    labels = {"relevance": relevance, "instances": instances, "positives": positives}
+    labels = {**vars(against), "instances": instances}
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
 
     def digests() -> dict[str, str]:
@@ -138,7 +166,7 @@ def evaluate(
         captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )
     found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs, now=digests)
-    say(stage.as_json(found), True) if as_json else show_tables(found, every=every or bool(block.metric))
+    say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
 
 
 def _encoded(
@@ -178,16 +206,36 @@ def _compare(given: list[str], metrics: list[str], out: Path | None, method: str
         say({name: asdict(one) for name, one in found.items()}, True) if as_json else paired_table(title, found)
 
 
+@dataclass(frozen=True)
+class LabelSearch:
+    """What `search` looks up in labels."""
+
+    relevance: Annotated[Path | None, Option(help="Labels: folder that `capgrade relevance` wrote.")] = None
+    caption: Annotated[str | None, Option(metavar="ID", help="Its images by the labels. Default: first.")] = None
+    by: Annotated[str | None, Option(help="Measure to rank by. Default: the last computed.")] = None
+    picture: Annotated[Path | None, Option(help="PNG to draw, when the captions come with images.")] = None
+
+
+LABEL_SEARCH = LabelSearch()
+
+
+@dataclass(frozen=True)
+class ModelSearch:
+    """What `search` asks a trained model."""
+
+    query: Annotated[str | None, Option(help="A caption in words: which images fit?")] = None
+    image: Annotated[str | None, Option(metavar="ID", help="An image: which captions fit?")] = None
+    index: Annotated[Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")] = None
+
+
+MODEL_SEARCH = ModelSearch()
+
+
 def search(
     captions: OptionalCaptions = None,
-    relevance: Annotated[Path | None, Option(help="Labels: folder that `capgrade relevance` wrote.")] = None,
-    caption: Annotated[str | None, Option(metavar="ID", help="Its images by the labels. Default: first.")] = None,
-    by: Annotated[str | None, Option(help="Measure to rank by. Default: the last computed.")] = None,
-    picture: Annotated[Path | None, Option(help="PNG to draw, when the captions come with images.")] = None,
+    labels: LabelSearch = LABEL_SEARCH,
     run: Annotated[Path | None, Option(help="A model: folder that `capgrade train` wrote.")] = None,
-    query: Annotated[str | None, Option(help="A caption in words: which images fit?")] = None,
-    image: Annotated[str | None, Option(metavar="ID", help="An image: which captions fit?")] = None,
-    index: Annotated[Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")] = None,
+    model: ModelSearch = MODEL_SEARCH,
     words: Annotated[Path | None, Option(metavar="DIR", help="Folder for what words of TERAN point at.")] = None,
     regions: Annotated[Path | None, Option(help="With --words: folder of `capgrade regions`.")] = None,
     images: Annotated[Path | None, Option(help="With --words: images that the regions are of.")] = None,
@@ -201,42 +249,41 @@ def search(
     known.
     """
     if run is None:
-        refuse("without --run", query=query, image=image, index=index, words=words, regions=regions, images=images)
-        if captions is None or relevance is None:
+        refuse("without --run", **vars(model), words=words, regions=regions, images=images)
+        if captions is None or labels.relevance is None:
             remedy = "give --captions and --relevance, or --run with --query, --image or --words"
             raise InputError("nothing to search", remedy=remedy)
         refuse("with --relevance", split=split)
-        _labels(captions, relevance, caption, by, picture, top or 5, as_json)
+        _labels(captions, labels.relevance, labels, top or 5, as_json)
         return
-    refuse("with --run", relevance=relevance, caption=caption, by=by, picture=picture)
+    refuse("with --run", **vars(labels))
     if words is None:
         refuse("without --words", captions=captions, regions=regions, images=images, split=split)
-        _model(run, query, image, index or run / "index", top or 5, as_json)
+        _model(run, model, top or 5, as_json)
         return
-    refuse("with --words", query=query, image=image, index=index)
+    refuse("with --words", **vars(model))
     if captions is None or regions is None or images is None:
         raise InputError("--words without its images", remedy="give --captions, --regions and --images")
     _words(run, captions, regions, images, split, words, top or 6, as_json)
 
 
-def _labels(
-    captions: Path, relevance: Path, caption: str | None, by: str | None, picture: Path | None, top: int, as_json: bool
-) -> None:
+def _labels(captions: Path, relevance: Path, asked: LabelSearch, top: int, as_json: bool) -> None:
     from capgrade.pipelines import show
     from capgrade.pipelines.cli.tables import matches_table
 
-    caption_id, text, found = show.matches(captions, relevance, caption, by, top)
-    if picture:
-        show.picture(captions, text, found, picture)
+    caption_id, text, found = show.matches(captions, relevance, asked.caption, asked.by, top)
+    if asked.picture:
+        show.picture(captions, text, found, asked.picture)
     result = {"caption_id": caption_id, "caption": text, "images": [asdict(match) for match in found]}
     say(result, True) if as_json else matches_table(text, found)
 
 
-def _model(run: Path, query: str | None, image: str | None, index: Path, top: int, as_json: bool) -> None:
+def _model(run: Path, asked: ModelSearch, top: int, as_json: bool) -> None:
     require_all("torch", ENCODER)
     from capgrade.pipelines.cli.tables import hits_table
     from capgrade.trainer.search import index as stage
 
+    query, image, index = asked.query, asked.image, asked.index or run / "index"
     if (query is None) == (image is None):
         raise InputError("a search is for a caption or for an image", remedy="give one of --query and --image")
     if query is not None and not query.strip():
@@ -272,24 +319,23 @@ def reproduce(
     row: Annotated[list[str] | None, Option(help="This row alone; repeat for several. Default: all.")] = None,
     small: Annotated[bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")] = False,
     listed: Annotated[bool, Option("--list", help="All recipes, what they need, what was verified.")] = False,
-    params: ParamsFile = None,
-    sets: Annotated[
-        list[str] | None, Option("--set", help="train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.")
-    ] = None,
-    as_json: AsJson = False,
+    given: Given = GIVEN,
 ) -> None:
-    """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside the published."""
+    """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside the published.
+
+    `--set` takes train.KEY=VALUE of all runs, or runs.NAME.KEY=VALUE.
+    """
     from capgrade.pipelines.reproduce.recipe import listing, load_recipe, settings_of
 
     if listed:
         recipes = listing()
-        say(recipes, as_json, "\n".join(_listed(key, one) for key, one in recipes.items()))
+        say(recipes, given.as_json, "\n".join(_listed(key, one) for key, one in recipes.items()))
         return
     recipe = load_recipe(name) if name is not None else None  # an unknown one is said before what else is missing
     if name is None or recipe is None or captions is None or out is None:
-        missing = [text for text, given in (("NAME", name), ("--captions", captions), ("--out", out)) if given is None]
+        missing = [text for text, value in (("NAME", name), ("--captions", captions), ("--out", out)) if value is None]
         raise InputError(f"no {' and no '.join(missing)}", remedy="see capgrade reproduce --help, or --list")
-    settings = settings_of(recipe, params, sets or [], small)
+    settings = settings_of(recipe, given.params, given.sets or [], small)
     measures = {*recipe.relevance, *(run.measure for run in settings.runs.values())}
     measures |= {one.measure for one in recipe.rows if one.measure}
     require_all("torch", measures=measures, params=settings.measures)
@@ -297,10 +343,10 @@ def reproduce(
     from capgrade.pipelines.reproduce.table import markdown
 
     table = stage(
-        name, captions, regions, out, judgements=judgements, split=split, rows=row or [], params=params,
-        sets=sets or [], small=small, say=lambda text: typer.echo(text, err=True),
+        name, captions, regions, out, judgements=judgements, split=split, rows=row or [], params=given.params,
+        sets=given.sets or [], small=small, say=lambda text: typer.echo(text, err=True),
     )  # fmt: skip
-    typer.echo(json.dumps(table, indent=2) if as_json else f"{markdown(table)}\n-> {out / name}")
+    typer.echo(json.dumps(table, indent=2) if given.as_json else f"{markdown(table)}\n-> {out / name}")
 
 
 def _listed(name: str, one: dict) -> str:
