@@ -67,7 +67,7 @@ LARGE = pa.schema([f.with_type(TEXTS if f.type == pa.string() else pa.large_list
 Fields = tuple[str, str, str]  # image_id, caption_id, caption
 
 
-class Given(BaseModel):
+class CaptionFields(BaseModel):
     """The fields of an element."""
 
     image_id: Id
@@ -86,7 +86,7 @@ Element = Mapping[str, Any] | beam.Row | Named
 
 
 @dataclass(frozen=True)
-class Run:
+class ShardsRun:
     """What workers are told: small, as it goes with every block."""
 
     job: Job
@@ -101,7 +101,7 @@ class Written:
     entry: dict[str, Any]  # of the manifest
     pairs: int
     scored: dict[str, int]
-    run: Run | None  # with the first block
+    run: ShardsRun | None  # with the first block
 
 
 @beam.typehints.with_input_types(Element)
@@ -151,7 +151,7 @@ class WriteShards(beam.PTransform):
         read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
         params = (params or ShardsParams()).model_copy(update=whole)
         self.target = Target(out.rstrip("/"), format)
-        self.fit = Fit(url, params, measures or MeasuresParams(), read, captions)
+        self.fit = FitCaptions(url, params, measures or MeasuresParams(), read, captions)
 
     def expand(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
         if isinstance(given, beam.pvalue.PBegin) != (self.fit.captions is not None):
@@ -196,7 +196,7 @@ class WriteShards(beam.PTransform):
 
 
 @dataclass(frozen=True)
-class Fit:
+class FitCaptions:
     """All captions -> the run that scores them, with what workers read at the URL."""
 
     url: str
@@ -205,7 +205,7 @@ class Fit:
     read: CaptionsParams
     captions: str | None
 
-    def run(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> Run:
+    def run(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> ShardsRun:
         """From the tables of captions and of frequencies, or of the folder at a URL."""
         parts = element[1]
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
@@ -222,7 +222,7 @@ class Fit:
             job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
             share(job)
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
-        return Run(replace(job, work=Path()), facts)
+        return ShardsRun(replace(job, work=Path()), facts)
 
 
 def made_by() -> list[str]:
@@ -234,11 +234,11 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
-def _shares(run: Run) -> Iterator[tuple[int, tuple[Run, tuple[int, int]]]]:
+def _shares(run: ShardsRun) -> Iterator[tuple[int, tuple[ShardsRun, tuple[int, int]]]]:
     return ((k, (run, share)) for k, share in enumerate(shares(range(run.job.n_blocks))))
 
 
-def _blocks(element: tuple[int, Iterable[tuple[Run, tuple[int, int]]]]) -> Iterator[tuple[Run, int]]:
+def _blocks(element: tuple[int, Iterable[tuple[ShardsRun, tuple[int, int]]]]) -> Iterator[tuple[ShardsRun, int]]:
     run, share = next(iter(element[1]))
     return ((run, block) for block in range(*share))
 
@@ -250,18 +250,18 @@ class Target:
     out: str
     format: str
 
-    def name(self, run: Run, block: int) -> str:
+    def name(self, run: ShardsRun, block: int) -> str:
         """Of a block's file."""
         return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{self.format}").name
 
-    def claimed(self, run: Run) -> Run:
+    def claimed(self, run: ShardsRun) -> ShardsRun:
         """The run, if nothing but its own files is there; they are its own from then on."""
         if not self._is_of(run):
             self.put(_claim(run), lambda file: write_json(file, run.facts))
             self._is_of(run)  # again: of two that begin at once, one sees the other's claim
         return run
 
-    def _is_of(self, run: Run) -> bool:
+    def _is_of(self, run: ShardsRun) -> bool:
         """Whether the folder is known to be this run's, or is empty. InputError when it is somebody else's."""
         remote, remedy = Remote(self.out), "give the URL of an empty folder"
         names, own = remote.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
@@ -305,7 +305,7 @@ class Target:
         return manifest
 
 
-def _claim(run: Run) -> str:
+def _claim(run: ShardsRun) -> str:
     """The name of the file that says whose an unfinished folder is: the same whenever these shards are made by this
     code."""
     return f".capgrade-{_digest([made_by(), run.facts])[:32]}"
@@ -318,7 +318,7 @@ class WriteBlock(Opening):
         super().__init__(workers)
         self.target = target
 
-    def process(self, element: tuple[Run, int]) -> Iterator[tuple[int, Written]]:
+    def process(self, element: tuple[ShardsRun, int]) -> Iterator[tuple[int, Written]]:
         run, block = element
         tables, name = self.worker(run.job).tables(block), self.target.name(run, block)
         batch = tables[TABLE]
@@ -348,7 +348,7 @@ def keyed(element: Element) -> tuple[int, Fields]:
     told = reprlib.repr(element)
     if not isinstance(element, Mapping):
         raise InputError("no caption", file=WHERE, row=told, remedy=REMEDY)
-    given = entry(Given, dict(element), WHERE, told, REMEDY)
+    given = entry(CaptionFields, dict(element), WHERE, told, REMEDY)
     return crc32(given.image_id.encode()) % SHARES, (given.image_id, given.caption_id, given.caption)
 
 

@@ -11,10 +11,10 @@ import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
-    GIVEN,
+    COMMON_OPTIONS,
     AsJson,
     CaptionsAt,
-    Given,
+    CommonOptions,
     Measures,
     OptionalCaptions,
     OptionalOut,
@@ -54,7 +54,7 @@ def captions(
     parse: Annotated[
         str | None, Option(metavar="CAPTION", help="Only show the scene graph that is read in it.")
     ] = None,
-    given: Given = GIVEN,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Read captions from a source, check and tokenise them, and write one Arrow table.
 
@@ -196,7 +196,7 @@ def agree(
         Path | None,
         Option(help="What --calibrate wrote of other judgements, or crisscrossed: judge what values mean by it."),
     ] = None,
-    given: Given = GIVEN,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
     person agrees with the others.
@@ -297,7 +297,7 @@ def publish(
     check: Annotated[
         str | None, Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte.")
     ] = None,
-    given: Given = GIVEN,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
 

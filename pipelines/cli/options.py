@@ -49,7 +49,7 @@ _B = TypeVar("_B", bound="Block")
 
 
 @dataclass(frozen=True)
-class Given:
+class CommonOptions:
     """The options of nearly every command."""
 
     params: ParamsFile = None
@@ -57,7 +57,7 @@ class Given:
     as_json: AsJson = False
 
 
-GIVEN = Given()
+COMMON_OPTIONS = CommonOptions()
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,11 +11,11 @@ import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
+    COMMON_OPTIONS,
     ENCODER,
-    GIVEN,
     AsJson,
     CaptionsDir,
-    Given,
+    CommonOptions,
     OptionalCaptions,
     OptionalRegions,
     Out,
@@ -51,7 +51,7 @@ def train(
     split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
     epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
     restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
-    given: Given = GIVEN,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Train a retrieval model; a stopped run goes on when run again, a finished one with more --epochs.
 
@@ -123,7 +123,7 @@ def evaluate(
         list[str] | None, Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
     ] = None,
     out: Annotated[Path | None, Option(help="Folder for metrics.json and curves.")] = None,
-    given: Given = GIVEN,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Score a trained run or a similarity matrix on every retrieval metric, both directions, with intervals.
 
@@ -319,7 +319,7 @@ def reproduce(
     row: Annotated[list[str] | None, Option(help="This row alone; repeat for several. Default: all.")] = None,
     small: Annotated[bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")] = False,
     listed: Annotated[bool, Option("--list", help="All recipes, what they need, what was verified.")] = False,
-    given: Given = GIVEN,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside the published.
 

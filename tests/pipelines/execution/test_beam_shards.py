@@ -22,7 +22,7 @@ from capgrade.pipelines.beam_shards import (
     CAPTIONS,
     FREQUENCIES,
     RUN,
-    Fit,
+    FitCaptions,
     WriteBlock,
     WriteShards,
     added,
@@ -101,7 +101,7 @@ def test_shards_are_those_of_the_command_whatever_the_windows(
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
-    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
+    fit = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
     with pytest.raises(InputError, match="tokenizer"):
         write(tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
@@ -222,7 +222,7 @@ def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
     monkeypatch.setattr(beam_shards, "Caption", refused)
     for name in ("caption_ids", "texts"):
         monkeypatch.setattr(Captions, name, property(refused))
-    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
+    fit = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
     run = fit.run(element)
     other = fit.run((0, {**element[1], RUN: ["other"], FREQUENCIES: everywhere}))
     gains = [
@@ -232,7 +232,7 @@ def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
 
 
 def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = Fit(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
+    fit = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
     parts = gathered(ROWS)[1]
     for name in ("first", "second"):
         fit.run((0, {**parts, RUN: [name]}))
