@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CORE := .venv/core
+PEERS := .venv/peers
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
 SET ?=
 
-.PHONY: repro test core lint screenshots clean
+.PHONY: repro test core peers lint screenshots clean
 
 # Lines of stages that do not need each other run side by side, as many as there are cores, the longest first; the last dvc
 # runs what is left.
@@ -39,6 +40,15 @@ core: .venv/installed
 	$(BIN)/python -m venv $(CORE)/env
 	$(CORE)/env/bin/pip install --quiet --disable-pip-version-check $(CORE)/*.whl pytest
 	cd $(CORE) && CAPGRADE_CORE_ALONE=1 NUMBA_OPT=0 env/bin/python -m pytest -c /dev/null --import-mode=importlib --rootdir source/tests/core source/tests/core
+
+# The packages that people use capgrade inside of, in an environment over .venv: torchvision, beside a torch that is not of its
+# build, would keep transformers from being imported there.
+peers: .venv/installed
+	$(BIN)/python -m venv $(PEERS)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" > $$(echo $(PEERS)/lib/python3*/site-packages)/below.pth
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
+	$(PEERS)/bin/python -m pytest tests/peers
 
 lint: .venv/installed
 	$(BIN)/ruff check .
