@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.contents import MANIFEST, PICTURE, SUMS, Contents
 from capgrade.pipelines.publish.recipe import commands, parameters
+from capgrade.pipelines.publish.responsible import BIASES, LIMITS
 from capgrade.schemas.files import package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
@@ -51,7 +52,7 @@ def dataset_card(contents: Contents) -> str:
         dense=contents.relevance_params and contents.relevance_params["relevance"],
         source=contents.captions_params.get("source"),
         commands=commands(contents), parameters=parameters(contents).rstrip("\n"),
-        picture=PICTURE, sums=SUMS, manifest=MANIFEST,
+        limits=LIMITS + BIASES, picture=PICTURE, sums=SUMS, manifest=MANIFEST,
     )  # fmt: skip
 
 

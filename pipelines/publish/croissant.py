@@ -1,6 +1,6 @@
 """Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read.
 
-Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html.
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html, with the fields of its RAI extension.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from capgrade.pipelines.publish.card import CONFIGS, introduction
 from capgrade.pipelines.publish.contents import Contents
+from capgrade.pipelines.publish.responsible import responsible
 from capgrade.pipelines.publish.tables import Table
 from capgrade.schemas.licences import licence_address
 
-CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+CONFORMS_TO = ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
 CONTEXT = Path(__file__).with_name("croissant_context.json")
 PARQUET = "application/x-parquet"
 TYPES = {pa.string(): "sc:Text", pa.bool_(): "sc:Boolean", pa.float32(): "cr:Float32"}
@@ -48,6 +49,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "inLanguage": params.language,
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         **{key: value for key, value in facts.items() if value},
+        **responsible(contents),
         "distribution": [_file(name, entry, base) for name, entry in contents.files.items()],
         "recordSet": [_records(contents, table, name) for table in tables for name in table.files],
     }

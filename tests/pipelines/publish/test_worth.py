@@ -124,6 +124,10 @@ def test_the_command_writes_who_judged(made: Path, tmp_path: Path) -> None:
     assert call(*line, "--measures", "rouge_l", "--out", str(tmp_path / "agreement.json")) == 0
     found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))
     assert (found["judgements"]["by"], set(found["measures"])) == ("people", {"rouge_l", "binary"})
+    publish(made / "captions", [made / "val"], tmp_path / "dataset", PARAMS, found)
+    said = json.loads((tmp_path / "dataset" / "croissant.json").read_text())["rai:dataAnnotationAnalysis"]
+    rouge = found["measures"]["rouge_l"]["spearman"]["all"]
+    assert "scores that people gave, on 3 pairs of split `val`" in said and f"rouge_l {rouge:.3f}" in said
 
 
 @pytest.mark.parametrize("name", MEASURES)
