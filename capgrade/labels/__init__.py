@@ -74,6 +74,13 @@ class Labels(Opened):
         return self.captions.caption_ids
 
     @property
+    def texts(self) -> list[str]:
+        """The text of each caption row. InputError where no captions table is there."""
+        self.caption_ids  # noqa: B018  # asks for the table
+        assert self.captions is not None
+        return self.captions.texts
+
+    @property
     def owner(self) -> np.ndarray:
         """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
         if self.owners is None:

@@ -21,6 +21,7 @@ from tests.conftest import ROOT
 MODULES = [
     *(f"capgrade.{name}" for name in ("labels", "labels.batches", "metrics.evaluation", "metrics.runs", "scoring")),
     "capgrade.coco", "capgrade.caption_scores", "capgrade.reward", "capgrade.measures.scores.frequencies",
+    "capgrade.with_sentence_transformers",
 ]  # fmt: skip
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
 PAGE = "".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("library", "scores"))

@@ -1,0 +1,104 @@
+"""The evaluator inside of sentence-transformers: its numbers against plain loops, and its trainer."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from scipy.stats import kendalltau
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from capgrade import Labels, metrics
+from capgrade.schemas.errors import InputError
+from capgrade.with_sentence_transformers import GradedEvaluator
+
+
+@pytest.fixture(scope="module")
+def labels(dataset: Path) -> Labels:
+    return Labels.load(dataset).exact("rouge_l")
+
+
+@pytest.fixture
+def model(labels: Labels) -> SentenceTransformer:
+    """Random vectors of words."""
+    words = sorted({word for text in labels.texts for word in text.split()})
+    tokenizer = Tokenizer(WordLevel({word: k for k, word in enumerate(["?", *words])}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    return SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=16)], device="cpu")
+
+
+@pytest.fixture
+def first(labels: Labels) -> list[str]:
+    """Each image's first caption, in place of a picture."""
+    return [labels.texts[list(labels.owner).index(row)] for row in range(len(labels.image_ids))]
+
+
+def ndcg(gains: list[float], k: int) -> float:
+    """Of gains in the order of the model's list."""
+    cut = [sum(g / np.log2(rank + 2) for rank, g in enumerate(row[:k])) for row in (gains, sorted(gains)[::-1])]
+    return cut[0] / cut[1]
+
+
+def test_both_directions_equal_plain_loops(labels, model, first):
+    found = GradedEvaluator(labels, first, name="scenes")(model)
+    scores = model.similarity(model.encode(first), model.encode(labels.texts)).numpy()
+    relevance = labels.block(labels.image_ids, labels.caption_ids).relevance
+    assert len(found) == 6
+    for way, (s, r) in {"i2t": (scores, relevance), "t2i": (scores.T, relevance.T)}.items():
+        rows = list(zip(s, r, strict=True))
+        taus = [kendalltau(a, b).statistic for a, b in rows]
+        assert found[f"scenes_{way}_kendall_tau_b"] == pytest.approx(np.nanmean(taus), abs=1e-6)
+        assert found[f"scenes_{way}_asp"] == pytest.approx(metrics.asp(s, r).mean(), abs=1e-6)
+        ours = []
+        for a, b in rows:  # candidates of one score: the mean over their orders, which their mean gain gives
+            expected = np.array([b[a == value].mean() for value in a])
+            ours.append(ndcg(list(expected[np.argsort(-a)]), 10) * ndcg_ideal(expected) / ndcg_ideal(b))
+        assert found[f"scenes_{way}_ndcg@10"] == pytest.approx(np.mean(ours), abs=1e-6)
+
+
+def ndcg_ideal(gains: np.ndarray) -> float:
+    return sum(gain / np.log2(rank + 2) for rank, gain in enumerate(np.sort(gains)[::-1][:10]))
+
+
+def arguments(folder: Path, **more) -> SentenceTransformerTrainingArguments:
+    return SentenceTransformerTrainingArguments(
+        str(folder), max_steps=2, per_device_train_batch_size=8, learning_rate=0.1, report_to="none", **more
+    )
+
+
+def test_their_trainer_keeps_the_checkpoint_that_it_says_is_best(labels, model, first, tmp_path):
+    relevance = labels.block(labels.image_ids, labels.caption_ids).relevance
+    rows = {"sentence1": [], "sentence2": [], "score": []}
+    for image, caption in product(range(len(first)), range(0, labels.n_captions, 7)):
+        rows["sentence1"].append(first[image])
+        rows["sentence2"].append(labels.texts[caption])
+        rows["score"].append(float(relevance[image, caption]))
+    evaluator = GradedEvaluator(labels, first, metrics=["asp"])
+    best = {"metric_for_best_model": "eval_t2i_asp", "load_best_model_at_end": True}
+    steps = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    before = evaluator(model)["t2i_asp"]
+    trainer = SentenceTransformerTrainer(
+        model, arguments(tmp_path, **best, **steps), train_dataset=Dataset.from_dict(rows), loss=CoSENTLoss(model),
+        evaluator=evaluator,
+    )  # fmt: skip
+    trainer.train()
+    logged = [line["eval_t2i_asp"] for line in trainer.state.log_history if "eval_t2i_asp" in line]
+    assert len(logged) == 2 and trainer.state.best_metric == max(logged) != before
+    assert evaluator(model)["t2i_asp"] == pytest.approx(max(logged), abs=1e-9)
+
+
+def test_what_does_not_fit_is_refused(labels, dataset, model, first):
+    with pytest.raises(InputError, match="11 images for labels of 12 -> give one for each row"):
+        GradedEvaluator(labels, first[:-1])
+    with pytest.raises(InputError, match="metrics \\['recall@1'\\] -> give graded ones"):
+        GradedEvaluator(labels, first, metrics=["recall@1"])
+    with pytest.raises(InputError, match="of the pairs are known -> evaluate by labels.exact"):
+        GradedEvaluator(Labels.load(dataset), first, measure="cider")(model)
