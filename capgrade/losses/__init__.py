@@ -20,6 +20,7 @@ not fit and for options out of range. Equations, sources and the differences to 
 
 from capgrade.losses.base import COUNTED as COUNTED
 from capgrade.losses.base import ScoredBatch as ScoredBatch
+from capgrade.losses.clip_loss import GradedClipLoss, GradedSigLipLoss
 from capgrade.losses.daa import daa, smooth_ap
 from capgrade.losses.declared import DEFAULTS as DEFAULTS
 from capgrade.losses.declared import LOSSES as LOSSES
@@ -38,6 +39,6 @@ from capgrade.losses.terms import Terms as Terms
 from capgrade.losses.triplet import triplet, triplet_sn
 
 __all__ = [
-    "InfoNCE", "Sam", "Sigmoid", "SoftInfoNCE", "daa", "gather", "info_nce", "kendall", "kendall_windows", "ladder",
-    "sam", "sigmoid", "smooth_ap", "soft_info_nce", "triplet", "triplet_sn",
+    "GradedClipLoss", "GradedSigLipLoss", "InfoNCE", "Sam", "Sigmoid", "SoftInfoNCE", "daa", "gather", "info_nce",
+    "kendall", "kendall_windows", "ladder", "sam", "sigmoid", "smooth_ap", "soft_info_nce", "triplet", "triplet_sn",
 ]  # fmt: skip

@@ -51,10 +51,11 @@ FUNCTIONS = [(module, name) for module in (losses, metrics) for name in module._
 
 
 @pytest.mark.parametrize(("module", "name"), FUNCTIONS)
-def test_the_example_of_a_function_runs(module: ModuleType, name: str, tmp_path: Path) -> None:
+def test_the_example_of_a_function_runs(module: ModuleType, name: str, dataset: Path, tmp_path: Path) -> None:
     """By its name: a folder's functions lie in its files."""
+    (tmp_path / "dataset").symlink_to(dataset)
     runner, said = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), list[str]()
-    globs = {"torch": torch, "np": np, "Path": Path, "Positives": metrics.Positives}
+    globs = {"torch": torch, "np": np, "Path": Path, "Positives": metrics.Positives, "Labels": capgrade.Labels}
     (test,) = doctest.DocTestFinder(recurse=False).find(getattr(module, name), name, extraglobs=globs)
     with contextlib.chdir(tmp_path):
         runner.run(test, out=said.append)
