@@ -1,0 +1,21 @@
+"""The examples of docs/with_others.md run, on the small inputs of the other pages, with the packages themselves."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import call
+from tests.docs.test_examples import EXAMPLES, here, world  # noqa: F401  # fixtures
+
+PAGE = EXAMPLES["with_others.md"]
+
+
+@pytest.mark.parametrize("example", PAGE, ids=lambda example: f"{example.kind}-{example.row}")
+def test_the_example(example, here: Path) -> None:  # noqa: F811
+    if example.kind == "python":
+        exec(compile(example.text, f"with_others.md, row {example.row}", "exec"), {})
+    elif example.kind == "command":
+        assert call(*shlex.split(example.text)[1:]) == 0, example.text
