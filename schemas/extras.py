@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 from capgrade.schemas.errors import InputError
 
@@ -26,6 +28,7 @@ EXTRAS = {
     "krippendorff": ("explorer",),
     "markupsafe": ("report",),
     "matplotlib": ("publish",),
+    "pycocoevalcap": ("meteor", "encoder"),
     "python_multipart": ("explorer",),
     "safetensors": ("train", "report"),
     "sentence_transformers": ("encoder",),
@@ -72,6 +75,12 @@ def needs(extra: str) -> Iterator[None]:
         if told is None:
             raise
         raise told from error
+
+
+def package_folder(name: str) -> Path:
+    """The folder of a package, `pycocoevalcap.meteor`. Raises MissingExtraError where it is not installed."""
+    with needs("meteor"):
+        return Path(next(iter(import_module(name).__path__)))
 
 
 def require(*modules: str) -> None:

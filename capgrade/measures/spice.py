@@ -23,6 +23,7 @@ from capgrade.measures.base import ArrayState, leaves_out
 from capgrade.measures.meteor import refuse_bars
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import package_folder
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import SpiceParams
 from capgrade.text.language import warn_unless_english
@@ -111,11 +112,7 @@ class Spice:
 
 def spice_folder() -> Path:
     """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is missing."""
-    try:
-        import pycocoevalcap.spice
-    except ImportError:
-        raise InputError("SPICE needs the package pycocoevalcap", remedy="install pycocoevalcap") from None
-    folder = Path(next(iter(pycocoevalcap.spice.__path__)))
+    folder = package_folder("pycocoevalcap.spice")
     if not (folder / JAR).is_file():
         raise InputError("SPICE's scorer is missing", file=folder / JAR, remedy="install pycocoevalcap again")
     for name in CORENLP:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import package_folder
 from capgrade.text.language import TOGETHER
 from capgrade.text.ptb import kept, ptb_tokens
 
@@ -58,9 +59,7 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
 
 def ptb_jar() -> Path:
     """Stanford's tokenizer, as the installed pycocoevalcap has it."""
-    import pycocoevalcap.tokenizer
-
-    return Path(next(iter(pycocoevalcap.tokenizer.__path__))) / JAR
+    return package_folder("pycocoevalcap.tokenizer") / JAR
 
 
 def one_line(caption: str) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
     from capgrade.schemas.params import Block, MeasuresParams, Params
 
 ENCODER = "sentence_transformers"
+TABLES = "pycocoevalcap"
 BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 _CAPTIONS = "Folder that `capgrade captions` wrote"
 _REGIONS = "Folder that `capgrade regions` wrote."
@@ -143,13 +144,14 @@ def say(result: dict[str, Any], as_json: bool, text: str = "") -> None:
 
 
 def require_all(*modules: str, measures: Iterable[str] = (), params: MeasuresParams | None = None) -> None:
-    """MissingExtraError that names those of the modules that are not installed, and the encoder where one of the
-    measures, or a part of one, reads it. A mixture has its parts in `params`."""
+    """MissingExtraError that names those of the modules that are not installed, and what the measures, or parts of
+    one, read: the encoder, and METEOR's tables. A mixture has its parts in `params`."""
     from capgrade.schemas.params import FORMS_OF_SBERT, MIXTURES
 
     mixtures = MIXTURES if params is None else params.all_mixtures
     parts = {part for name in measures for part in mixtures.get(name, (name,))}
-    require(*modules, *([ENCODER] if parts & {"sbert", *FORMS_OF_SBERT} else []))
+    tables = [TABLES] if parts & {"meteor", "scene_graph", "spice"} else []
+    require(*modules, *tables, *([ENCODER] if parts & {"sbert", *FORMS_OF_SBERT} else []))
 
 
 def parts_of(used: Mapping[str, Any]) -> set[str]:

@@ -22,7 +22,8 @@ from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import pair_columns, read_shards
 
-WITHOUT_ENCODER = [name for name in MEASURES if not name.startswith("sbert") and name != "spice"]
+TABLES_READ = ("meteor", "scene_graph", "spice")
+IN_THE_CORE = [name for name in MEASURES if not name.startswith("sbert") and name not in TABLES_READ]
 SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]
 
 
@@ -58,7 +59,7 @@ def captions(folder: Path) -> Captions:
 @pytest.fixture(scope="module")
 def scores(captions: Captions) -> dict[str, np.ndarray]:
     """Relevance of every caption to every image, in memory."""
-    chosen = choose(WITHOUT_ENCODER, MeasuresParams())
+    chosen = choose(IN_THE_CORE, MeasuresParams())
     return {name: measure.fit(captions).score(np.arange(captions.n_images)) for name, measure in chosen.items()}
 
 
@@ -69,7 +70,7 @@ def test_nothing_beside_the_core_is_here() -> None:
     assert Path(capgrade.__file__).is_relative_to(sys.prefix)
 
 
-@pytest.mark.parametrize("name", WITHOUT_ENCODER)
+@pytest.mark.parametrize("name", IN_THE_CORE)
 def test_a_measure_scores_in_memory(name: str, scores: dict[str, np.ndarray], captions: Captions) -> None:
     values = scores[name]
     assert values.shape == (captions.n_images, captions.n_captions) and np.isfinite(values).all()
@@ -124,7 +125,7 @@ def test_shards_are_made_and_read(
     np.testing.assert_allclose(values["cider"], scores["cider"][images, values["captions"]], rtol=0, atol=1e-6)
 
 
-ENCODER = "sentence_transformers"
+ENCODER, TABLES = "sentence_transformers", "pycocoevalcap"
 LINES = {
     "relevance --captions captions --split test --out dense": (ENCODER, "encoder"),
     "relevance --captions captions --split test --measures cider --out dense -- --runner=DirectRunner": (
@@ -132,8 +133,8 @@ LINES = {
         "beam",
     ),
     "shards --captions captions --split train --measures people --out s -- --runner=DirectRunner": (
-        f"apache_beam, {ENCODER}",
-        "beam,encoder",
+        f"apache_beam, {TABLES}, {ENCODER}",
+        "beam,meteor,encoder",
     ),
     "shards --captions s3://bucket/captions --split train --measures rouge_l --out s": ("fsspec", "beam"),
     "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
@@ -141,11 +142,13 @@ LINES = {
     "audit --captions captions --relevance relevance": ("vl_convert", "report"),
     "audit --captions captions --relevance relevance --stand-in 0": (f"vl_convert, {ENCODER}", "report,encoder"),
     "score --candidates a.json --references b.json --measures sbert": (ENCODER, "encoder"),
+    "score --candidates a.json --references b.json": (TABLES, "meteor"),
+    "relevance --captions captions --split test --measures scene_graph --out dense": (TABLES, "meteor"),
     "regions --images captions --out regions": ("torch", "train"),
     "train --captions captions --regions regions --out run2": (f"torch, {ENCODER}", "train,encoder"),
     "search --run run --query dog": (f"torch, {ENCODER}", "train,encoder"),
-    "reproduce sam-1 --captions captions --out out": ("torch", "train"),
-    "reproduce bcls-2 --captions captions --out out": (f"torch, {ENCODER}", "train,encoder"),
+    "reproduce sam-1 --captions captions --out out": (f"torch, {TABLES}", "train,meteor"),
+    "reproduce bcls-2 --captions captions --out out": (f"torch, {TABLES}, {ENCODER}", "train,meteor,encoder"),
     "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": (
         f"datasets, {ENCODER}",
         "publish,encoder",
@@ -183,6 +186,12 @@ def test_the_encoder_is_asked_for_by_its_extra(captions: Captions) -> None:
         choose(["sbert"], MeasuresParams())["sbert"].fit(captions)
 
 
+@pytest.mark.parametrize("name", TABLES_READ)
+def test_what_reads_meteors_tables_is_asked_for_by_its_extra(name: str, captions: Captions) -> None:
+    with pytest.raises(MissingExtraError, match=r"capgrade\[meteor\]"):
+        choose([name], MeasuresParams())[name].fit(captions)
+
+
 def test_a_missing_module_of_no_extra_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         importlib.import_module("capgrade.no_such_module")
@@ -194,9 +203,10 @@ def test_a_missing_module_of_no_extra_is_a_fault(monkeypatch: pytest.MonkeyPatch
 
 def test_scores_of_captions() -> None:
     references = {"1": ["a dog is running", "the dog runs fast"], "2": ["two men are talking"]}
-    found = capgrade.score({"1": ["a dog runs"], "2": ["two men talk"]}, references)
+    candidates = {"1": ["a dog runs"], "2": ["two men talk"]}
+    found = capgrade.score(candidates, references, measures=["bleu", "rouge_l", "cider"])
     assert all(0 < value < 10 for value in found.corpus.values())
-    assert len(found.intervals(samples=10)) == 7
+    assert len(found.intervals(samples=10)) == 6
     reward = capgrade.CiderReward(capgrade.Frequencies.of(references))
     assert reward([["a dog runs"]], [references["1"]])[0, 0] == pytest.approx(found.sentences["cider"][0])
     meter = capgrade.CaptionScores(["rouge_l"])

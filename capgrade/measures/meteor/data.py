@@ -13,8 +13,10 @@ import numpy as np
 
 from capgrade.measures.meteor.stem import stem
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import package_folder
 
 JAR = "meteor-1.5.jar"
+AGAIN = "install pycocoevalcap again"
 PARAPHRASES = "data/paraphrase-en.gz"
 _INFLECTIONS = (
     ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
@@ -25,15 +27,10 @@ _INFLECTIONS = (
 
 def meteor_folder() -> Path:
     """Where the installed pycocoevalcap has METEOR's jar and data. InputError when they are missing."""
-    remedy = "install pycocoevalcap again (it carries METEOR 1.5)"
-    try:
-        import pycocoevalcap.meteor
-    except ImportError:
-        raise InputError("METEOR needs the package pycocoevalcap", remedy=remedy) from None
-    folder = Path(next(iter(pycocoevalcap.meteor.__path__)))
+    folder = package_folder("pycocoevalcap.meteor")
     for name in (JAR, PARAPHRASES):
         if not (folder / name).is_file():
-            raise InputError("METEOR's data is missing", file=folder / name, remedy=remedy)
+            raise InputError("METEOR's data is missing", file=folder / name, remedy=AGAIN)
     return folder
 
 
@@ -90,9 +87,6 @@ class Lexicon:
         return next((base for base in bases if base in self.synsets), "")
 
 
-_AGAIN = "install pycocoevalcap again"
-
-
 @cache
 def read_lexicon(folder: Path | None = None) -> Lexicon:
     """Read the jar's English data, once a process. InputError when it is missing or cannot be read."""
@@ -101,7 +95,7 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         with zipfile.ZipFile(folder / JAR) as jar:
             parts = [jar.read(name).decode().splitlines() for name in _NAMES]
     except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=_AGAIN) from error
+        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
     functions, prefixes, exceptions, synsets = parts
     return Lexicon(
         frozenset(functions),

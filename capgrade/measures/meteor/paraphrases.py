@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.measures.embeddings import cache_folder
+from capgrade.measures.meteor.data import AGAIN
 from capgrade.schemas.bits import GOLDEN, mix
 from capgrade.schemas.compiled import as_python, njit
 from capgrade.schemas.errors import InputError
@@ -27,7 +28,6 @@ LONGEST = 7  # words of a phrase
 BITS = 20  # of a hash that choose a bucket
 BEGIN_BITS = 25  # of a hash that choose a bit of `begins`
 VERSION = 1  # of the arrays
-AGAIN = "install pycocoevalcap again"
 
 
 @njit(cache=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from capgrade.measures.meteor.data import JAR, Lexicon, meteor_folder, read_lexicon
+from capgrade.measures.meteor.data import AGAIN, JAR, Lexicon, meteor_folder, read_lexicon
 from capgrade.schemas.errors import InputError
 
 ENTITY = 1740  # the synonym set that is the root of all nouns
@@ -69,8 +69,7 @@ def read_wordnet(folder: Path | None = None) -> WordNet:
         with zipfile.ZipFile(folder / JAR) as jar:
             lines = jar.read(_RELATIONS).decode().splitlines()
     except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        remedy = "install pycocoevalcap again"
-        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=remedy) from error
+        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
     above = {int(s): int(related.split(maxsplit=1)[0]) for s, related in zip(lines[::2], lines[1::2], strict=True)}
     members: dict[int, list[str]] = {}
     for word, synsets in lexicon.synsets.items():
