@@ -43,7 +43,7 @@ def main(source: str, *options: str) -> None:
             best = labels.neighbours(image, top=own + BEST, measure="cider")
             others = [(name, value) for name, value in best if owner[name] != row]
             out.writerows([image, name, texts[name], f"{value:.3f}"] for name, value in others[:BEST])
-    print(f"{OUT / 'labels.csv'}: the {BEST} best captions of other images, for each of {len(labels.image_ids):,} images")
+    print(f"the {BEST} best captions of other images, of {len(labels.image_ids):,} images -> {OUT / 'labels.csv'}")
 
 
 def command(*words: str) -> None:

@@ -1,4 +1,4 @@
-"""examples/label.py, which `uv run` takes without an installation: labels of somebody's captions with the core alone."""
+"""examples/label.py, which `uv run` takes without an installation: labels of somebody's captions by the core alone."""
 
 from __future__ import annotations
 
