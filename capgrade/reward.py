@@ -1,8 +1,10 @@
-"""`capgrade.CiderReward`: CIDEr-D of sampled captions, the reward of self-critical training."""
+"""CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training, `Cider` for trl's trainers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +59,20 @@ class CiderReward:
         likewise. InputError where images have different numbers of candidates, or the lists different numbers of
         images, or one has ids and the other texts.
         """
-        read = self._ids if are_ids(candidates) or are_ids(references) else self._texts
-        ptr, word, sizes, ref_ptr = read(candidates, references)
+        values, sizes = self.each(candidates, references)
         if (sizes != sizes[0]).any():
             odd = int(np.flatnonzero(sizes != sizes[0])[0])
             problem = f"{sizes[odd]} candidates, {sizes[0]} of the first image"
             raise InputError(problem, row=f"candidates[{odd}]", remedy="sample as many for each image")
+        return values.reshape(len(sizes), sizes[0])
+
+    def each(self, candidates: Sequence[Any], references: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """float64 [candidates of all images], and how many each image has, int64 [images]: these may differ."""
+        read = self._ids if are_ids(candidates) or are_ids(references) else self._texts
+        ptr, word, sizes, ref_ptr = read(candidates, references)
         grams, idf = self.frequencies.weighted(ptr, word, self._reader.known(word))
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        return cider_scores(grams, owner, ref_ptr, idf, self.sigma).reshape(len(sizes), sizes[0])
+        return cider_scores(grams, owner, ref_ptr, idf, self.sigma), sizes
 
     def _texts(self, candidates: Sequence, references: Sequence) -> tuple[np.ndarray, ...]:
         found = given(candidates, references)
@@ -82,3 +89,37 @@ class CiderReward:
         ptr = np.concatenate([ours.ptr, ours.ptr[-1] + theirs.ptr[1:]])
         ref_ptr = np.concatenate([[0], np.cumsum(theirs.sizes)])
         return ptr, self._reader.ids(np.concatenate([ours.ids, theirs.ids])), ours.sizes, ref_ptr
+
+
+class Cider:
+    """CIDEr-D, 0..10, as one of the `reward_funcs` of trl; `frequencies` and `options` as of `CiderReward`.
+
+    The dataset has a column `references`, a list of captions in each row; other columns are not read. Completions are
+    texts, or lists of messages, of which the last one counts. InputError for a completion that is neither.
+
+    >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
+    >>> reward = Cider(Frequencies.of(references))
+    >>> [round(value, 3) for value in reward(completions=["a dog runs", "two men"], references=references)]
+    [4.106, 2.503]
+    """
+
+    def __init__(self, frequencies: Frequencies | str | Path, **options: Any) -> None:
+        self._reward = CiderReward(frequencies, **options)
+
+    def __call__(self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any) -> list[float]:
+        texts = [_text(completion, k) for k, completion in enumerate(completions)]
+        groups = groupby(zip(references, texts, strict=True), key=itemgetter(0))  # a prompt's completions come together
+        sets, candidates = zip(*((own, [text for _, text in some]) for own, some in groups), strict=True)
+        return self._reward.each(candidates, sets)[0].tolist()
+
+
+def _text(completion: Any, k: int) -> str:
+    """The text of a completion, or of the last of its messages, whose content may be parts."""
+    if isinstance(completion, str):
+        return completion
+    try:
+        content = completion[-1]["content"]
+        return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+    except (TypeError, KeyError, IndexError, AttributeError):
+        remedy = 'give texts, or lists of messages {"role": .., "content": ..}'
+        raise InputError("neither a text nor messages", row=f"completions[{k}]", remedy=remedy) from None
