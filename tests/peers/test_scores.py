@@ -29,6 +29,7 @@ def results() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def theirs(results: list[dict], tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    assert pycocoevalcap.eval.Cider.__module__.startswith("pycocoevalcap.")
     return aggregated(results, tmp_path_factory.mktemp("theirs"))
 
 
