@@ -152,9 +152,11 @@ def bench(asked: Asked) -> Rows:
     wanted = asked.bench
     if wanted.images is None:
         raise InputError("how many images?", remedy="give --set bench.images=N")
+    if wanted.out is None:
+        raise InputError("where to?", remedy="give --set bench.out=DIR")
     real = read_captions(asked.captions, wanted.split)
-    corpus(real, wanted.images, asked.out, wanted.vectors)
-    return {"corpus": {"images": wanted.images, "captions": PER_IMAGE * wanted.images, "out": str(asked.out)}}
+    corpus(real, wanted.images, Path(wanted.out), wanted.vectors)
+    return {"corpus": {"images": wanted.images, "captions": PER_IMAGE * wanted.images, "out": wanted.out}}
 
 
 def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:

@@ -65,7 +65,7 @@ def _of_coco(asked: Asked) -> Iterator[float]:
 def _of_corpus(asked: Asked) -> Iterator[float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "corpus"
-        corpus.bench(_with(replace(asked, out=out), images=EIGHTH, vectors=True))
+        corpus.bench(_with(asked, out=str(out), images=EIGHTH, vectors=True))
         large = replace(asked, captions=out, measures=DENSE)
         large = _with(large, embeddings=str(out / "vectors.npy"), split=None)
         yield relevance.all_pairs(large)["times_the_product"]

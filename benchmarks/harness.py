@@ -29,7 +29,6 @@ class Asked:
 
     captions: Path
     measures: tuple[str, ...]
-    out: Path
     params: Params
     params_file: Path | None = None
     sets: Sequence[str] = ()

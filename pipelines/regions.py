@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, weight_files
+from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detections, Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.execution.work import work_folder
@@ -124,7 +124,7 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     made_with = {
         **params.result(), "detector": detector.name, "device": device.type, "precision": precision_for(params, device)
     }  # fmt: skip
-    inputs = {name: digest(path) for name, path in weight_files(params).items()}
+    inputs = input_digests(params)
     schema = region_schema(detector.n_features, params.dtype, made_with)
     cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
@@ -167,7 +167,8 @@ def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, pr
         for each in ready:
             seen |= {number: Seen(problem=problem) for number, problem in each.problems.items()}
             for one in each.prepared:
-                detections = detector.detect(one.images, one.scales, one.sizes)
+                ids = [cut.pictures[number].image_id for number in one.numbers]
+                detections = detector.detect(one.images, one.scales, one.sizes, ids)
                 seen |= zip(one.numbers, map(Seen, one.digests, detections), strict=True)
             if each.batch.last:
                 if writing:
@@ -210,10 +211,12 @@ def as_regions(image_id: str, detections: Detections) -> Regions:
     """What a detector found as it is stored. InputError if it found nothing, or impossible values."""
     if not len(detections):
         raise InputError("no region found")
-    attributes = None if detections.attributes is None else detections.attributes.astype(np.int32)
+    classes, attributes = (
+        None if numbers is None else numbers.astype(np.int32) for numbers in (detections.classes, detections.attributes)
+    )
     return Regions(
         image_id, detections.width, detections.height, detections.boxes, detections.features,
-        detections.classes.astype(np.int32), detections.class_scores, attributes, detections.attribute_scores,
+        classes, detections.class_scores, attributes, detections.attribute_scores,
     ).check()  # fmt: skip
 
 

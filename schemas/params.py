@@ -279,6 +279,8 @@ class RegionsParams(Block):
     detector: str = "scenes"  # a name of pipelines/detectors/catalogue.py
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
+    model: str | None = None  # of patches: a vision transformer of transformers, its folder or hub id
+    boxes_of: str | None = None  # of patches: a regions folder whose boxes are pooled over, instead of a grid
     seed: Natural = 0  # of random weights
     boxes: Annotated[str, BeforeValidator(str), Field(pattern=r"^[1-9]\d*(-[1-9]\d*)?$")] = "36"  # N, or MIN-MAX
     selection: Literal["bottom_up", "airsplay"] = "bottom_up"  # airsplay: MAX regressed boxes, as LXMERT's features
@@ -309,7 +311,7 @@ class RegionsParams(Block):
 
     def result(self) -> dict[str, Any]:
         """What the features depend on: not where files lie nor how the work is spread."""
-        return self.model_dump(mode="json", exclude={"weights", "device", "workers", "unreadable"})
+        return self.model_dump(mode="json", exclude={"weights", "boxes_of", "device", "workers", "unreadable"})
 
 
 class ModelParams(Block):
@@ -467,6 +469,7 @@ class BenchParams(Block):
     """`capgrade bench NAME`: sizes and inputs of the benchmarks, named in brackets."""
 
     split: str | None = None
+    out: str | None = None  # folder to write (corpus)
     images: Positive | None = None  # to make (corpus), or to find tops for (tops: 512)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
 
 from capgrade.pipelines.cli.options import (
     AsJson,
@@ -26,7 +25,7 @@ from capgrade.schemas.errors import InputError
 # Modules of capgrade.benchmarks, the options that each reads, and the measures that it times unless others are named.
 BENCHES: dict[str, tuple[str, str]] = {
     "gates": ("captions", ""),
-    "corpus": ("captions out", ""),
+    "corpus": ("captions", ""),
     "relevance": ("captions measures", "cider,rouge_l,sbert"),
     "score": ("captions", ""),
     "shards": ("captions measures", "cider,rouge_l,sbert"),
@@ -40,7 +39,6 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
     captions: OptionalCaptions = None,
     measures: Measures = None,
-    out: Annotated[Path | None, Option(help="Folder to write, of `corpus`.")] = None,
     params: ParamsFile = None,
     sets: Sets = None,
     as_json: AsJson = False,
@@ -53,7 +51,7 @@ def bench(
     if name not in BENCHES:
         raise InputError(f"no benchmark '{name}'", remedy=f"choose from: {', '.join(BENCHES)}")
     reads, default = BENCHES[name]
-    given = {"captions": captions, "measures": measures, "out": out}
+    given = {"captions": captions, "measures": measures}
     refuse(f"with bench {name}", **{option: value for option, value in given.items() if option not in reads.split()})
     if lacks := [one for one in reads.split() if given[one] is None and one != "measures"]:
         raise InputError(f"bench {name} without --{lacks[0]}", remedy=f"give --{lacks[0]} DIR")
@@ -63,7 +61,7 @@ def bench(
     names = names_of(measures or default) if default else ()
     if known.bench.embeddings is None:
         require_all(measures=names)
-    asked = Asked(captions or Path(), names, out or Path(), known, params, sets or [])
+    asked = Asked(captions or Path(), names, known, params, sets or [])
     rows = import_module(f"capgrade.benchmarks.{name}").bench(asked)
     if as_json:
         say(rows, True)

@@ -28,7 +28,8 @@ def regions(
         Path | None, Option(help="Folder of pictures, captions folder, or list of image_id<TAB>path.")
     ] = None,
     out: OptionalOut = None,
-    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2. Default: scenes.")] = None,
+    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Default: scenes.")] = None,
+    model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
     params: ParamsFile = None,
@@ -45,7 +46,7 @@ def regions(
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
     from capgrade.pipelines.regions import regions as stage
 
-    options = overrides("regions", {"detector": detector, "weights": weights, "boxes": boxes})
+    options = overrides("regions", {"detector": detector, "model": model, "weights": weights, "boxes": boxes})
     done = stage(images, out, load(params, [*(sets or []), *options]).regions)
     if done:
         say(done, as_json, _regions_line(done, out))

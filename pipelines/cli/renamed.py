@@ -14,6 +14,7 @@ NOW = {
     "agree --scale": "--set agree.scale=LOW..HIGH",
     "align": "capgrade search --run RUN --words DIR",
     "bench corpus --images": "--set bench.images=N",
+    "bench corpus --out": "--set bench.out=DIR",
     "bench corpus --source": "--captions DIR",
     "bench explore --dataset": "--captions DATASET",
     "captions --empty": "--set captions.empty=drop",

@@ -21,7 +21,7 @@ from capgrade.pipelines.detectors.rpn import (
     place_anchors,
     select_proposals,
 )
-from capgrade.pipelines.detectors.selection import DescribedProposals, Detector, RegionRule
+from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
 from capgrade.schemas.devices import Precision, autocast, precision_of
 
 STRIDE = 16
@@ -172,7 +172,7 @@ class BottomUp(nn.Module):
         ]
 
 
-class BottomUpDetector(Detector):
+class BottomUpDetector(ProposalDetector):
     """`BottomUp` as a detector; the model is moved to `device` and kept.
 
     precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give scores and boxes

@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+from capgrade.measures.embeddings import fingerprint
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.detectron import config_files
+from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.devices import Precision, device_of, require_precision
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import RegionsParams
 
 SCENES = Path(__file__).with_name("scenes.safetensors")  # made by studies/train_detector.py
@@ -27,6 +30,10 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     """
     if params.detector not in DETECTORS:
         raise InputError(f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}")
+    others = ("weights", "config", "proposals") if params.detector == "patches" else ("model", "boxes_of")
+    if unused := [name for name in others if getattr(params, name) is not None]:
+        problem = f"detector {params.detector} does not read regions.{unused[0]}"
+        raise InputError(problem, remedy="leave it out, or choose another detector")
     device = device_of(params.device, local)
     require_precision(precision_for(params, device), device)
     return DETECTORS[params.detector](params, device)
@@ -39,14 +46,18 @@ def rule_of(params: RegionsParams) -> RegionRule:
     return SelectionRule(*params.box_range, confidence=params.confidence, nms_threshold=params.nms_threshold)
 
 
-def weight_files(params: RegionsParams) -> dict[str, Path]:
-    """What the detector is read from, by name, for the manifest."""
+def input_digests(params: RegionsParams) -> dict[str, str]:
+    """SHA-256 of what the detector is read from, by name, for the manifest."""
     if params.detector == "scenes":
-        return {"weights": SCENES}
+        return {"weights": digest(SCENES)}
     given = {"weights": params.weights, "config": params.config}
     files = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
     bases = config_files(files["config"])[1:] if "config" in files else []
-    return files | {f"config base {k}": path for k, path in enumerate(bases, start=1)}
+    files |= {f"config base {k}": path for k, path in enumerate(bases, start=1)}
+    if params.boxes_of is not None:
+        files["boxes"] = Path(params.boxes_of) / MANIFEST
+    models = {} if params.model is None else {"model": fingerprint(params.model)}
+    return {name: digest(path) for name, path in files.items()} | models
 
 
 def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
@@ -96,8 +107,20 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
     return DetectronDetector(params.config, params.weights, rule, device=device, proposals=params.proposals)
 
 
+def _patches(params: RegionsParams, device: torch.device) -> Detector:
+    if params.model is None:
+        raise InputError("detector patches has no model", remedy="give --model, a folder or a hub id of transformers")
+    low, high = params.box_range
+    if params.boxes_of is None and low != high:
+        raise InputError(f"{params.boxes} boxes are no grid", remedy="give --boxes 36 or another square number")
+    boxes = high if params.boxes_of is None else Path(params.boxes_of)
+    precision = precision_for(params, device)
+    return PatchDetector(params.model, boxes, device=device, precision=precision, compile=params.compile)
+
+
 DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {
     "scenes": _bottom_up,
     "bottom_up": _bottom_up,
     "detectron2": _detectron2,
+    "patches": _patches,
 }

@@ -15,7 +15,7 @@ import yaml
 from torch import Tensor
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.selection import DescribedProposals, Detector, RegionRule
+from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
 from capgrade.pipelines.detectors.weights import read_content
 from capgrade.schemas.errors import InputError
 
@@ -143,7 +143,7 @@ class DetectronPrepare:
         return torch.from_numpy(shown.astype(np.float32)), shown.shape[1] / rgb.shape[0]
 
 
-class DetectronDetector(Detector):
+class DetectronDetector(ProposalDetector):
     """A Faster or Mask R-CNN of detectron2 with one box head: C4, DC5 or FPN; float32.
 
     A region is a proposal with the vector its box head predicts from: res5 averaged (C4), the last fully connected

@@ -43,10 +43,10 @@ class Detections:
     boxes: np.ndarray  # float32 (K, 4) x1 y1 x2 y2
     features: np.ndarray  # float32 (K, D)
     scores: np.ndarray  # float32 (K,), best class score that survived suppression, 0 if none did
-    classes: np.ndarray  # int64 (K,), 0 .. n_classes - 1
-    class_scores: np.ndarray  # float32 (K,), probability of that class
-    attributes: np.ndarray | None  # int64 (K,), 0 .. n_attributes - 1; of a model that has them
-    attribute_scores: np.ndarray | None  # float32 (K,)
+    classes: np.ndarray | None = None  # int64 (K,), 0 .. n_classes - 1; of a model that has them
+    class_scores: np.ndarray | None = None  # float32 (K,), probability of that class
+    attributes: np.ndarray | None = None  # int64 (K,), 0 .. n_attributes - 1; of a model that has them
+    attribute_scores: np.ndarray | None = None  # float32 (K,)
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -241,14 +241,13 @@ Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 
 class Detector(ABC):
-    """A model with its weights, its selection rule and its device.
+    """A model with its weights and its device.
 
     `prepare` takes a uint8 (H, W, 3) RGB picture and gives float32 (3, h, w) and the scale h / H; it is picklable
     and holds no weights, so that worker processes can run it.
     """
 
     name: str  # goes into the manifest
-    rule: RegionRule
     device: torch.device
     n_features: int
     classes: Sequence[str] | None  # names of the class numbers, where the weights came with them
@@ -256,15 +255,39 @@ class Detector(ABC):
     prepare: Prepare
 
     @abstractmethod
-    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
-        """What the model says of every proposal, before the rule."""
+    def found(
+        self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]], image_ids: Sequence[str]
+    ) -> list[Detections]:
+        """As `detect`, where memory suffices."""
 
     @torch.inference_mode()
-    def detect(self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> list[Detections]:
-        """One `Detections` for each picture of one prepared size: (B, 3, h, w) on the CPU, with their scales and
-        original (width, height). InputError when the device's memory does not hold the batch."""
+    def detect(
+        self,
+        images: Tensor,
+        scales: Sequence[float],
+        sizes: Sequence[tuple[int, int]],
+        image_ids: Sequence[str] = (),
+    ) -> list[Detections]:
+        """One `Detections` for each picture of one prepared size: (B, 3, h, w) on the CPU, with their scales, original
+        (width, height) and ids, which given boxes go by. InputError when the device's memory does not hold the
+        batch."""
         try:
-            return select_regions(self.regions(images, scales), scales, sizes, self.rule)
+            return self.found(images, scales, sizes, image_ids)
         except torch.OutOfMemoryError as error:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
             raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error
+
+
+class ProposalDetector(Detector):
+    """A detector that describes proposals, of which its rule keeps some."""
+
+    rule: RegionRule
+
+    @abstractmethod
+    def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
+        """What the model says of every proposal, before the rule."""
+
+    def found(
+        self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]], image_ids: Sequence[str]
+    ) -> list[Detections]:
+        return select_regions(self.regions(images, scales), scales, sizes, self.rule)

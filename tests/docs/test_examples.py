@@ -95,7 +95,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "look.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
     "notebook.md": {
         "--captions coco/captions": "--captions one --set bench.pairs=20",
-        "--captions coco5k --out DIR --set bench.images=28322": "--captions one --out DIR --set bench.images=40",
+        "--captions coco5k --set bench.out=DIR": "--captions one --set bench.out=DIR",
+        "--set bench.images=28322": "--set bench.images=40",
     },
     "scores.md": {"--captions coco/captions": "--captions one"},
     "first_hour.md": {"--fold 1000": "--fold 7"},
@@ -111,6 +112,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
+        "capgrade regions --images DIR --detector patches": "wants a model; pipelines/detectors/test_patches.py makes some",
         "capgrade regions import --format weights": "wants published weights",
         "python -m studies.train_detector": "26 minutes; tests/studies/test_train_detector.py trains a smaller one",
     },

@@ -8,7 +8,7 @@ import pytest
 
 from capgrade.measures import MEASURES, read_by
 from capgrade.measures.embeddings import fingerprint
-from capgrade.pipelines.detectors.catalogue import weight_files
+from capgrade.pipelines.detectors.catalogue import input_digests
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.inputs import file_digest, folder_digest, require_unchanged
@@ -68,7 +68,6 @@ def test_a_config_s_bases_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("MODEL: {}\n")
     (tmp_path / "middle.yaml").write_text('_BASE_: "base.yaml"\n')
     (tmp_path / "top.yaml").write_text("MODEL: {}\n_BASE_: middle.yaml\n")
-    files = weight_files(RegionsParams(detector="detectron2", config=str(tmp_path / "top.yaml"), weights="none"))
-    assert {name: path.name for name, path in files.items()} == {
-        "config": "top.yaml", "config base 1": "middle.yaml", "config base 2": "base.yaml",
-    }  # fmt: skip
+    read = input_digests(RegionsParams(detector="detectron2", config=str(tmp_path / "top.yaml"), weights="none"))
+    names = {"config": "top.yaml", "config base 1": "middle.yaml", "config base 2": "base.yaml"}
+    assert read == {name: digest(tmp_path / file) for name, file in names.items()}

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.alignment import align, require
 from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
-from capgrade.trainer.models.pretrained import EMBEDDED
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
 

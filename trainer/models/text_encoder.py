@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from capgrade.pretrained import EMBEDDED, from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Pretrained, Texts, upcast
-from capgrade.trainer.models.pretrained import EMBEDDED, from_pretrained, load_tokenizer, load_weights
+from capgrade.trainer.models.pretrained import load_tokenizer
 
 ENGLISH = "english"  # names our list of stop words
 STOP_WORDS = Path(__file__).with_name("stop_words.txt")

@@ -1,0 +1,183 @@
+"""Patches of vision transformers as regions: transformers' own hidden states, pooled as plain loops pool them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from transformers import (
+    BitImageProcessorPil,
+    CLIPConfig,
+    CLIPImageProcessorPil,
+    CLIPModel,
+    Dinov2Config,
+    Dinov2Model,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersModel,
+    SiglipConfig,
+    SiglipImageProcessorPil,
+    SiglipModel,
+)
+
+from capgrade.pipelines.detectors.patches import PatchDetector, grid_boxes, pooled
+from capgrade.pipelines.regions import regions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.region_store import RegionStore
+
+SIDE, PATCH, WIDTH = 32, 8, 16  # so 4 x 4 patches
+VISION = {
+    "hidden_size": WIDTH, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "image_size": SIDE, "patch_size": PATCH,
+}  # fmt: skip
+TEXT = {"hidden_size": WIDTH, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+SQUARE = {"height": SIDE, "width": SIDE}
+SHORT = {"size": {"shortest_edge": SIDE + 4}, "crop_size": SQUARE}
+MODELS = {  # the model, its image processor, and how many hidden states stand before the patches
+    "dinov2": (lambda: Dinov2Model(Dinov2Config(**VISION)), BitImageProcessorPil(**SHORT), 1),
+    "registers": (
+        lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**VISION, num_register_tokens=3)),
+        BitImageProcessorPil(**SHORT),
+        4,
+    ),
+    "clip": (lambda: CLIPModel(CLIPConfig(text_config=TEXT, vision_config=VISION)), CLIPImageProcessorPil(**SHORT), 1),
+    "siglip": (
+        lambda: SiglipModel(SiglipConfig(text_config=TEXT, vision_config=VISION)),
+        SiglipImageProcessorPil(size=SQUARE),
+        0,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model of each family with random weights, as a checkpoint's folder."""
+    root = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    for name, (make, processor, _) in MODELS.items():
+        make().save_pretrained(root / name)
+        processor.save_pretrained(root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    random = np.random.default_rng(0)
+    for name, (height, width) in {"a": (40, 60), "b": (50, 30), "c": (32, 32)}.items():
+        Image.fromarray(random.integers(0, 256, (height, width, 3), np.uint8)).save(folder / f"{name}.png")
+    return folder
+
+
+def plainly(patches: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """The mean over the area of each box, patch by patch."""
+    rows, columns, _ = patches.shape
+    out = np.zeros((len(boxes), patches.shape[2]))
+    for k, box in enumerate(boxes.astype(np.float64)):
+        x1, y1, x2, y2 = box * np.array([columns, rows, columns, rows]) / np.array([*size, *size])
+        area = 0.0
+        for r in range(rows):
+            for c in range(columns):
+                share = max(0.0, min(x2, c + 1) - max(x1, c)) * max(0.0, min(y2, r + 1) - max(y1, r))
+                out[k] += share * patches[r, c]
+                area += share
+        out[k] /= area
+    return out
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cell_of_a_patch_is_that_hidden_state_of_transformers(name: str, folders: Path) -> None:
+    make, processor, before = MODELS[name]
+    detector = PatchDetector(str(folders / name), (SIDE // PATCH) ** 2)
+    rgb = np.random.default_rng(1).integers(0, 256, (48, 72, 3), np.uint8)
+    image, scale = detector.prepare(rgb)
+    whole = type(make()).from_pretrained(folders / name).eval()
+    resized = processor(rgb, size=SQUARE, do_center_crop=False, return_tensors="pt", input_data_format="channels_last")
+    assert torch.equal(image, resized["pixel_values"][0])
+    with torch.no_grad():
+        hidden = getattr(whole, "vision_model", whole)(pixel_values=image[None]).last_hidden_state[0, before:]
+    (found,) = detector.detect(image[None], [scale], [(72, 48)])
+    np.testing.assert_allclose(found.features, hidden.numpy(), rtol=0, atol=1e-6)
+    assert found.boxes[0].tolist() == [0, 0, 18, 12] and found.boxes[-1].tolist() == [54, 36, 72, 48]
+
+
+sides = st.integers(1, 5)
+corners = st.tuples(st.floats(0, 90, width=32), st.floats(0.5, 50, width=32))
+
+
+@given(st.tuples(sides, sides), st.lists(st.tuples(corners, corners), min_size=1, max_size=4), st.integers(0, 99))
+def test_pooling_is_the_mean_over_the_area(shape: tuple[int, int], cuts: list, seed: int) -> None:
+    size = (150, 140)
+    boxes = np.array([[x, y, x + w, y + h] for (x, w), (y, h) in cuts], np.float32)
+    patches = np.random.default_rng(seed).standard_normal((*shape, 3)).astype(np.float32)
+    found = pooled(torch.from_numpy(patches), torch.from_numpy(boxes), size)
+    np.testing.assert_allclose(found.numpy(), plainly(patches, boxes, size), rtol=0, atol=1e-4)
+
+
+def test_a_box_without_an_area_has_the_patch_that_it_lies_in() -> None:
+    patches = torch.arange(16.0).reshape(4, 4, 1)
+    boxes = torch.tensor([[5.0, 5.0, 5.0, 5.0], [40.0, 40.0, 40.0, 40.0], [-3.0, 41.0, -1.0, 44.0]])
+    assert pooled(patches, boxes, (40, 40)).flatten().tolist() == [0.0, 15.0, 12.0]
+
+
+def test_the_cells_of_a_grid_cover_the_picture() -> None:
+    boxes = grid_boxes(3, (30, 60))
+    assert boxes.shape == (9, 4) and boxes[4].tolist() == [10, 20, 20, 40]
+    assert float(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum()) == 30 * 60
+
+
+def test_the_stage_writes_a_grid_and_pools_over_given_boxes(folders: Path, pictures: Path, tmp_path: Path) -> None:
+    params = RegionsParams(detector="patches", model=str(folders / "siglip"), boxes="9", dtype="float32", workers=0)
+    made = regions(pictures, tmp_path / "grid", params)
+    assert made is not None and made["dim"] == WIDTH and made["regions"] == 27
+    assert set(made["inputs"]) == {"pictures", "model"}
+    grid = RegionStore(tmp_path / "grid")
+    assert grid["a"].boxes is not None and grid["a"].classes is None
+    given = params.model_copy(update={"boxes_of": str(tmp_path / "grid")})
+    again = regions(pictures, tmp_path / "given", given)
+    assert again is not None and "boxes" in again["inputs"]
+    for name in "abc":
+        np.testing.assert_array_equal(RegionStore(tmp_path / "given")[name].features, grid[name].features)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"model": None}, "has no model -> give --model"),
+        ({"boxes": "10"}, "10 boxes are no square grid"),
+        ({"boxes": "4-9"}, "4-9 boxes are no grid"),
+        ({"weights": "x.pth"}, "does not read regions.weights"),
+        ({"detector": "scenes"}, "detector scenes does not read regions.model"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    changed: dict, problem: str, folders: Path, pictures: Path, tmp_path: Path
+) -> None:
+    params = RegionsParams(**{"detector": "patches", "model": str(folders / "clip"), **changed})
+    with pytest.raises(InputError, match=problem):
+        regions(pictures, tmp_path / "out", params)
+
+
+def test_a_model_without_patches_and_an_image_without_boxes_are_named(
+    folders: Path, pictures: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    MODELS["dinov2"][0]().save_pretrained(broken)
+    MODELS["dinov2"][1].save_pretrained(broken)
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "patch_size": [PATCH, PATCH]}))
+    with pytest.raises(InputError, match="no square patches"):
+        PatchDetector(str(broken), 9)
+    params = RegionsParams(detector="patches", model=str(folders / "clip"), boxes="4", workers=0)
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / "a.png").write_bytes((pictures / "a.png").read_bytes())
+    regions(few, tmp_path / "boxes", params)
+    with pytest.raises(InputError, match="no image 'b' -> extract its regions"):
+        regions(pictures, tmp_path / "out", params.model_copy(update={"boxes_of": str(tmp_path / "boxes")}))
