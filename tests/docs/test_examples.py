@@ -112,7 +112,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
-        "capgrade regions --images DIR --detector patches": "wants a model; pipelines/detectors/test_patches.py makes some",
+        "capgrade regions --images DIR --detector patches": "wants a model; detectors/test_patches.py has some",
         "capgrade regions import --format weights": "wants published weights",
         "python -m studies.train_detector": "26 minutes; tests/studies/test_train_detector.py trains a smaller one",
     },
