@@ -92,6 +92,20 @@ class Captions:
         """int64 [n_captions]: caption rows grouped by image, in table order within an image."""
         return np.argsort(self.owner, kind="stable")
 
+    def rows_of(self, image: int) -> list[int]:
+        """The captions of an image's reference set."""
+        return self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]].tolist()
+
+    @cached_property
+    def image_numbers(self) -> dict[str, int]:
+        """By image id."""
+        return {key: k for k, key in enumerate(self.image_ids)}
+
+    @cached_property
+    def caption_numbers(self) -> dict[str, int]:
+        """By caption id."""
+        return {key: k for k, key in enumerate(self.caption_ids)}
+
     @property
     def n_images(self) -> int:
         """Different images."""

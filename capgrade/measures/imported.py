@@ -198,11 +198,9 @@ class FittedJudged(ArrayState):
 
 def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
-    images = {key: k for k, key in enumerate(captions.image_ids)}
-    texts = {key: k for k, key in enumerate(captions.caption_ids)}
     found: dict[int, list[float]] = {}
     for line, row in read_table(path, COLUMNS):
-        found.setdefault(_code(row, images, texts, path, line), []).append(number(row["score"], path, line))
+        found.setdefault(_code(row, captions, path, line), []).append(number(row["score"], path, line))
     if not found:
         raise InputError("no judgements", file=path)
     codes = np.array(sorted(found), np.int64)
@@ -211,9 +209,9 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     return FittedJudged(str(path), captions.n_captions, *ids, codes, values)
 
 
-def _code(row: dict[str, str], images: dict[str, int], texts: dict[str, int], path: Path, line: int) -> int:
-    image, caption = images.get(row["image_id"]), texts.get(row["caption_id"])
+def _code(row: dict[str, str], captions: Captions, path: Path, line: int) -> int:
+    image, caption = captions.image_numbers.get(row["image_id"]), captions.caption_numbers.get(row["caption_id"])
     if image is None or caption is None:
         problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
         raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
-    return image * len(texts) + caption
+    return image * captions.n_captions + caption

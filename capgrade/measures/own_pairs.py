@@ -14,6 +14,7 @@ from capgrade.measures.base import Fitted, Measure
 from capgrade.measures.imported import FittedImported, FittedJudged
 from capgrade.measures.mixture import FittedMixture
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 
 FILE = "own-pairs.parquet"  # no .arrow: those of a relevance folder are matrices
@@ -36,6 +37,31 @@ def write_own_pairs(
     with atomic(out / FILE) as temporary:
         pq.write_table(pa.table(columns).replace_schema_metadata(schema.metadata), temporary)
     return captions.n_captions
+
+
+def read_own_pairs(folder: Path) -> dict[str, np.ndarray]:
+    """What `write_own_pairs` wrote in a relevance folder: column -> float32 [n_captions], NaN where null. Empty where
+    it wrote nothing."""
+    if not (folder / FILE).is_file():
+        return {}
+    table = pq.read_table(folder / FILE)
+    return {name: table[name].to_numpy() for name in table.schema.names if name != "caption_id"}
+
+
+def distribution(folder: Path, measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a relevance folder: edges of bins float64 [n + 1], and the shares of own and of other pairs in them, float64
+    [n]. Own captions are left out of the references where the folder has such values: else most of them would have the
+    measure's largest. InputError for a file that is no table of numbers."""
+    path = folder / f"distribution-{measure}.csv"
+    try:
+        low, high, own, other = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2).T
+    except (OSError, ValueError) as error:
+        remedy = "run capgrade relevance again"
+        raise InputError(f"not a table of numbers ({error})", file=path, remedy=remedy) from None
+    edges, alone = np.append(low, high[-1]), read_own_pairs(folder).get(measure + LEFT_OUT, np.array([]))
+    if len(alone := alone[np.isfinite(alone)]):
+        own = np.histogram(alone, edges)[0] / len(alone)
+    return edges, own, other
 
 
 def own_left_out(measure: Measure, captions: Captions) -> np.ndarray | None:

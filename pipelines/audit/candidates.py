@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from capgrade.measures.own_pairs import FILE, LEFT_OUT
+from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
@@ -69,13 +68,8 @@ class ValueSource:
     def own(self, measure: str, captions: Captions) -> np.ndarray | None:
         """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
         does not have it."""
-        path = self.folder / FILE
-        if self.shards or not path.is_file():
-            return None
-        table = pq.read_table(path)
-        if measure + LEFT_OUT not in table.schema.names or table.num_rows != captions.n_captions:
-            return None
-        return np.asarray(table[measure + LEFT_OUT].to_numpy(), np.float64)
+        values = None if self.shards else read_own_pairs(self.folder).get(measure + LEFT_OUT)
+        return None if values is None or len(values) != captions.n_captions else values.astype(np.float64)
 
     def no_own(self, measure: str) -> str:
         """Why `own` has none, and what to do."""

@@ -32,11 +32,6 @@ COLUMNS = {
 }
 
 
-def own_rows(captions: Captions, image: int) -> list[int]:
-    """The captions of an image."""
-    return captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]].tolist()
-
-
 def likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
     """The pairs that more people accept than not."""
     return pairs.take(curve.probability(pairs.value) >= LIKELY)
@@ -111,7 +106,7 @@ def tables(
             for i, c, v, s, p in zip(*pairs[:3], scores, accepted, strict=True)
         ],
         DUPLICATES_FILE: [
-            (number, captions.image_ids[image], " | ".join(captions.texts[row] for row in own_rows(captions, image)))
+            (number, captions.image_ids[image], " | ".join(captions.texts[row] for row in captions.rows_of(image)))
             for number, group in enumerate(duplicates, 1) for image in group
         ],
     }  # fmt: skip

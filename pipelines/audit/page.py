@@ -13,7 +13,7 @@ from capgrade.agreement.calibration import Calibration
 from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource
 from capgrade.pipelines.audit.errors import Errors
 from capgrade.pipelines.audit.estimate import LIKELY
-from capgrade.pipelines.audit.lists import distinct, own_rows
+from capgrade.pipelines.audit.lists import distinct
 from capgrade.pipelines.page.charts import chart, layer, of, rows
 from capgrade.pipelines.page.parts import (
     Chart,
@@ -39,7 +39,7 @@ LONGEST = 52  # characters of a caption in a table
 MEANING = (
     "A likely positive is a caption of another image that a person accepts with a probability P of at least "
     "{likely:g}. To accept is to give a score of at least {accept:g} on a scale from {low:g} to {high:g}. P at each "
-    "value of the measure “{measure}” was learnt from {pairs:,} judged pairs of {which} captions ({file}). "
+    "value of the measure “{measure}” was learnt from {pairs:,} judged pairs of {which} captions: {file}. "
 )
 OF_RANDOM = "Any pair was as likely to be judged, so P holds for all pairs. Intervals are 95%."
 OF_CHOSEN = (
@@ -104,22 +104,27 @@ def answers(found: dict[str, Any]) -> list[str]:
 
 
 def opening(audited: Audited) -> PageSection:
-    """The answer, captions per image by P, and beside it how far to trust P."""
-    found, calibration = audited.found, audited.calibration
-    kind = found["calibration"]
-    said = MEANING.format(
-        measure=found["measure"], likely=LIKELY, which="these very" if kind["same_captions"] else "other", **kind
-    )
-    said += OF_RANDOM if calibration.random else OF_CHOSEN
-    notes = [Note(said), *([Note(SAMPLED)] if audited.source.shards else [])]
-    return PageSection("opening", "", "", [Headline(*_headline(found)), _by_p(audited), _reliability(audited), *notes])
+    """The answer."""
+    return PageSection("opening", "", "", [Headline(*_headline(audited.found))])
 
 
 def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
-    """What to look at: likely pairs first, and open."""
+    """What to look at: likely pairs first, then how many there are; these two are open."""
     model = [_model(audited, thumbnails)] if audited.errors else []
     lists = [_duplicates(audited), _suspects(audited), _figures(audited)]
-    return [_likely(audited, thumbnails), *model, *lists]
+    return [_likely(audited, thumbnails), _trust(audited), *model, *lists]
+
+
+def _trust(audited: Audited) -> PageSection:
+    """Captions per image by P, and beside it how far P holds."""
+    kind = audited.found["calibration"]
+    said = MEANING.format(
+        measure=audited.measures[0], likely=LIKELY, which="these very" if kind["same_captions"] else "other", **kind
+    )
+    said += OF_RANDOM if audited.calibration.random else OF_CHOSEN
+    notes = [Note(said), *([Note(SAMPLED)] if audited.source.shards else [])]
+    charts = _by_p(audited), _reliability(audited)
+    return PageSection("trust", "How many, and how far to trust P", "", [*charts, *notes], open=True)
 
 
 def _by_p(audited: Audited) -> Chart:
@@ -129,14 +134,15 @@ def _by_p(audited: Audited) -> Chart:
         {"P": f"{k / 10:.1f} to {(k + 1) / 10:.1f}", "captions": n, "kind": kinds[k / 10 >= LIKELY]}
         for k, n in enumerate(audited.by_tenth)
     ]
-    bars = layer(
-        "bar", of("captions:Q", title="captions per image"), of("P:N", title="P", sort="descending"),
-        color=of("kind:N", title=None, scale={"domain": kinds[::-1]}), tip=["P:N", "captions:Q:.3f"],
-    )  # fmt: skip
+    widest = {"domain": [0, 1.2 * max(audited.by_tenth[1:]) or 1], "nice": False}  # and its number
+    x, y = of("captions:Q", title="captions per image", scale=widest), of("P:N", title="P", sort="descending")
+    colour = of("kind:N", title=None, scale={"domain": kinds[::-1]})
+    bars = layer("bar", x, y, color=colour, tip=["P:N", "captions:Q:.3f"])
+    numbers = layer("text", x, y, text=of("captions:Q:.2f"), of_mark={"align": "left", "dx": 4})
     told = "Captions of other images per image, by the probability P that a person accepts them: "
     told += ", ".join(f"{row['P']}: {row['captions']:.2f}" for row in values[1:]) + "."
     title = f"Other captions per image by P ({audited.by_tenth[0]:,.0f} more have P below 0.1)"
-    return chart("by-p", title, told, values[1:], bars, height=210)
+    return chart("by-p", title, told, values[1:], bars, numbers, height=210)
 
 
 def _reliability(audited: Audited) -> Chart:
@@ -179,7 +185,7 @@ def _fits(
     for row, (image, caption, (_, times)) in enumerate(
         zip(some.image.tolist(), some.caption.tolist(), chosen, strict=True)
     ):
-        id, own = captions.image_ids[image], [captions.texts[c] for c in own_rows(captions, image)]
+        id, own = captions.image_ids[image], [captions.texts[c] for c in captions.rows_of(image)]
         shown = ExampleItem(id, own[0], thumbnails.uri(id, SIDE), link=thumbnails.link(id))
         known = {measure: round(float(found[row]), 4) for measure, found in p.items() if np.isfinite(found[row])}
         fits.append(Fit(shown, captions.texts[caption], own, known, times))
@@ -263,7 +269,7 @@ def _suspects(audited: Audited) -> PageSection:
     captions = audited.captions
     lines = []
     for c in [] if audited.low is None else audited.low[:LISTED].tolist():
-        other = next(r for r in own_rows(captions, captions.owner[c]) if r != c)
+        other = next(r for r in captions.rows_of(captions.owner[c]) if r != c)
         lines.append([captions.caption_ids[c], _words(captions.texts[c]), _words(captions.texts[other])])
     part: Part = Note("None was found.")
     if audited.low is None:

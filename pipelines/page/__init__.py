@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from capgrade.pipelines.page.charts import STYLE, themes
 from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, cell
+from capgrade.pipelines.pictures.lookup import data_uri
 from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import Recogniser, output_folder, signed
 
@@ -34,11 +35,6 @@ def vega() -> str:
     # JavaScript may write / as \\/ in text, and a page must not read the end of its script there.
     bundle = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg]  # its stub wants a snippet
     return bundle.replace("</script", "<\\/script")
-
-
-def data_uri(data: bytes, suffix: str) -> str:
-    """An image in the page itself; `suffix` is its kind: png, webp."""
-    return f"data:image/{suffix};base64,{base64.b64encode(data).decode()}"
 
 
 def content_policy(scripts: Sequence[str]) -> str:

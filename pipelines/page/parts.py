@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ClassVar
@@ -27,10 +27,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Note:
-    """A paragraph."""
+    """A paragraph, and a command line to go on with."""
 
     kind: ClassVar[str] = "note"
     text: str
+    command: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,28 @@ def cell(value: Value, digits: int = 3) -> Cell:
     if value != value:
         return Cell("–", float("-inf"))
     return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.{digits}f}", value)
+
+
+def with_best(
+    values: Sequence[float],
+    intervals: Sequence[Sequence[float] | None],
+    text: Callable[[float], str],
+    smaller: bool = False,
+) -> list[Cell]:
+    """A cell of each value, its interval below it. The best is bold if no other value is within its interval; without
+    one, if no other prints the same."""
+    known = [value for value in values if value == value]
+    best = (min if smaller else max)(known, default=float("nan"))
+    cells = []
+    for value, between in zip(values, intervals, strict=True):
+        low, high = between or (value, value)
+        others = [one for one in known if one != value]
+        alone = value == best and len(known) - len(others) == 1 and not any(low <= one <= high for one in others)
+        alone = alone and text(value) not in [text(one) for one in others]
+        note = "–".join(text(end).removesuffix("%") for end in between) if between else ""
+        sorted_by = value if value == value else float("-inf")
+        cells.append(Cell(text(value), sorted_by, alone and len(known) > 1, note))
+    return cells
 
 
 def percent(share: float) -> str:

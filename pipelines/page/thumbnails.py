@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image
 
-from capgrade.pipelines.page import data_uri
 from capgrade.pipelines.pictures.listing import TABLE
-from capgrade.pipelines.pictures.lookup import PictureLookup, find
+from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded, find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 
@@ -61,9 +59,6 @@ class PageThumbnails:
         image = self.image(image_id) if self.left > 0 else None
         if image is None:
             return None
-        image.thumbnail((side, side), Image.Resampling.LANCZOS)
-        out = io.BytesIO()
-        image.save(out, "WEBP", quality=QUALITY)
-        text = data_uri(out.getvalue(), "webp")
+        text = data_uri(encoded(image, side, "WEBP", QUALITY), "webp")
         self.left -= len(text)
         return text if self.left >= 0 else None

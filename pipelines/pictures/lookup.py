@@ -6,6 +6,8 @@ A source is a folder, a zip, a list or a captions folder, as `read_pictures` tak
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import urllib.error
 import urllib.request
@@ -104,6 +106,19 @@ class PictureLookup:
         if len(data) > MOST_BYTES:
             raise InputError(f"more than {MOST_BYTES:,} bytes")
         return data
+
+
+def encoded(image: Image.Image, side: int, kind: str, quality: int) -> bytes:
+    """At most `side` pixels wide and high, as a file of a kind that Pillow knows: JPEG, WEBP."""
+    small, out = image.copy(), io.BytesIO()
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    small.save(out, kind, quality=quality)
+    return out.getvalue()
+
+
+def data_uri(data: bytes, suffix: str) -> str:
+    """An image in the page itself; `suffix` is its kind: png, webp."""
+    return f"data:image/{suffix};base64,{base64.b64encode(data).decode()}"
 
 
 class _WithinHost(urllib.request.HTTPRedirectHandler):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
+from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MOST_BYTES, digest, parse_manifest, read_manifest
 

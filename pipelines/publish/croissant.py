@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from capgrade.pipelines.publish.card import CONFIGS, introduction
-from capgrade.pipelines.publish.contents import Contents
 from capgrade.pipelines.publish.responsible import responsible
-from capgrade.pipelines.publish.tables import Table
+from capgrade.pipelines.publish.tables import Contents, PublishedTable
 from capgrade.schemas.licences import licence_address
 
 CONFORMS_TO = ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
@@ -67,7 +66,7 @@ def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
     }
 
 
-def _records(contents: Contents, table: Table, file: str) -> dict[str, Any]:
+def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
     """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
     record_set = file.removesuffix(".parquet")
     return {

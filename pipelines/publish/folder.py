@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from capgrade.labels.published import hub_split
+from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.columns import Calibrated, read_calibrated
-from capgrade.pipelines.publish.contents import CARD, CROISSANT, MANIFEST, PICTURE, SUMS, Contents, Split
 from capgrade.pipelines.publish.croissant import croissant
-from capgrade.pipelines.publish.tables import own_without_themselves, write_captions, write_pairs
+from capgrade.pipelines.publish.tables import (
+    CARD,
+    CROISSANT,
+    MANIFEST,
+    PICTURE,
+    SUMS,
+    Contents,
+    Split,
+    own_without_themselves,
+    write_captions,
+    write_pairs,
+)
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, read_manifest, write_json, write_manifest, write_text
@@ -23,6 +32,8 @@ from capgrade.schemas.params import MeasuresParams, PublishParams
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
 from capgrade.text.language import LEAST_ENGLISH, english_share
+
+COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
 
 
 def publish(
@@ -148,7 +159,7 @@ def _write_beside(contents: Contents, out: Path) -> list[str]:
 def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> None:
     """Draw the distributions that `capgrade relevance` counted as PNG, a panel a measure; the same bytes each time.
 
-    Raises InputError when the relevance was made from other captions, or has no distributions.
+    Raises InputError when the relevance was made from other captions.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -157,18 +168,14 @@ def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> 
     if manifest["inputs"].get("captions") != captions_digest:
         remedy = "make it for these captions: capgrade relevance"
         raise InputError("made from another captions table", file=relevance_dir, remedy=remedy)
-    names = [name for name in manifest["files"] if name.startswith("distribution-")]
-    if not names:
-        raise InputError("has no distributions", file=relevance_dir, remedy="run `capgrade relevance` again")
+    names = manifest["params"]["measures"]
     figure = Figure(figsize=(4 * len(names), 3), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        low, high, own, other = np.loadtxt(relevance_dir / name, delimiter=",", skiprows=1).T
-        edges = np.append(low, high[-1])
-        axes.stairs(own, edges, label="own captions")
-        axes.stairs(other, edges, label="other captions")
-        title = name.removeprefix("distribution-").removesuffix(".csv")
-        axes.set(title=title, ylabel="share of pairs", yscale="log")
+        edges, *shares = distribution(relevance_dir, name)
+        for share, kind, colour in zip(shares, ("own captions", "other captions"), COLOURS, strict=True):
+            axes.stairs(share, edges, label=kind, color=colour)
+        axes.set(title=name, ylabel="share of pairs", yscale="log")
     figure.axes[0].legend(frameon=False)
     with atomic(out) as temporary:
         figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})  # no version, the same bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, read_published, remote_manifest
-from capgrade.pipelines.publish.contents import FOLDERS, MANIFEST
+from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, package_version
 

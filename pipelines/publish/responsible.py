@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from capgrade.pipelines.publish.contents import Contents
+from capgrade.pipelines.publish.tables import Contents
 from capgrade.schemas.judges import SAID
 
 LIMITS = (

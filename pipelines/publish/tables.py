@@ -1,9 +1,11 @@
-"""The tables of a published dataset as Parquet: captions, pairs with their values, own pairs without themselves."""
+"""The tables of a published dataset as Parquet: captions, pairs with their values, own pairs without themselves; and
+what a published folder is made from and holds, from which the card and Croissant are written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +13,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.labels.named import as_named
+from capgrade.labels.named import as_named, base_names
 from capgrade.labels.published import hub_split, imported, measures_block
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
-from capgrade.pipelines.publish.columns import Calibrated
+from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic
+from capgrade.schemas.files import atomic, read_manifest
 from capgrade.schemas.numbered import of_all
-from capgrade.schemas.params import MeasuresParams, validated
+from capgrade.schemas.params import MeasuresParams, PublishParams, validated
 from capgrade.schemas.shards import Shards, pair_columns
 
+MANIFEST, CARD, CROISSANT, SUMS = "manifest.json", "README.md", "croissant.json", "SHA256SUMS"
+PICTURE = "figures/distributions.png"
+FOLDERS = ("captions", "relevance", "figures")  # nothing else belongs in them
 ROW_GROUP = 128 * 1024
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 CAPTIONS = pa.schema([SCHEMA.field(n) for n in ("image_id", "caption_id", "caption", "tokens", "image_file")])
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """One split of one config, as written: the rows of each file, and the bytes the split has in memory."""
 
     config: str
@@ -44,18 +49,18 @@ class Table:
         return sum(self.files.values())
 
 
-def write_captions(captions: Captions, out: Path) -> Table:
+def write_captions(captions: Captions, out: Path) -> PublishedTable:
     """Write the captions of a split as one Parquet file."""
     split = hub_split(captions.split)
     name = f"captions/{split}-00000-of-00001.parquet"
     table = captions.table.select(CAPTIONS.names)
     _write_parquet(out / name, CAPTIONS, iter(table.to_batches(ROW_GROUP)))
-    return Table("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
+    return PublishedTable("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
 
 
 def write_pairs(
     captions: Captions, shards: Shards, out: Path, own: dict[str, np.ndarray], calibrated: Calibrated | None = None
-) -> Table:
+) -> PublishedTable:
     """Pairs in the order of images and captions, over as many files as their number needs; `own`: measure -> float32
     [n_captions], of own pairs without the caption among its references."""
     pairs, split = shards.manifest["pairs"], hub_split(captions.split)
@@ -68,7 +73,7 @@ def write_pairs(
         nbytes += size
     if sum(files.values()) != pairs:
         raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=shards.folder)
-    return Table("relevance", split, schema, files, nbytes)
+    return PublishedTable("relevance", split, schema, files, nbytes)
 
 
 def pair_schema(measures: Sequence[str], left_out: Sequence[str], calibrated: Sequence[str] = ()) -> pa.Schema:
@@ -157,3 +162,71 @@ def own_without_themselves(captions: Captions, shards: Shards, given: MeasuresPa
 def _includes(used: dict[str, Any]) -> bool:
     parts = used.get("measures", {}).values() if "weights" in used else [used]
     return any(part.get("self_reference") == "included" for part in parts)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The captions and shards of one split, and the tables they became."""
+
+    captions: Captions
+    shards: Shards
+    tables: tuple[PublishedTable, PublishedTable]  # relevance, captions
+
+    @property
+    def name(self) -> str:
+        """As `datasets` accepts it."""
+        return self.tables[0].split
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything that the card and the Croissant metadata are written from."""
+
+    params: PublishParams
+    folder: Path
+    captions_dir: Path
+    splits: tuple[Split, ...]
+    files: dict[str, dict[str, Any]]  # name -> rows, bytes, sha256 of each table
+    agreement: dict[str, Any] | None = None
+    relevance_dir: Path | None = None
+    calibrated: Calibrated | None = None
+
+    @property
+    def measures(self) -> list[str]:
+        """In the order of the columns."""
+        return self.splits[0].shards.measures
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of all splits."""
+        return sum(table.rows for table in self.tables("relevance"))
+
+    def tables(self, config: str) -> list[PublishedTable]:
+        """The tables of a config, `captions` or `relevance`, one per split."""
+        return [table for split in self.splits for table in split.tables if table.config == config]
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """The parameters of each measure, without the folders of this machine."""
+        return base_names(self.splits[0].shards.metadata["params"]["measures"])
+
+    @property
+    def left_out(self) -> list[str]:
+        """The measures that have a column of own pairs without the caption among its references."""
+        return [name for name in self.measures if name + LEFT_OUT in self.tables("relevance")[0].schema.names]
+
+    def meaning(self, column: str) -> str:
+        """What a column of the relevance table holds, in words."""
+        if self.calibrated and column in self.calibrated.columns:
+            return self.calibrated.meaning(column)
+        return meaning(column, self.used)
+
+    @cached_property
+    def captions_params(self) -> dict[str, Any]:
+        """How the captions were made, without the folders of this machine."""
+        return base_names(read_manifest(self.captions_dir, "captions")["params"])
+
+    @cached_property
+    def relevance_params(self) -> dict[str, Any] | None:
+        """How dense relevance was made; None where there is none."""
+        return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.page.charts import MEAN, chart, layer, of, rows
-from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, cell
+from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell, with_best
 from capgrade.pipelines.report.data import AGREEMENT, CAPTIONS, JUDGED, ReportData
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -30,7 +32,8 @@ COEFFICIENTS = ("pearson", "spearman", "kendall")
 INTRO = (
     "Judged pairs of {of}. The line is the mean of the pairs in a bin, with 95% intervals; circles are own captions, "
     "triangles other captions, and the larger a mark, the more pairs lie on it. Binary relevance, which benchmarks "
-    "use, is 1 for own captions; over other captions it is constant and has no correlation."
+    "use, is 1 for own captions; over other captions it is constant and has no correlation. Below a coefficient stands "
+    "its 95% interval; the best measure is bold where no other's value lies within it."
 )
 
 
@@ -76,17 +79,18 @@ def best(data: ReportData) -> list[str]:
 
 
 def _table(measures: dict[str, Any]) -> PageTable:
-    keys = [(c, scope) for scope in SCOPES for c in COEFFICIENTS]
-    values = np.array([[row[c].get(scope, np.nan) for c, scope in keys] for row in measures.values()], float)
-    top = np.nanmax(values, axis=0)
-    lines: list[list[Value]] = [
-        [
-            name,
-            *(Cell(cell(v).text, cell(v).value, best=f"{v:.3f}" == f"{t:.3f}") for v, t in zip(row, top, strict=True)),
-        ]
-        for name, row in zip(measures, values.tolist(), strict=True)
+    keys = [(coefficient, scope) for scope in SCOPES for coefficient in COEFFICIENTS]
+
+    def of_all(rows: Iterable[dict[str, Any]], missing: Any, coefficient: str, scope: str) -> list[Any]:
+        return [row.get(coefficient, {}).get(scope, missing) for row in rows]
+
+    intervals = [row.get("intervals", {}) for row in measures.values()]
+    columns = [
+        with_best(of_all(measures.values(), math.nan, *key), of_all(intervals, None, *key), lambda v: cell(v).text)
+        for key in keys
     ]
-    title = "Correlation of each measure with the judgements, the best in bold"
+    lines: list[list[Value]] = [[name, *row] for name, *row in zip(measures, *columns, strict=True)]
+    title = "Correlation of each measure with the judgements"
     groups = [(said, len(COEFFICIENTS)) for said in SCOPES.values()]
     return PageTable(title, ("measure", *(c for c, _ in keys)), lines, groups=groups)
 

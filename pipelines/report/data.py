@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from capgrade.measures.own_pairs import FILE as OWN_PAIRS
-from capgrade.measures.own_pairs import LEFT_OUT
+from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Missing
 from capgrade.pipelines.report.own_above import OwnAndOther, own_and_other
 from capgrade.schemas.captions import FILE, Captions, read_captions
@@ -106,8 +105,7 @@ class ReportData:
         if OWN_PAIRS not in self.relevance_manifest["files"]:
             remedy = "run `capgrade relevance` again: own pairs were not kept then"
             raise InputError(f"no {OWN_PAIRS}", file=self.at(RELEVANCE), remedy=remedy)
-        table = pq.read_table(self.at(RELEVANCE, OWN_PAIRS))
-        return {name: table[name].to_numpy() for name in table.schema.names if name != "caption_id"}
+        return read_own_pairs(self.at(RELEVANCE))
 
     @cached_property
     def own_and_other(self) -> dict[str, OwnAndOther]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from capgrade.measures.own_pairs import LEFT_OUT
+from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import (
     Chart,
@@ -30,7 +30,6 @@ from capgrade.pipelines.report.data import (
     RELEVANCE,
     SHARDS,
     ReportData,
-    columns,
 )
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -59,7 +58,8 @@ def headline(data: ReportData) -> list[Part]:
     audit = data.missing("", AUDIT).command
     trust = Note(
         "To fit as well is not yet to be right: a caption may be vague, and its own image fit badly. How many pairs "
-        f"people would accept is what the audit estimates: {audit}"
+        "people would accept is what the audit estimates:",
+        audit,
     )
     return [Headline(figure, said), _rivals(by, rivals), trust]
 
@@ -185,16 +185,12 @@ def distributions(data: ReportData) -> PageSection:
 
 
 def _distribution(name: str, data: ReportData) -> Chart:
-    table = columns(data.at(RELEVANCE, f"distribution-{name}.csv"))
-    own = data.own_pairs.get(name + LEFT_OUT, np.array([]))
-    if len(own := own[np.isfinite(own)]):
-        table["own"] = np.histogram(own, np.append(table["low"], table["high"][-1]))[0] / len(own)
+    edges, *shares = distribution(data.at(RELEVANCE), name)
     kinds = ("own captions", "other captions")
-    middle = (table["low"] + table["high"]) / 2
     values = [
-        {"at": float(at), "captions": kind, "share": float(share)}
-        for kind, column in zip(kinds, ("own", "other"), strict=True)
-        for at, share in zip(middle, table[column], strict=True)
+        {"at": at, "captions": kind, "share": share}
+        for kind, of_kind in zip(kinds, shares, strict=True)
+        for at, share in zip(((edges[:-1] + edges[1:]) / 2).tolist(), of_kind.tolist(), strict=True)
         if share
     ]
     steps = layer(

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from capgrade.pipelines.page.charts import chart, colour_of, layer, of
-from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent
+from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent, with_best
 from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
 from capgrade.schemas.files import read_json
 from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, shown, smaller_is_better
@@ -114,21 +115,10 @@ def runs_section(data: ReportData) -> PageSection:
 
 
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
-    """A metric of every run. The best is bold if no other value is within its interval; without one, if no other prints
-    the same."""
+    """A metric of every run."""
     values = [_value(run, way, name) for run in runs.values()]
-    known = [value for value in values if not math.isnan(value)]
-    best = (min if smaller_is_better(name) else max)(known, default=math.nan)
-    cells = []
-    for run, value in zip(runs.values(), values, strict=True):
-        between = _interval(run, way, name)
-        low, high = between or (value, value)
-        others = [one for one in known if one != value]
-        alone = value == best and len(known) - len(others) == 1 and not any(low <= one <= high for one in others)
-        alone = alone and said(name, value) not in [said(name, one) for one in others]
-        sorted_by = -math.inf if math.isnan(value) else value
-        cells.append(Cell(said(name, value), sorted_by, alone and len(known) > 1, interval(name, between)))
-    return cells
+    intervals = [_interval(run, way, name) for run in runs.values()]
+    return with_best(values, intervals, partial(said, name), smaller_is_better(name))
 
 
 def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> Chart:

@@ -1,4 +1,5 @@
-// What of a page sticks out of it, which labels of a chart overlap or are cut off, which texts have a contrast below 4.5.
+// What of a page sticks out of it, which texts, or labels of a chart, overlap or are cut off, which have a contrast below
+// 4.5.
 () => {
   const found = [], root = document.documentElement;
   if (root.scrollWidth > innerWidth) found.push(`${root.scrollWidth} pixels wide`);
@@ -19,6 +20,15 @@
         const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
         if (across > 1 && down > 3) found.push(`${name}: '${text}' on '${other}'`);
       }
+    }
+  }
+
+  const blocks = [...document.querySelectorAll("h1, h2, h3, nav a, label, button, .cg-button, li, p, dt, dd, .cg-score")]
+    .filter((one) => one.checkVisibility() && one.getClientRects().length).map((one) => [one, one.getBoundingClientRect()]);
+  for (const [k, [one, a]] of blocks.entries()) {
+    for (const [other, b] of blocks.slice(k + 1)) {
+      const apart = a.left + 1 >= b.right || b.left + 1 >= a.right || a.top + 1 >= b.bottom || b.top + 1 >= a.bottom;
+      if (!apart && !one.contains(other) && !other.contains(one)) found.push(`${one.outerHTML} on ${other.outerHTML}`);
     }
   }
 

@@ -134,7 +134,7 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
         if of != (captions.digest, captions.split):
             remedy = "run capgrade audit for these captions"
             raise InputError("positives of other captions, or of another split", file=path, remedy=remedy)
-        at = {caption: k for k, caption in enumerate(captions.caption_ids)}
+        at = captions.caption_numbers
         rows = [np.array([at[caption] for caption in lists[image]], np.int64) for image in captions.image_ids]
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"not a file of positives ({type(error).__name__}: {error})"

@@ -277,9 +277,11 @@ def test_the_page_leads_with_pairs_to_look_at(width: int, dense: tuple[dict, Pat
     found, path = dense
     page, heard = opened_file(browser, path, viewport={"width": width, "height": 900})
     assert page.title() == "Audit" and page.get_by_text("captions per image are likely positives").count()
-    assert page.locator(".vega svg").count() == 2 and page.locator("main > details[open]").count() == 1
+    assert page.locator(".vega svg").count() == 2 and page.locator("main > details[open]").count() == 2
     cards, more = page.locator("#likely li[data-p]"), page.locator("#likely .cg-more")
-    every = cards.count()
+    every, first = cards.count(), cards.first.bounding_box()
+    bands, trust = (chart.bounding_box() for chart in page.locator("#trust .chart").all())
+    assert first["y"] + first["height"] < 900 < bands["y"] and (bands["y"] == trust["y"]) == (width == 1280)
     assert 40 < every <= 100 and page.locator("#likely li[data-p]:visible").count() == 20
     assert page.evaluate("document.documentElement.scrollHeight") < 8000
     more.click()

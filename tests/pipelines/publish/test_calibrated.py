@@ -13,7 +13,7 @@ import pytest
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.publish import columns, recipe
+from capgrade.pipelines.publish import card, columns
 from capgrade.pipelines.publish import folder as module
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
@@ -73,11 +73,11 @@ def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
-    for one in (columns, recipe):
+    for one in (columns, card):
         monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
     publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=world / "calibration.json")
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "--calibration calibration --out dataset" in card and "# calibration" not in card
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert "--calibration calibration --out dataset" in said and "# calibration" not in said
 
 
 def test_labels_load_them_beside_the_measures(world: Path) -> None:

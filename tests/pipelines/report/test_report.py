@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Page
 from safetensors.numpy import save_file
 
 from capgrade.pipelines.agree import agree, who_judged
+from capgrade.pipelines.page import render
 from capgrade.pipelines.page.charts import MEAN
 from capgrade.pipelines.page.parts import Cell, Chart, Facts, Headline, Note, PageSection, PageTable
 from capgrade.pipelines.page.thumbnails import PageThumbnails
@@ -26,7 +28,7 @@ from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.items import regions
 from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.own_above import own_and_other
-from capgrade.pipelines.report.runs import _cells, means, runs_section
+from capgrade.pipelines.report.runs import SUMMARY, WAYS, _cells, means, runs_section, training
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -38,6 +40,7 @@ from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+from capgrade.trainer.evaluation.tables import SUMS
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import caption_table, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
@@ -135,14 +138,14 @@ def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
     """The captions with a rival image by brute force, the best measure and the first run by what the files hold."""
     one, matrix = open_data(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
     first = opening(one)
-    said, (headline, chart, *_) = _words(first), first.parts
+    said, (headline, chart, trust, *_) = _words(first), first.parts
     own = np.array(one.own_pairs["rouge_l_left_out"])
     as_good = np.array([(np.delete(matrix[:, c], i) >= own[c]).sum() for c, i in enumerate(one.captions.owner)])
-    assert isinstance(headline, Headline) and isinstance(chart, Chart)
+    assert isinstance(headline, Headline) and isinstance(chart, Chart) and isinstance(trust, Note)
     assert headline.figure == f"{np.mean(as_good > 0):.0%}" and "another image that fits at least as well" in said
     shares = {row["images"]: row["captions"] for row in chart.spec["data"]["values"]}
     assert shares["0"] == (as_good == 0).sum() and shares["2 to 5"] == ((as_good > 1) & (as_good < 6)).sum()
-    assert "what the audit estimates" in said and f"audit --captions {data}/captions" in said
+    assert "what the audit estimates" in said and f"audit --captions {data}/captions" in str(trust.command)
     figures = json.loads((data / "agreement.json").read_text())["measures"]
     known = {m: row["pearson"]["non_original"] for m, row in figures.items() if "non_original" in row["pearson"]}
     best = max(known, key=known.__getitem__)
@@ -165,7 +168,7 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     assert HOSTILE[0] in page.locator(".examples").inner_text()
     assert page.locator("img:not([alt])").count() == 0
     page.locator("#agreement th button").nth(1).click()
-    values = [float(text) for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()]
+    values = [float(text.split()[0]) for text in page.locator("#agreement tbody tr td:nth-child(2)").all_inner_texts()]
     assert values == sorted(values, reverse=True) and len(values) == 3
     side = page.locator(".examples article").first.locator("[data-run]")
     assert side.count() == 2 and len({box.bounding_box()["y"] for box in side.all()}) == 1  # type: ignore[index]
@@ -193,9 +196,39 @@ def test_it_reads_well(width: int, scheme: str, written: Path, browser: Browser)
     assert page.evaluate("document.documentElement.dataset.drawn") == scheme
     _open_all(page)
     assert "\n".join(problems_of(page)) == "" and heard == []
-    if width == 1280:
-        assert page.locator("#runs .cg-scroll").first.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+    for chart in page.locator(".vega:has(select)").all():
+        select, drawn = (chart.locator(one).bounding_box() for one in ("select", "svg"))
+        assert select["y"] + select["height"] <= drawn["y"], "the choice stands above its chart"  # type: ignore[index]
     page.close()
+
+
+def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
+    data: Path, tmp_path: Path, browser: Browser
+) -> None:
+    """All metrics of the summary, in both directions, with intervals; numbers stand below their heads."""
+    way = dict.fromkeys(SUMMARY, 0.25)
+    found = {**dict.fromkeys(SUMS, 250.0), "i2t": way, "t2i": way}
+    ends = {key: dict.fromkeys(way, [0.2, 0.3]) if key in WAYS else [240.1, 260.2] for key in found}
+    (tmp_path / "captions").symlink_to(data / "captions")
+    these = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
+    for run in ("scenes_bcls", "scenes_teran"):
+        (at := tmp_path / "evaluation" / run).mkdir(parents=True)
+        (at / "metrics.json").write_text(json.dumps({**found, "intervals": ends}))
+        write_manifest(at, "evaluation", params={}, inputs=these, rows={})
+    section = replace(runs_section(open_data(tmp_path)), open=True)
+    (out := tmp_path / "page.html").write_text(render("Runs", section, [section], "capgrade", foot="", runs=[]))
+    for width in (1280, 390):
+        page, _ = opened_file(browser, out, viewport={"width": width, "height": 900})
+        scroll = page.locator("#runs .cg-scroll").first
+        assert scroll.evaluate("(one) => one.scrollWidth > one.clientWidth") == (width == 390)
+        head, number = (scroll.locator(f"{one} >> nth=-1").bounding_box() for one in ("th button", "tbody td"))
+        assert number["x"] - 1 < head["x"] < head["x"] + head["width"] < number["x"] + number["width"] + 1  # type: ignore[index]
+        first, second = scroll.locator("tbody th").first, scroll.locator("tbody td").first
+        before = first.bounding_box(), second.bounding_box()
+        scroll.evaluate("(one) => { one.scrollLeft = 90; }")
+        moved = [was["x"] - now.bounding_box()["x"] for was, now in zip(before, (first, second), strict=True)]  # type: ignore[index]
+        assert moved == ([0, 90] if width == 390 else [0, 0])
+        page.close()
 
 
 def test_ids_are_unique_and_every_link_of_the_menu_opens_its_section(written: Path, browser: Browser) -> None:
@@ -204,8 +237,10 @@ def test_ids_are_unique_and_every_link_of_the_menu_opens_its_section(written: Pa
     assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
     for link in page.locator("nav li a").all():
         link.click()
-        section = page.locator(str(link.get_attribute("href")))
-        assert section.get_attribute("open") is not None and section.locator("h2").inner_text() == link.inner_text()
+        section = page.locator(f"{link.get_attribute('href')}[open]")
+        section.wait_for()
+        assert section.locator("h2").inner_text() == link.inner_text()
+        assert 0 <= section.locator("h2").bounding_box()["y"] < 900  # type: ignore[index]
         page.wait_for_selector("html[data-drawn]", state="attached")
         section.locator("h2").scroll_into_view_if_needed()
     page.close()
@@ -276,7 +311,11 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
-    dots, *means_of = (spec := _charts(agreement(open_data(data)))["agreement-rouge_l"].spec)["layer"]
+    section, figures = agreement(open_data(data)), json.loads((data / "agreement.json").read_text())["measures"]
+    table = next(part for part in section.parts if isinstance(part, PageTable))
+    ends = [figures[str(row[0])]["intervals"].get("pearson", {}).get("all") for row in table.rows]
+    assert [row[1].note for row in table.rows] == [f"{low:.3f}–{high:.3f}" for low, high in ends]  # type: ignore[union-attr]
+    dots, *means_of = (spec := _charts(section)["agreement-rouge_l"].spec)["layer"]
     rows = spec["data"]["values"]
     kinds = [row["pair"] for row in rows]
     assert kinds == sorted(kinds, reverse=True) and set(kinds) == {"own", "other"} or kinds == sorted(kinds)
@@ -405,6 +444,14 @@ def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path
     assert section.intro.startswith(f"Judged pairs of {kind or 'image and caption'}.")
     assert ("sts.csv" if kind else "cider.arrow") in section.intro
     assert len(section.missing) == (0 if kind else 1)  # pairs of one kind have no table of judged pairs
+
+
+def test_training_is_drawn_by_the_share_of_its_steps(data: Path) -> None:
+    for chart in _charts(training(open_data(data))).values():
+        rows = chart.spec["data"]["values"]
+        for run in {row["run"] for row in rows}:
+            done = [row["done"] for row in rows if row["run"] == run]
+            assert done == sorted(done) and done[0] > 0 and done[-1] == 1
 
 
 def test_means_of_bins_and_of_losses_and_tables_that_are_none(tmp_path: Path) -> None:
