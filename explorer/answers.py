@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from capgrade.explorer.corpus import LabelledCorpus
-from capgrade.explorer.disagreements import APART, ERRORS, JUDGED, PEOPLE, Disagreement, between, errors
-from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.corpus import LabelledCorpus, Thumbnails
+from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, between, errors
 from capgrade.explorer.voices import MeasureVoice
 from capgrade.pipelines.agree import Judgements
 from capgrade.schemas.captions import Captions
@@ -36,7 +34,7 @@ UNKNOWN = "does not know this item: it is not in its index"
 
 
 @dataclass(frozen=True)
-class Hit:
+class RankedItem:
     """An image or a caption by its number, with its score; `rank` is shared where the score is `tied`; `own`: it
     belongs to what was asked."""
 
@@ -54,20 +52,20 @@ class Answer:
 
     voice: str
     kind: str
-    hits: tuple[Hit, ...]
+    hits: tuple[RankedItem, ...]
     seconds: float
     note: str = ""
     more: int = 0
 
 
-def best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[Hit, ...], int]:
+def best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[RankedItem, ...], int]:
     """The `count` highest scores, equal ones in order and NaN never, and how many more are tied with the last."""
     known = np.flatnonzero(~np.isnan(scores))
     order = known[np.argsort(-scores[known], kind="stable")][:count]
     near = np.round(scores, PLACES)
     above, same = ([int(f(near, near[k]).sum()) for k in order] for f in (np.greater, np.equal))
     hits = zip(order.tolist(), above, same, strict=True)
-    found = tuple(Hit(k, float(scores[k]), a + 1, s > 1, k in own) for k, a, s in hits)
+    found = tuple(RankedItem(k, float(scores[k]), a + 1, s > 1, k in own) for k, a, s in hits)
     return found, above[-1] + same[-1] - len(found) if found else 0
 
 

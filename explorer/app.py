@@ -1,28 +1,31 @@
-"""The explorer's pages: search, disagreements and review, as HTML that works without a script but for typing and keys.
+"""The explorer's pages: search, disagreements and review, as HTML that works without a script but for typing and keys;
+and their server, on loopback unless asked otherwise.
 
 Captions, ids and names come from strangers: the templates escape every value, and no script runs but `page.js`.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
+import socket
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import uvicorn
 from fastapi import FastAPI, File, Form, Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.disagreements import KINDS, RANK
+from capgrade.explorer.corpus import QUALITY, SIDE
 from capgrade.explorer.gate import Gate
 from capgrade.explorer.judgements import agreement, agreement_rows, judgements_csv
-from capgrade.explorer.pictures import jpeg
+from capgrade.explorer.pairs import KINDS, RANK
 from capgrade.explorer.ratings import ReviewRatings, admitted, open_review
+from capgrade.pipelines.pictures.lookup import data_uri, encoded
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.reviews import SCORES
@@ -77,16 +80,15 @@ class Site:
         return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
 
     def _captions_of(self, image: int, without: int | None = None) -> list[str]:
-        rows = self.captions.refs[self.captions.ref_ptr[image] : self.captions.ref_ptr[image + 1]].tolist()
-        return [self.captions.texts[row] for row in rows if row != without][:SHOWN]
+        return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][:SHOWN]
 
     def search(self, q: str = "", caption: int | None = None, image: int | None = None) -> HTMLResponse:
         """Answers to words, or to the id of a caption or an image; without a question, to any caption."""
-        captions, images, words = self.captions.caption_ids, self.captions.image_ids, q.strip()
+        captions, images, words = self.captions.caption_numbers, self.captions.image_numbers, q.strip()
         if words in captions:
-            caption, words = captions.index(words), ""
+            caption, words = captions[words], ""
         elif words in images:
-            image, words = images.index(words), ""
+            image, words = images[words], ""
         elif not words and caption is None and image is None:
             caption = int(np.random.default_rng().integers(len(captions)))
         if words:
@@ -105,8 +107,8 @@ class Site:
     def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
         """Captions for a picture of the user's, of which nothing is kept."""
         answers = self.explorer.of_upload(picture)
-        small = jpeg(Image.fromarray(decode_image(picture, "uploaded picture")))
-        return self._answers(answers, picture=b64encode(small).decode())
+        small = encoded(Image.fromarray(decode_image(picture, "uploaded picture")), SIDE, "JPEG", QUALITY)
+        return self._answers(answers, picture=data_uri(small, "jpeg"))
 
     def picture(self, number: int) -> Response:
         """A picture of the corpus."""
@@ -168,8 +170,8 @@ class Site:
         asked = plan.items[item] if item is not None and 0 <= item < len(plan.items) else None
         image = caption = None
         if asked is not None:
-            image = self.captions.image_ids.index(asked.image_id)
-            caption = self.captions.caption_ids.index(asked.caption_id)
+            image = self.captions.image_numbers[asked.image_id]
+            caption = self.captions.caption_numbers[asked.caption_id]
         return self.page(
             "review", reviewer=reviewer, key=key, item=item, image=image, caption=caption, problem=problem,
             done=done, total=len(plan.items), scores=zip(SCORES, MEANINGS, strict=True),
@@ -196,3 +198,32 @@ class Site:
     def style(self) -> Response:
         """The style sheet of all pages of capgrade, and the explorer's."""
         return Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address; port 0 takes a free one. InputError when that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
+        raise InputError(problem, remedy="set another explore.port, or 0 for any") from error
+
+
+def serve(explorer: Explorer, reviews: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is told the address just before."""
+    app = make_app(explorer, reviews, host)
+    with listen(host, port) as bound:
+        ready(address(bound))
+        uvicorn_server(app).run(sockets=[bound])
+
+
+def uvicorn_server(app: FastAPI) -> uvicorn.Server:
+    """Uvicorn's own logging settings would close every handler of the process, and with absl's its stderr."""
+    return uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
+
+
+def address(bound: socket.socket) -> str:
+    """The URL of a bound socket."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,11 +1,12 @@
-"""What is explored: the captions of a split and the pairs whose labels were kept, from either form they come in."""
+"""What is explored: the captions of a split and the pairs whose labels were kept, from either form they come in; and
+the pictures, where they were given."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from capgrade.explorer.pairs import LabelledPairs, joined
 from capgrade.labels.published import params_of, published_captions, published_pairs
 from capgrade.measures import choose
+from capgrade.pipelines.pictures.lookup import PictureLookup, encoded, find
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions, read_captions
@@ -23,6 +25,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import pair_columns, read_shards
 
 TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
+SIDE, QUALITY = 480, 85  # of a picture: pixels of the longer side
 Scores = Callable[[np.ndarray], np.ndarray]  # of some images, float32 [images, captions]
 
 
@@ -108,3 +111,28 @@ def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -
             parts.append(_labelled(captions, image, kept.caption, labels))
             advance(len(images))
     return joined(parts)
+
+
+class Thumbnails:
+    """JPEG bytes of an image by its number, from a folder, a zip, a list or a URL template (`lookup.py`)."""
+
+    def __init__(self, captions: Captions, source: str | Path | None) -> None:
+        self.ids = captions.image_ids
+        self.pictures = PictureLookup("", {}) if source is None else find(captions, source)
+        self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
+        if source is not None:  # one warning for all that have none
+            for image_id in self.ids:
+                if image_id not in self.pictures:
+                    self.pictures.read(image_id)
+            self.pictures.asked.update(self.ids)
+            self.pictures.tell()
+
+    def __contains__(self, image: int) -> bool:
+        return 0 <= image < len(self.ids) and self.ids[image] in self.pictures
+
+    def _jpeg(self, image: int) -> bytes:
+        """InputError for a picture that is not there or damaged, or whose address does not answer."""
+        picture = self.pictures.image(self.ids[image]) if image in self else None
+        if picture is None:
+            raise InputError(f"no picture of image {image}")
+        return encoded(picture, SIDE, "JPEG", QUALITY)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import krippendorff
 import numpy as np
 
-from capgrade.explorer.pool import accepted_per_image
+from capgrade.explorer.plans import accepted_per_image
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text

@@ -34,7 +34,11 @@ document.addEventListener("DOMContentLoaded", () => {
     try { localStorage.setItem(STORE, JSON.stringify(keys)); } catch { /* the same */ }
   }
   const start = find("#cg-start");
-  if (start) start.elements.reviewer.value = keys[""] ?? "";
+  if (start) {
+    start.elements.reviewer.value = keys[""] ?? "";
+    start.elements.reviewer.focus();
+    start.elements.reviewer.select();
+  }
   start?.addEventListener("submit", () => {
     const {reviewer, key} = start.elements;
     key.value = key.value || (keys[reviewer.value.trim().split(/\s+/).join(" ")] ?? "");

@@ -1,12 +1,21 @@
-"""Which pairs people are to rate: where a rating tells most, or SemanticMap's protocol."""
+"""Which pairs people are to rate: where a rating tells most, SemanticMap's protocol, or a pool of known probabilities.
+
+Of a pool all pairs but the given ones fall into three strata. `pool`: among the best few of a label for an image, or of
+a model for an image or a caption (the pooling of TREC; Sparck Jones and van Rijsbergen 1975). `uncertain`: of the other
+pairs that have labels, those on which labels and models disagree most; all of them are chosen. `random`: every other
+pair. Within a stratum each pair is as likely to be chosen as any other, and what is rated of them tells of all pairs.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.stats import binomtest
 
 from capgrade.explorer.pairs import LabelledPairs, ranked
 from capgrade.explorer.voices import DEPTH
@@ -14,10 +23,15 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.output import refuse_foreign
-from capgrade.schemas.reviews import INFORMATION, PLAN, SEMANTIC_MAP, Item, Plan, read_plan
+from capgrade.schemas.reviews import INFORMATION, PLAN, POOL, SEMANTIC_MAP, Item, Plan, read_plan
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
+
+STRATA = ("pool", "uncertain", "random")
+BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
+SMALL = 2**22  # pairs that are listed one by one
+FILE = "pairs.jsonl"
 
 
 def information(pairs: LabelledPairs) -> np.ndarray:
@@ -75,19 +89,14 @@ def write_plan(folder: Path, plan: Plan) -> None:
     write_json(folder / PLAN, {**plan.json(), "kind": "review"})
 
 
-FILE = "pairs.jsonl"
-
-
 def write_lines(folder: Path, plan: Plan, captions: Captions) -> None:
     """image_id, image_file, caption_id, caption, captions (the image's, without this one), and of a pooled pair its
     stratum and the probability with which it was chosen."""
-    image_at = {key: k for k, key in enumerate(captions.image_ids)}
-    caption_at = {key: k for k, key in enumerate(captions.caption_ids)}
     files = captions.table["image_file"]
     lines = []
     for item in plan.items:
-        image, caption = image_at[item.image_id], caption_at[item.caption_id]
-        own = captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]].tolist()
+        image, caption = captions.image_numbers[item.image_id], captions.caption_numbers[item.caption_id]
+        own = captions.rows_of(image)
         line = {
             "image_id": item.image_id,
             "image_file": files[own[0]].as_py(),
@@ -99,3 +108,117 @@ def write_lines(folder: Path, plan: Plan, captions: Captions) -> None:
             line |= {"stratum": item.stratum, "probability": plan.probability(item)}
         lines.append(json.dumps(line, ensure_ascii=False))
     write_text(folder / FILE, "".join(f"{line}\n" for line in lines))
+
+
+def pooled(
+    pairs: LabelledPairs,
+    models: Mapping[str, np.ndarray],
+    captions: Captions,
+    corpus: str,
+    depth: int,
+    count: int,
+    seed: int,
+) -> Plan:
+    """A plan of `count` pairs, a third of each stratum where it has as many. `models` are similarities, images x
+    captions; with one label and no model nothing can disagree, and there are no uncertain pairs."""
+    random, width = np.random.default_rng(seed), captions.n_captions
+    given = captions.owner * width + np.arange(width)
+    others = pairs.take(np.flatnonzero(~pairs.original))
+    codes = others.image.astype(np.int64) * width + others.caption
+    best = [codes[_best(others.image, values, depth)] for values in others.values.values()]
+    best += [part for S in models.values() for part in _best_of_model(S, captions, depth)]
+    pool = np.setdiff1d(np.concatenate(best), given)
+    rest = np.flatnonzero(~np.isin(codes, pool))
+    unsure = codes[rest][_unsure(others.take(rest), models, count // 3, random)]
+    taken = np.unique(np.concatenate([given, pool, unsure]))
+    from_pool = random.permutation(pool)[: count - 2 * (count // 3)]
+    left = captions.n_images * width - len(taken)
+    drawn = _drawn(captions.n_images * width, taken, min(left, count - len(from_pool) - len(unsure)), random)
+    chosen = dict(zip(STRATA, (from_pool, unsure, drawn), strict=True))
+    sizes = dict(zip(STRATA, (len(pool), len(unsure), left), strict=True))
+    facts = {
+        "measures": list(pairs.values), "models": list(models), "depth": depth, "images": captions.n_images,
+        "strata": {name: {"pairs": sizes[name], "chosen": len(chosen[name])} for name in STRATA},
+    }  # fmt: skip
+    stratum = {int(code): name for name, some in chosen.items() for code in some}
+    items = tuple(
+        Item(captions.image_ids[code // width], captions.caption_ids[code % width], stratum=stratum[code])
+        for code in sorted(stratum)  # in an order that tells nothing
+    )
+    return Plan(POOL, corpus, seed, items, facts)
+
+
+def _best(image: np.ndarray, values: np.ndarray, depth: int) -> np.ndarray:
+    """Rows of the `depth` highest values of each image."""
+    order = np.lexsort((-values, image))
+    first = np.searchsorted(image[order], image[order])  # where the image's rows begin
+    return order[np.arange(len(order)) - first < depth]
+
+
+def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np.ndarray]:
+    """Codes of the `depth` best captions of each image and images of each caption, given pairs left out."""
+    width = captions.n_captions
+    given = captions.owner, np.arange(width)
+    for values, (first, second), (by_row, by_column) in ((S, given, (width, 1)), (S.T, given[::-1], (1, width))):
+        for at in range(0, len(values), BLOCK):
+            block = np.array(values[at : at + BLOCK], np.float32)
+            here = (first >= at) & (first < at + len(block))
+            block[first[here] - at, second[here]] = -np.inf
+            row, column = _highest(block, depth)
+            yield (row + at) * by_row + column * by_column
+
+
+def _highest(block: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of the `depth` highest values of each row; what a model left out (-inf) is none of them."""
+    depth = min(depth, block.shape[1])
+    column = np.argpartition(-block, depth - 1, axis=1)[:, :depth]
+    row = np.repeat(np.arange(len(block)), depth)
+    known = block[row, column.ravel()] > -np.inf
+    return row[known], column.ravel()[known].astype(np.int64)
+
+
+def _unsure(
+    pairs: LabelledPairs, models: Mapping[str, np.ndarray], count: int, random: np.random.Generator
+) -> np.ndarray:
+    """Rows of the pairs of most information, each caption and each image once."""
+    scores = {f"by {name}": np.asarray(S[pairs.image, pairs.caption], np.float32) for name, S in models.items()}
+    values = {**pairs.values, **scores}
+    if len(values) < 2 or not len(pairs):
+        return np.empty(0, np.int64)
+    mixed = random.permutation(len(pairs))  # equal ones by chance
+    shuffled = LabelledPairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
+    return mixed[ranked(shuffled, information(shuffled), count, per_item=1)]
+
+
+def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """`count` of the numbers below `size` that are not among `taken`, each as likely."""
+    if size <= SMALL:
+        return random.permutation(np.setdiff1d(np.arange(size), taken))[:count]
+    found = np.empty(0, np.int64)
+    while len(found) < count:
+        more = random.integers(size, size=2 * count)
+        found = np.concatenate([found, more[~np.isin(more, taken)]])
+        found = found[np.sort(np.unique(found, return_index=True)[1])]  # as they were drawn
+    return found[:count]
+
+
+def accepted_per_image(plan: Plan, table: Mapping[int, float], accept: float) -> dict[str, float] | None:
+    """accepted, low and high (Wilson: 95 % of each stratum), from a rater's item -> score; None while
+    a stratum has no rating."""
+    total = below = above = 0.0
+    for name, facts in plan.facts["strata"].items():
+        size = facts["pairs"]
+        given = [table[k] >= accept for k, item in enumerate(plan.items) if item.stratum == name and k in table]
+        if not size:
+            continue
+        if not given:
+            return None
+        share = sum(given) / len(given)
+        interval = binomtest(sum(given), len(given)).proportion_ci(0.95, "wilson")
+        low, high = (share, share) if len(given) == size else (interval.low, interval.high)
+        total += size * share
+        below += (size * (share - low)) ** 2
+        above += (size * (high - share)) ** 2
+    images = plan.facts["images"]
+    low, high = max(0.0, total - math.sqrt(below)), total + math.sqrt(above)
+    return {"accepted": total / images, "low": low / images, "high": high / images}

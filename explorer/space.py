@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from capgrade.explorer.server import serve
+from capgrade.explorer.app import serve
 from capgrade.explorer.start import ExplorerFolders, open_explorer
 from capgrade.measures.embeddings import EMBEDDED
 from capgrade.schemas.errors import InputError

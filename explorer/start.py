@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_dataset, read_folders
-from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.corpus import LabelledCorpus, Thumbnails, read_captions_only, read_dataset, read_folders
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import SET, as_named
 from capgrade.pipelines.agree import read_judgements
@@ -79,7 +78,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
         detector = make_detector(folders.detector)
     explorer = Explorer(corpus, measures, models, Thumbnails(captions, images), people, detector)
     with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
-        explorer.of_text(captions.texts[0])
+        explorer.of_caption(0), explorer.of_image(0), explorer.of_text(captions.texts[0])
     return explorer
 
 

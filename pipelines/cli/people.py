@@ -113,7 +113,7 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
 
 
 def _serve(folders: ExplorerFolders, reviews: Path, host: str, port: int) -> None:
-    from capgrade.explorer.server import serve
+    from capgrade.explorer.app import serve
     from capgrade.explorer.start import open_explorer
 
     explorer = open_explorer(folders)
@@ -156,7 +156,7 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
 
 
 def _pooled(corpus: LabelledCorpus, asked: ExploreParams) -> Plan:
-    from capgrade.explorer.pool import pooled
+    from capgrade.explorer.plans import pooled
     from capgrade.trainer.evaluation.inputs import read_similarity
 
     assert asked.pool is not None

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from capgrade.pipelines.judging.question import NoAnswerError, Prompt
@@ -115,13 +115,6 @@ class _AgainError(Exception):
         self.after, self.charged = after, charged
 
 
-class Answer(NamedTuple):
-    """A score that counts, and the text that it was read from."""
-
-    score: float
-    text: str
-
-
 def token() -> str | None:
     """Of the environment. InputError for one that no header can carry, which is not shown."""
     found = os.environ.get(TOKEN)
@@ -163,9 +156,9 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.address})"
 
-    def ask(self, messages: list[dict[str, Any]]) -> Answer:
-        """Raises NoAnswerError after so many tries, StoppedError where nothing more is to be asked, and InputError
-        where the endpoint refuses whoever asks."""
+    def ask(self, messages: list[dict[str, Any]]) -> tuple[float, str]:
+        """A score that counts, and the text that it was read from. Raises NoAnswerError after so many tries,
+        StoppedError where nothing more is to be asked, and InputError where the endpoint refuses whoever asks."""
         reason, said = "", messages
         for attempt in range(self.tries):
             try:
@@ -176,7 +169,7 @@ class Endpoint:
                 continue
             score = self.prompt.score(text)
             if score is not None:
-                return Answer(score, self.clean(text))
+                return score, self.clean(text)
             reason = f"answered {self.clean(text)!r}"
             bad = {"role": "assistant", "content": text[:SHOWN]}
             said = [*messages, bad, {"role": "user", "content": self.prompt.reminder()}]

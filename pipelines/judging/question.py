@@ -5,9 +5,7 @@ A prompt is YAML of `answer`, `user` and, if wanted, `system` and `request`.
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -17,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from PIL import Image
 
 from capgrade.agreement.judgement_files import read_judgements
-from capgrade.pipelines.pictures.lookup import PictureLookup
+from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
@@ -155,15 +152,13 @@ def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    image_at = {key: k for k, key in enumerate(captions.image_ids)}
-    caption_at = {key: k for k, key in enumerate(captions.caption_ids)}
     found = []
     for row, line in read_lines(path):
         if not line.strip():
             continue
         try:
             pair = json.loads(line)
-            found.append((image_at[pair["image_id"]], caption_at[pair["caption_id"]]))
+            found.append((captions.image_numbers[pair["image_id"]], captions.caption_numbers[pair["caption_id"]]))
         except (ValueError, TypeError, KeyError) as error:
             remedy = "give image_id and caption_id of these captions in each line"
             raise InputError(f"not a pair of these captions ({error})", file=path, row=row, remedy=remedy) from error
@@ -187,8 +182,7 @@ class Shown:
         """The image's captions without this one; none where the prompt does not show them."""
         if not self.prompt.reads_captions:
             return []
-        own = self.captions.refs[self.captions.ref_ptr[image] : self.captions.ref_ptr[image + 1]]
-        return [self.captions.texts[c] for c in own if c != caption]
+        return [self.captions.texts[c] for c in self.captions.rows_of(image) if c != caption]
 
     def lacks(self, image: int, caption: int) -> str | None:
         """Why nothing can be asked of this pair; None where something can."""
@@ -220,7 +214,4 @@ def _data_url(pictures: PictureLookup, image_id: str) -> str:
     image = pictures.image(image_id)
     if image is None:
         raise NoAnswerError(f"no readable picture of image {image_id}")
-    image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=90)
-    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
+    return data_uri(encoded(image, SIDE, "JPEG", 90), "jpeg")

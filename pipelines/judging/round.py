@@ -70,7 +70,7 @@ def _read(path: Path) -> dict[str, float]:
 
 
 @dataclass
-class Round:
+class JudgingRound:
     """Pairs to ask about: image and caption int64 [n]. `stopped` says why questions are left, None where there are
     none."""
 
@@ -131,14 +131,14 @@ class Round:
     def _ask(self, key: str, k: int) -> None:
         try:
             messages = self.shown.messages(int(self.image[k]), int(self.caption[k]))
-            answer = self.judge.ask(messages)
+            score, text = self.judge.ask(messages)
         except NoAnswerError as error:
             self.failed[key] = str(error)
             self.in_vain += 1
             if self.in_vain >= IN_A_ROW:
                 self._stop(f"{IN_A_ROW} questions in a row had no answer, the last: {error}")
             return
-        self.answers.add(key, answer.score, answer.text)
+        self.answers.add(key, score, text)
         self.in_vain = 0
 
     def _stop(self, why: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, sampled
-from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.corpus import LabelledCorpus, Thumbnails, sampled
+from capgrade.explorer.pairs import JUDGED, PEOPLE
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import choose
@@ -63,5 +63,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     voices = measure_voices(captions, NAMES, MeasuresParams())
     people = Judgements(image, caption, score.astype(float))
     explorer = Explorer(corpus, voices, (), Thumbnails(captions, folder / "pictures"), people)
+    explorer.of_caption(0), explorer.of_image(0), explorer.of_text("a dog")  # as `open_explorer`: kernels are compiled
+    explorer.disagreements(JUDGED, PEOPLE, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:
         yield World(explorer, folder / "reviews", address)

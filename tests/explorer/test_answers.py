@@ -14,8 +14,8 @@ from PIL import Image
 
 from capgrade.explorer.answers import NOTHING, UNKNOWN, Explorer, best, usual
 from capgrade.explorer.corpus import LabelledCorpus, sampled
-from capgrade.explorer.disagreements import PEOPLE, RANK
 from capgrade.explorer.models import ModelVoice, model_voice
+from capgrade.explorer.pairs import PEOPLE, RANK
 from capgrade.explorer.voices import DEPTH, measure_voices
 from capgrade.measures import choose
 from capgrade.pipelines.agree import Judgements

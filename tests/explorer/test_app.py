@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from capgrade.pipelines.agree import read_judgements
 from tests.explorer.conftest import HOSTILE, NAMES, World
-from tests.tools.browser import listen
+from tests.tools.browser import listen, problems_of
 
 TYPED = "the red dog sits on a bike"
 
@@ -97,7 +97,7 @@ def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
     page.get_by_text("Disagreements").click()
     first = world.explorer.disagreements("measures", "cider", "rouge_l", 12)[0]
     card = page.locator("#cg-pairs article").first
-    expect(card.locator("h3 span")).to_have_text(list(first.said))
+    expect(card.locator("> h3:first-child span")).to_have_text(list(first.said))
     expect(card.locator("dd").first).to_have_text(f"{first.values['cider']:.3f}")
     page.get_by_label("Ranks it high").select_option("rouge_l")
     page.get_by_label("Ranks it low").select_option("rouge_l")
@@ -111,8 +111,9 @@ def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
 
 def begin(page: Page, name: str, key: str = "") -> None:
     page.goto("/review")
-    page.get_by_label("Your name").fill(name)
-    page.get_by_label("Its key").fill(key)
+    page.keyboard.type(name)  # no mouse
+    page.keyboard.press("Tab")
+    page.keyboard.type(key)
     page.keyboard.press("Enter")
     page.locator("#cg-review, .cg-problem").wait_for()
 
@@ -185,27 +186,6 @@ def test_somebody_elses_name_is_refused_in_another_browser(browser: Browser, wor
         page.context.close()
 
 
-# Contrast of each text with the first ground below it, as WCAG 2 defines it; and texts that lie over each other.
-LEAST_CONTRAST = """() => {
-  const rgb = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
-    .reduce((sum, v, k) => sum + v * [.2126, .7152, .0722][k], 0);
-  const ground = node => { const found = rgb(getComputedStyle(node).backgroundColor);
-    return found[3] === 0 ? ground(node.parentElement) : found; };
-  const texts = [...document.querySelectorAll('body *')].filter(node => node.checkVisibility()
-    && node.tagName !== 'OPTION' && [...node.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()));
-  return Math.min(...texts.map(node => { const [a, b] = [light(rgb(getComputedStyle(node).color)), light(ground(node))];
-    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05); }));
-}"""
-OVERLAPS = """() => {
-  const boxes = [...document.querySelectorAll('h1, h2, h3, nav a, label, button, .cg-button, li, p, dt, dd, .cg-score')]
-    .filter(node => node.checkVisibility()).map(node => [node, node.getBoundingClientRect()]);
-  const over = ([a, p], [b, q]) => !a.contains(b) && !b.contains(a) && p.left + 1 < q.right && q.left + 1 < p.right
-    && p.top + 1 < q.bottom && q.top + 1 < p.bottom;
-  return boxes.flatMap((one, k) => boxes.slice(k + 1).filter(other => over(one, other)).map(other => one[0].outerHTML));
-}"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
 def test_pages_fit_and_can_be_read(size: tuple[int, int], scheme: str, browser: Browser, world: World) -> None:
@@ -219,12 +199,16 @@ def test_pages_fit_and_can_be_read(size: tuple[int, int], scheme: str, browser: 
             begin(page, f"{size[0]} {scheme}")
             page.keyboard.press("2")
             page.get_by_text("1 of ").wait_for()
+            while not page.locator(".cg-shown img").count():  # every second image has a picture
+                page.keyboard.press("2")
+                page.wait_for_load_state("load")
             *buttons, back = [box.bounding_box() for box in page.locator("#cg-review button").all()]
             assert len({(round(box["width"]), round(box["height"])) for box in buttons}) == 1 and len(buttons) == 6
             assert back["y"] + back["height"] <= size[1], "all above the fold"
+            picture, done = page.locator(".cg-shown").bounding_box(), page.locator("progress").bounding_box()
+            beside = picture["x"] + picture["width"] <= buttons[0]["x"] and picture["y"] < buttons[0]["y"]
+            assert beside == (size[0] > 640) and done["y"] < picture["y"] < back["y"]
         else:
             page.goto(address)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
-        assert page.evaluate(LEAST_CONTRAST) >= 4.5, address
-        assert page.evaluate(OVERLAPS) == [], address
+        assert "\n".join(problems_of(page)) == "", address
     page.close()

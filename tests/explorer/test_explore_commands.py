@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "127.0.0.1", "localhost"])
 def test_a_server_for_others_says_so(host: str, folder: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("capgrade.explorer.server.serve", lambda *_: None)
+    monkeypatch.setattr("capgrade.explorer.app.serve", lambda *_: None)
     monkeypatch.setattr("capgrade.schemas.say._said", set())
     assert call("explore", "--dataset", folder / "dataset", "--set", f"explore.host={host}") == 0
     warned = "everybody who reaches this machine by network can search and rate, without a password"

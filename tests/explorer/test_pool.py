@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.plans import write_plan
-from capgrade.explorer.pool import SMALL, _drawn, accepted_per_image, pooled
+from capgrade.explorer.plans import SMALL, _drawn, accepted_per_image, pooled, write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.reviews import Item, Plan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder

@@ -60,7 +60,7 @@ def open_file(page: Page, path: Path) -> list[str]:
 @contextmanager
 def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
-    from capgrade.explorer.server import address, listen, make_app, uvicorn_server
+    from capgrade.explorer.app import address, listen, make_app, uvicorn_server
 
     with listen(host, port) as bound:
         server = uvicorn_server(make_app(explorer, reviews, host))
@@ -82,6 +82,6 @@ def opened_file(browser: Browser, path: Path, **view: Any) -> tuple[Page, list[s
 
 
 def problems_of(page: Page) -> list[str]:
-    """What of a page sticks out of it, which labels of a chart overlap or are cut off, which texts are hard to read
-    (contrast below 4.5 to 1)."""
+    """What of a page sticks out of it, which texts, or labels of a chart, overlap or are cut off, which are hard to
+    read (contrast below 4.5 to 1)."""
     return list(page.evaluate(Path(__file__).with_name("problems.js").read_text(encoding="utf-8")))

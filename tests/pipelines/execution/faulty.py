@@ -8,8 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from random import Random
+
+from tests.tools.served import serving
 
 MOST = 2  # times in a row that one request fails
 ERROR = "<Error><Code>{}</Code><Message>{}</Message></Error>"
@@ -80,17 +82,8 @@ def faulty(port: int, faults: Faults) -> Iterator[int]:
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as address:
+        yield int(address.rsplit(":", 1)[1])
 
 
 OWN = {"Content-Length", "Transfer-Encoding", "Connection", "Date", "Server"}

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.tools.served import serving
 
 Fault = Callable[[BaseHTTPRequestHandler], None]
 
@@ -87,16 +89,6 @@ def served(chat: Chat) -> Iterator[Chat]:
             else:
                 send(self, 404, b"no such path")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    chat.address = f"http://127.0.0.1:{server.server_port}/v1"
-    try:
+    with serving(Handler) as address:
+        chat.address = f"{address}/v1"
         yield chat
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import io
 import json
 import re
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from PIL import Image
 
-from capgrade.explorer.pictures import Thumbnails
+from capgrade.explorer.corpus import Thumbnails
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.relevance import relevance
@@ -25,6 +24,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from tests.conftest import call, random_sets
+from tests.tools.served import serving
 
 N = 8
 FILES = [f"val/Ä {i}.png" for i in range(N)]  # the last has no picture, the first is damaged
@@ -88,19 +88,11 @@ class Answers(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(png(FILES.index(name)) if there else b"")
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Answers) as at:
+        yield at
 
 
 def sources(world: Path, address: str) -> dict[str, str]:

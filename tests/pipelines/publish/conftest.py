@@ -1,4 +1,5 @@
-"""A running stand-in for the hub, which this process takes for the hub; and a small world to publish."""
+"""A running stand-in for the hub, which this process takes for the hub; a small world to publish; and a folder
+as if published, so that uploads are tested without computing anything."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
+from capgrade.schemas.files import write_manifest, write_text
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
@@ -23,6 +25,20 @@ SETS = {
     "val": [["a red dog", "the dog"], ["a cat"], ["a big man rides"]],
 }
 BOTH = ("cider", "rouge_l")
+README = """---
+license: cc-by-4.0
+task_categories:
+- text-retrieval
+---
+# tiny
+"""
+DATA = {
+    "relevance/train-00000-of-00002.parquet": "PAR1 first shard PAR1",
+    "relevance/train-00001-of-00002.parquet": "PAR1 second shard PAR1",
+    "captions/train-00000-of-00001.parquet": "PAR1 captions PAR1",
+    "README.md": README,
+    "SHA256SUMS": "sums\n",
+}
 
 
 @pytest.fixture
@@ -64,3 +80,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def publish_both(made: Path, out: Path, params: PublishParams = PARAMS) -> None:
     publish(made / "captions", [made / "train", made / "val"], out, params, None, made / "relevance")
+
+
+def write_folder(folder: Path, version: str = "1.0.0", dataset: str = "tiny", **changed: str | None) -> Path:
+    """A finished folder; `changed` gives a file other content, or takes it out with None."""
+    files = {name: text for name, text in {**DATA, **changed}.items() if text is not None}
+    for name, text in files.items():
+        write_text(folder / name, text)
+    write_manifest(
+        folder, "publish", params={"name": dataset, "version": version}, inputs={}, rows=dict.fromkeys(files, 0)
+    )
+    return folder

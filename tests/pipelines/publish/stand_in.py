@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
+
+from tests.tools.served import serving
 
 TOKEN = "hf_RecognisableTokenOfTheTests"
 LFS = (".parquet", ".png")
@@ -290,8 +292,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
-    def log_message(self, *_: Any) -> None: ...
-
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         split = urlsplit(self.path)
@@ -366,14 +366,5 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    handler = type("Handler", (_Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    hub.address = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with serving(type("Handler", (_Handler,), {"hub": hub})) as hub.address:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()

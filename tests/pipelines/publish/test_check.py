@@ -13,7 +13,7 @@ from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_json, write_json
 
-from .made import DATA, write_folder
+from .conftest import DATA, write_folder
 from .stand_in import Hub
 
 REPO = "someone/labels"

@@ -15,7 +15,7 @@ from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 
-from .made import DATA, README, write_folder
+from .conftest import DATA, README, write_folder
 from .stand_in import TOKEN, Hub, Repo
 
 REPO = "someone/labels"
