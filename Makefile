@@ -57,7 +57,8 @@ lint: .venv/installed
 	$(BIN)/lint-imports
 
 screenshots: .venv/installed
-	$(BIN)/python -m tests.tools.screenshots --report data/report.html --dataset data/dataset $(if $(COCO),--coco $(COCO)) --out docs/screenshots
+	$(BIN)/capgrade audit --captions data/captions --relevance data/relevance --similarity data/embeddings/scenes_bcls/similarity.npy --out data/audit.html
+	$(BIN)/python -m tests.tools.screenshots --data data $(if $(COCO),--coco $(COCO)) --out docs/screenshots
 
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -1,6 +1,6 @@
-"""Pictures of the report and of the explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
+"""Pictures of report, audit and explorer as a reader sees them: light, dark and on a phone. `make screenshots`.
 
-python -m tests.tools.screenshots --report report.html --dataset data/dataset --out docs/screenshots
+python -m tests.tools.screenshots --data data --out docs/screenshots
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from tests.tools.browser import chromium
+from tests.tools.browser import chromium, running
 
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 VIEWS = {"light": (DESKTOP, "light"), "dark": (DESKTOP, "dark"), "phone": (PHONE, "light")}
 QUERY = "two dogs play with a red ball"
 LONGEST = 900  # pixels of a section that are shown
-SECTIONS = ("regions", "distributions", "agreement", "runs", "map", "examples", "alignments")
+DRAWN = "html[data-drawn]"
 
 
 @contextmanager
@@ -34,40 +34,32 @@ def opened(browser: Browser, address: str, view: str, ready: str) -> Iterator[Pa
     page.close()
 
 
-def of_report(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
-    """The head of the page in every view, and sections of it."""
+def of_page(browser: Browser, file: Path, name: str, out: Path) -> None:
+    """The head of a report or an audit in every view."""
     for view in VIEWS:
-        with opened(browser, report.resolve().as_uri(), view, "html[data-drawn]") as page:
-            page.screenshot(path=out / f"report-{view}.png")
-            yield out / f"report-{view}.png"
-            for name in SECTIONS if view == "light" else ():
-                if page.locator(f"#{name}").count():
-                    yield _section(page, name, out / f"report-{name}.png")
+        with opened(browser, file.resolve().as_uri(), view, DRAWN) as page:
+            page.screenshot(path=out / f"{name}-{view}.png")
 
 
-def of_coco(browser: Browser, report: Path, out: Path) -> Iterator[Path]:
-    """Agreement with people, of a report on MS-COCO's 5K test captions."""
-    with opened(browser, report.resolve().as_uri(), "light", "html[data-drawn]") as page:
-        yield _section(page, "agreement", out / "report-coco-agreement.png")
+def of_section(browser: Browser, report: Path, name: str, path: Path) -> None:
+    """A section of a report, opened."""
+    with opened(browser, report.resolve().as_uri(), "light", DRAWN) as page:
+        section = page.locator(f"#{name}")
+        section.evaluate("(one) => { one.open = true; }")  # its charts are drawn then
+        page.wait_for_function(
+            "(one) => one.querySelectorAll('.vega:not(:has(svg))').length === 0", arg=section.element_handle()
+        )
+        box: Any = section.bounding_box()
+        page.screenshot(path=path, full_page=True, clip={**box, "height": min(box["height"], LONGEST)})
 
 
-def _section(page: Page, name: str, path: Path) -> Path:
-    section = page.locator(f"#{name}")
-    section.evaluate("(one) => { one.open = true; }")  # its charts are drawn then
-    page.wait_for_function(
-        "(one) => one.querySelectorAll('.vega:not(:has(svg))').length === 0", arg=section.element_handle()
-    )
-    box: Any = section.bounding_box()
-    page.screenshot(path=path, full_page=True, clip={**box, "height": min(box["height"], LONGEST)})
-    return path
-
-
-def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
+def of_explorer(browser: Browser, data: Path, out: Path) -> None:
     """The explorer's pages: a caption typed and answered, disagreements, a pair to rate."""
     from capgrade.explorer.start import ExplorerFolders, open_explorer
-    from tests.tools.browser import running
 
-    explorer = open_explorer(ExplorerFolders(dataset=dataset))
+    runs, indexes = ([data / folder / "scenes_sam"] for folder in ("runs", "embeddings"))
+    captions = {"captions": data / "captions", "split": "test", "relevance": data / "relevance"}
+    explorer = open_explorer(ExplorerFolders(**captions, runs=runs, indexes=indexes))  # type: ignore[arg-type]
     with TemporaryDirectory() as reviews, running(explorer, Path(reviews)) as address:
         pages = {"explorer": (f"/?q={QUERY}", VIEWS), "disagreements": ("/disagreements", ("light",)),
                  "review": ("/review", ("light", "phone"))}  # fmt: skip
@@ -78,25 +70,24 @@ def of_explorer(browser: Browser, dataset: Path, out: Path) -> Iterator[Path]:
                         page.get_by_label("Your name").fill(view)
                         page.get_by_role("button", name="Start").click()
                         page.locator("#cg-rated").wait_for()
+                    page.wait_for_load_state("networkidle")  # pictures
                     page.screenshot(path=out / f"{name}-{view}.png")
-                    yield out / f"{name}-{view}.png"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--report", type=Path, help="what capgrade report wrote")
+    parser.add_argument("--data", type=Path, required=True, help="what make repro wrote, and in it audit.html")
     parser.add_argument("--coco", type=Path, help="a report on MS-COCO's 5K test captions and their judgements")
-    parser.add_argument("--dataset", type=Path, help="what capgrade publish wrote")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
-        for path in of_report(browser, options.report, options.out) if options.report else ():
-            print(path)
-        for path in of_coco(browser, options.coco, options.out) if options.coco else ():
-            print(path)
-        for path in of_explorer(browser, options.dataset, options.out) if options.dataset else ():
-            print(path)
+        for name in ("report", "audit"):
+            of_page(browser, options.data / f"{name}.html", name, options.out)
+        of_section(browser, options.data / "report.html", "runs", options.out / "report-runs.png")
+        if options.coco:
+            of_section(browser, options.coco, "agreement", options.out / "report-coco-agreement.png")
+        of_explorer(browser, options.data, options.out)
 
 
 if __name__ == "__main__":
