@@ -19,15 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, product_seconds
-from capgrade.measures.embeddings import (
-    CHUNK,
-    CUT,
-    EMBEDDED,
-    cache_folder,
-    cache_name,
-    embed,
-    unique_texts,
-)
+from capgrade.measures.embeddings import EMBEDDED, cache_folder, cache_name, embed, store
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.memory import peak_mb
@@ -95,21 +87,11 @@ def embedded(texts: list[str], asked: Asked) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as cache:
         os.environ["CAPGRADE_CACHE"] = cache
         try:
-            _store(texts, vectors)
+            rows = np.unique(texts, return_index=True)[1]  # equal texts have equal vectors
+            chosen = [texts[row] for row in rows]
+            store(cache_folder() / cache_name(EMBEDDED), chosen, np.asarray(vectors[rows], np.float32), [0] * len(rows))
             yield
         finally:
             os.environ.pop("CAPGRADE_CACHE")
             if before is not None:
                 os.environ["CAPGRADE_CACHE"] = before
-
-
-def _store(texts: list[str], vectors: np.ndarray) -> None:
-    """Write the vectors to the cache as if Sentence-BERT had made them."""
-    row = {text: k for k, text in enumerate(texts)}
-    unique = unique_texts(texts)
-    folder = cache_folder() / cache_name(unique, EMBEDDED)
-    folder.mkdir(parents=True)
-    for k, at in enumerate(range(0, len(unique), CHUNK)):
-        rows = np.array([row[text] for text in unique[at : at + CHUNK]])
-        np.save(folder / f"{k:05d}.npy", np.asarray(vectors[rows], np.float32))
-    (folder / CUT).touch()

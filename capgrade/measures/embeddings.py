@@ -1,8 +1,8 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 500 captions per second on 2 cores), so embeddings are stored by model, texts
-and what computes them, chunk by chunk: an interrupted run goes on where it stopped, and every stage reads the same
-ones. A chunk that is damaged is encoded again.
+Encoding is by far the slowest step (about 500 captions per second on 2 cores). So each text's vector is kept, in a
+store by the model and what computes it: a run that was stopped goes on, every stage reads the same vectors, and more
+captions cost what is new. A store is a folder of parts, Arrow files with the digests of texts beside their vectors.
 """
 
 from __future__ import annotations
@@ -10,31 +10,33 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.files import CACHE, atomic, write_text
+from capgrade.schemas.files import CACHE, open_arrow, write_arrow
 from capgrade.schemas.inputs import folder_digest
-from capgrade.schemas.progress import Advance, progress
+from capgrade.schemas.progress import progress
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 EMBEDDED = "all-MiniLM-L6-v2"
-CHUNK = 4096  # captions between two saves
+CHUNK = 1024  # captions between two saves
+BATCH, GPU_BATCH = 16, 256  # texts that are computed together
+DIGEST = pa.binary(16)  # of a text
 SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
-CUT = "cut.txt"  # what to say of texts that the encoder does not read to their end
-SPECIAL = 2  # pieces that begin and end a text
 
 
 def cache_folder() -> Path:
@@ -47,69 +49,106 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
 
     `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. Texts
     beyond the model's limit are cut, which a warning counts. Raises InputError when there is no such model or device,
-    or the cache cannot be written.
+    the model's vectors are no numbers, or the cache cannot be written.
     """
-    unique = unique_texts(texts)
-    folder = (folder or cache_folder()) / cache_name(unique, model, device)
-    chunks = [unique[at : at + CHUNK] for at in range(0, len(unique), CHUNK)]
-    table = Table(unique, texts)
-    missing = [k for k, chunk in enumerate(chunks) if not table.put(k, _read(_chunk(folder, k), len(chunk)))]
-    if missing or not (folder / CUT).is_file():
-        encoder = load_encoder(model, device)
-        write_text(folder / CUT, cut_texts(encoder, unique), CACHE)
-        with progress(f"encoding {len(unique):,} captions", len(unique)) as advance:
-            advance(len(unique) - sum(len(chunks[k]) for k in missing))
-            for k in missing:
-                with _counting(encoder, advance):
-                    found = encode(encoder, chunks[k])
-                _save(_chunk(folder, k), found)
-                table.put(k, found)
-    if said := (folder / CUT).read_text(encoding="utf-8"):
-        warn(said)
-    return table.rows
+    folder = (folder or cache_folder()) / cache_name(model, device)
+    found = read_stored(folder, texts)
+    if not found.known.all():
+        missing = sorted({text for text, known in zip(texts, found.known, strict=True) if not known})
+        del found
+        _encode_missing(missing, load_encoder(model, device), folder)
+        found = read_stored(folder, texts)
+        if not found.known.all():
+            problem = f"Sentence-BERT model '{model}' gives vectors without a length"
+            raise InputError(problem, remedy="use another model")
+    if cut := {text for text, limit in zip(texts, found.limits, strict=True) if limit}:
+        words = "1 text is" if len(cut) == 1 else f"{len(cut)} texts are"
+        reads = f"the {found.limits.max()} word pieces that the encoder reads"
+        warn(f"{words} longer than {reads}: what is beyond them does not count")
+    return found.vectors
 
 
-class Table:
-    """Embeddings in the order of texts, filled chunk by chunk of the unique ones: they are in memory once."""
-
-    def __init__(self, unique: Sequence[str], texts: Sequence[str]) -> None:
-        at = {text: k for k, text in enumerate(unique)}
-        self._place = np.array([at[text] for text in texts], np.int64)
-        self._order = np.argsort(self._place, kind="stable")
-        self._sorted = self._place[self._order]
-
-    def put(self, k: int, found: np.ndarray | None) -> bool:
-        """Those of chunk `k`; False for None."""
-        if found is None:
-            return False
-        if not hasattr(self, "rows"):
-            self.rows = np.empty((len(self._place), found.shape[1]), np.float32)
-        here = self._order[slice(*np.searchsorted(self._sorted, [k * CHUNK, (k + 1) * CHUNK]))]
-        self.rows[here] = found[self._place[here] - k * CHUNK]
-        return True
-
-
-def cut_texts(encoder: SentenceTransformer, texts: Sequence[str]) -> str:
-    """What to say of texts that are longer than the encoder reads; nothing where there are none."""
+def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path) -> None:
+    """Into the store, texts of like length together; a run that is stopped loses less than CHUNK of them."""
+    pieces = word_pieces(encoder, texts)
+    order = np.argsort(pieces, kind="stable")
     limit = encoder.max_seq_length or 0
-    long = [text for text in texts if limit and len(text) + SPECIAL > limit]  # a piece has a character or more
-    pieces = encoder.tokenizer(long, truncation=False, verbose=False)["input_ids"] if long else []
-    cut = sum(len(one) > limit for one in pieces)
-    if not cut:
-        return ""
-    words = "1 text is" if cut == 1 else f"{cut} texts are"
-    return f"{words} longer than the {limit} word pieces that the encoder reads: what is beyond them does not count"
+    with progress(f"encoding {len(texts):,} captions", len(texts)) as advance:
+        for at in range(0, len(texts), CHUNK):
+            rows = order[at : at + CHUNK]
+            chunk = [texts[row] for row in rows]
+            limits = [limit if 0 < limit < count else 0 for count in pieces[rows]]
+            store(folder, chunk, encode(encoder, chunk), limits)
+            advance(len(chunk))
 
 
-def unique_texts(texts: Sequence[str]) -> list[str]:
-    """Each text once, by length: little padding in a batch."""
-    return sorted(set(texts), key=lambda text: (len(text), text))
+class Stored(NamedTuple):
+    """What a store has of n texts; the rows of others hold nothing."""
+
+    vectors: np.ndarray  # float32 [n, d]
+    limits: np.ndarray  # int32 [n]: word pieces that were read of a longer text, 0 where all were
+    known: np.ndarray  # bool [n]
 
 
-def cache_name(unique: Sequence[str], model: str, device: str = "cpu") -> str:
-    """Of the folder that keeps the embeddings of these texts: by the texts, the model, and what computes them."""
-    made_by = [fingerprint(model), *arithmetic(device)]
-    return hashlib.sha256("\0".join([*made_by, *unique]).encode()).hexdigest()[:32]
+def read_stored(folder: Path, texts: Sequence[str]) -> Stored:
+    """The vectors of texts in a store. A part that is damaged is removed: its texts are not known."""
+    parts = {path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None}
+    digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
+    row = pc.index_in(_digests(texts), value_set=digests).fill_null(-1).to_numpy()
+    order = np.argsort(row, kind="stable")
+    starts = np.cumsum([0, *(len(part) for part in parts.values())])
+    ends = np.searchsorted(row[order], starts)
+    size = max((part.schema.field("vector").type.list_size for part in parts.values()), default=0)
+    found = Stored(np.zeros((len(row), size), np.float32), np.zeros(len(row), np.int32), np.zeros(len(row), bool))
+    for (path, part), start, first, last in zip(parts.items(), starts, ends[:-1], ends[1:], strict=False):
+        here = order[first:last]
+        vectors = part["vector"].combine_chunks().flatten().to_numpy().reshape(len(part), -1)[row[here] - start]
+        if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
+            _remove(path)
+            continue
+        found.vectors[here], found.limits[here] = vectors, part["limit"].to_numpy()[row[here] - start]
+        found.known[here] = True
+    return found
+
+
+def _part(path: Path) -> pa.Table | None:
+    """A part of a store in memory map; None for a damaged one, which is removed."""
+    try:
+        file = open_arrow(path)
+        file.need(_schema(file.columns["vector"].list_size))
+        return file.read_all()
+    except (InputError, KeyError, AttributeError):
+        _remove(path)
+        return None
+
+
+def _remove(damaged: Path) -> None:
+    with suppress(OSError):  # removed meanwhile, or not to be written: storing says so
+        damaged.unlink()
+
+
+def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Sequence[int]) -> None:
+    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as `Stored.limits`. Two
+    processes that add the same write the same file. InputError where it cannot be written."""
+    digests, size = _digests(texts), vectors.shape[1]
+    schema = _schema(size)
+    columns = [digests, pa.FixedSizeListArray.from_arrays(vectors.ravel(), size), pa.array(limits, pa.int32())]
+    name = hashlib.sha256(b"".join(digests.to_pylist())).hexdigest()[:32]
+    write_arrow(folder / f"{name}.arrow", schema, [pa.record_batch(columns, schema)], CACHE)
+
+
+def _schema(size: int) -> pa.Schema:
+    return pa.schema([("text", DIGEST), ("vector", pa.list_(pa.float32(), size)), ("limit", pa.int32())])
+
+
+def _digests(texts: Sequence[str]) -> pa.Array:
+    return pa.array([hashlib.blake2b(text.encode(), digest_size=DIGEST.byte_width).digest() for text in texts], DIGEST)
+
+
+def cache_name(model: str, device: str = "cpu") -> str:
+    """Of the folder that keeps a model's embeddings: by the model, and by what computes them."""
+    made_by = [fingerprint(model), *arithmetic(device), f"{BATCH}, {GPU_BATCH} of one length"]
+    return hashlib.sha256("\0".join(made_by).encode()).hexdigest()[:32]
 
 
 @needs("encoder")
@@ -134,20 +173,29 @@ def _processor() -> str:
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
-    """float32 [len(texts), d], unit length."""
-    batch = 32 if encoder.device.type == "cpu" else 256
-    vectors = encoder.encode(texts, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
-    return np.asarray(vectors, np.float32)
+    """float32 [len(texts), d], unit length.
+
+    A text's bits do not hang on the others: a batch holds texts of one number of word pieces, so none is padded, and
+    is filled up to its full size with copies, so each is computed by products of one shape.
+    """
+    pieces = np.minimum(word_pieces(encoder, texts), encoder.max_seq_length or np.inf)
+    batch = BATCH if encoder.device.type == "cpu" else GPU_BATCH
+    vectors: dict[int, np.ndarray] = {}
+    for count in np.unique(pieces):
+        rows = np.flatnonzero(pieces == count)
+        full = [texts[row] for row in np.resize(rows, -(-len(rows) // batch) * batch)]
+        found = encoder.encode(full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
+        vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))  # the copies come last
+    return np.stack([vectors[row] for row in range(len(texts))])
 
 
-@contextmanager
-def _counting(encoder: SentenceTransformer, advance: Advance) -> Iterator[None]:
-    """Count the texts of each batch that the encoder's first part has seen: a part of the cache takes a minute."""
-    hook = encoder[0].register_forward_hook(lambda module, given, found: advance(len(found["attention_mask"])))
-    try:
-        yield
-    finally:
-        hook.remove()
+def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarray:
+    """int64 [len(texts)]: word pieces of each text, uncut; 0 for encoders that know none and pad nothing."""
+    if not callable(encoder.tokenizer):
+        return np.zeros(len(texts), np.int64)
+    prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
+    found = encoder.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)["input_ids"]
+    return np.array([len(pieces) for pieces in found], np.int64)
 
 
 @needs("encoder")
@@ -211,24 +259,3 @@ def _in_hub_cache(model: str) -> Path | None:
     except HFValidationError:  # no hub id: a folder that is not there
         return None
     return next((Path(path) for path in found if isinstance(path, str)), None)
-
-
-def _chunk(folder: Path, k: int) -> Path:
-    return folder / f"{k:05d}.npy"
-
-
-def _read(path: Path, rows: int) -> np.ndarray | None:
-    """Unit vectors [rows, d]; None where there are none, or the file is damaged."""
-    try:
-        vectors = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    whole = isinstance(vectors, np.ndarray) and vectors.dtype == np.float32 and vectors.shape[:1] == (rows,)
-    if not whole or vectors.ndim != 2 or not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
-        return None
-    return vectors
-
-
-def _save(path: Path, vectors: np.ndarray) -> None:
-    with atomic(path, CACHE) as temporary, temporary.open("wb") as f:
-        np.save(f, vectors, allow_pickle=False)

@@ -65,7 +65,7 @@ def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(tmp_path: Path, mon
         for device in ("cpu", "cuda"):
             embeddings.load_encoder(embeddings.EMBEDDED, device)
         assert told == ["cpu", "cuda:0"]
-        names = {embeddings.cache_name(texts, embeddings.EMBEDDED, device) for device in ("cpu", "cuda", "cuda:0")}
+        names = {embeddings.cache_name(embeddings.EMBEDDED, device) for device in ("cpu", "cuda", "cuda:0")}
         assert len(names) == 2
         with pytest.raises(InputError, match="no GPU 7 for device cuda:7: torch sees 1 -> use cuda:0"):
             embeddings.embed(texts, embeddings.EMBEDDED, tmp_path, "cuda:7")

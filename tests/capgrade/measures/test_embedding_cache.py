@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import errno
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capgrade.measures import embeddings
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_arrow
 
 TEXTS = ["two dogs", "a cat sits", "red ball", "one", "no man"]
 
@@ -21,46 +27,94 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stored(folder: Path) -> list[Path]:
-    return sorted(folder.rglob("*.npy"))
+    return sorted(folder.rglob("*.arrow"))
 
 
 def embed(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
     return embeddings.embed(texts, embeddings.EMBEDDED, folder)
 
 
-def _other(path: Path) -> None:
-    np.save(path, np.ones((2, 384), np.float32))
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that have been encoded, as it goes on."""
+    texts: list[str] = []
+    encode = embeddings.encode
+    monkeypatch.setattr(embeddings, "encode", lambda e, chunk: texts.extend(chunk) or encode(e, chunk))
+    return texts
 
 
 def _nan(path: Path) -> None:
-    vectors = np.load(path)
-    vectors[0, 3] = np.nan
-    np.save(path, vectors)
+    content = path.read_bytes()
+    at = len(content) // 2  # among the vectors
+    path.write_bytes(content[:at] + b"\xff" * 8 + content[at + 8 :])
 
 
 DAMAGE = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-100]),
     "empty": lambda path: path.write_bytes(b""),
-    "no header": lambda path: path.write_bytes(b"\x93NUM"),
     "text": lambda path: path.write_text("nothing"),
-    "other rows": _other,
+    "other columns": lambda path: write_arrow(path, pa.schema([]), []),
+    "other types": lambda path: write_arrow(path, pa.schema([("vector", pa.int8())]), []),
     "NaN": _nan,
 }
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_damaged_chunk_is_encoded_again(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_part_is_encoded_again(
+    kind: str, tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embeddings, "CHUNK", 2)
     whole = embed(tmp_path)
     files = stored(tmp_path)
     before = [path.read_bytes() for path in files]
-    DAMAGE[kind](files[1])
-    encoded: list[str] = []
-    encode = embeddings.encode
-    monkeypatch.setattr(embeddings, "encode", lambda e, chunk: encoded.extend(chunk) or encode(e, chunk))
+    DAMAGE[kind](max(files, key=lambda path: path.stat().st_size))
+    encoded.clear()
     np.testing.assert_array_equal(embed(tmp_path), whole)
     assert len(encoded) == 2
     assert [path.read_bytes() for path in files] == before
+
+
+LONG = ["dog " * 260 + end for end in ("beach", "street")]
+MANY = [*TEXTS, "a", "", "two cats", "three red cats", "extraordinarily " * 9, "A dog runs on the beach.", LONG[0]]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(MANY), min_size=1, max_size=8), min_size=1, max_size=4))
+def test_a_text_has_the_same_bits_whatever_is_beside_it(asked: list[list[str]]) -> None:
+    """In any order, any subset, and any number of steps; only what is new is encoded."""
+    expected = at_once()
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        encoded: list[str] = []
+        encode = embeddings.encode
+        patch.setattr(embeddings, "encode", lambda e, chunk: encoded.extend(chunk) or encode(e, chunk))
+        for texts in asked:
+            np.testing.assert_array_equal(embed(Path(folder), texts), [expected[text] for text in texts])
+        assert sorted(encoded) == sorted({text for texts in asked for text in texts})
+
+
+@cache
+def at_once() -> dict[str, np.ndarray]:
+    return dict(zip(MANY, embeddings.encode(embeddings.load_encoder(embeddings.EMBEDDED), MANY), strict=True))
+
+
+def test_a_vector_is_the_librarys(tmp_path: Path) -> None:
+    alone = embeddings.load_encoder(embeddings.EMBEDDED).encode(MANY, normalize_embeddings=True)
+    np.testing.assert_allclose(embed(tmp_path, MANY), alone, atol=1e-6)
+
+
+def test_two_processes_that_add_the_same_texts(tmp_path: Path) -> None:
+    """The second finds the first's part in its place, or in another one with more texts."""
+    vectors = np.eye(3, dtype=np.float32)
+    for rows in ([0, 1], [0, 1], [1, 2], [0, 1, 2]):
+        embeddings.store(tmp_path, [TEXTS[row] for row in rows], vectors[rows], [0] * len(rows))
+    assert len(stored(tmp_path)) == 3
+    np.testing.assert_array_equal(embeddings.read_stored(tmp_path, TEXTS[:3]).vectors, vectors)
+
+
+def test_a_model_whose_vectors_are_no_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "encode", lambda e, texts: np.full((len(texts), 4), np.nan, np.float32))
+    with pytest.raises(InputError, match="all-MiniLM-L6-v2' gives vectors without a length -> use another model"):
+        embed(tmp_path)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
@@ -83,22 +137,22 @@ def test_what_changes_embeddings_changes_the_name(monkeypatch: pytest.MonkeyPatc
     """The instruction set, a switch of oneDNN's or MKL's, the processor, a GPU in its place, a library's version."""
     import torch
 
-    names = [embeddings.cache_name(TEXTS, embeddings.EMBEDDED)]
+    names = [embeddings.cache_name(embeddings.EMBEDDED)]
     assert torch.__version__.split("+")[0] in " ".join(embeddings.arithmetic())
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "SOMETHING")
-    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+    names.append(embeddings.cache_name(embeddings.EMBEDDED))
     for name in ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR"):
         monkeypatch.setenv(name, "AVX2")
-        names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+        names.append(embeddings.cache_name(embeddings.EMBEDDED))
     monkeypatch.setattr(embeddings, "_processor", lambda: "another")
-    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+    names.append(embeddings.cache_name(embeddings.EMBEDDED))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda place: "NVIDIA Something")
-    assert embeddings.cache_name(TEXTS, embeddings.EMBEDDED) == names[-1]  # a GPU that is not asked for
-    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED, "cuda"))
+    assert embeddings.cache_name(embeddings.EMBEDDED) == names[-1]  # a GPU that is not asked for
+    names.append(embeddings.cache_name(embeddings.EMBEDDED, "cuda"))
     monkeypatch.setattr(embeddings, "version", lambda name: "0.0")
-    names.append(embeddings.cache_name(TEXTS, embeddings.EMBEDDED))
+    names.append(embeddings.cache_name(embeddings.EMBEDDED))
     assert len(set(names)) == 7
 
 
@@ -117,19 +171,18 @@ def test_a_hub_model_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(
             huggingface_hub, "try_to_load_from_cache", lambda m, f, look=look: look(m, f, cache_dir=tmp_path)
         )
-        names.append(embeddings.cache_name(TEXTS, "me/model"))
+        names.append(embeddings.cache_name("me/model"))
     assert len(set(names)) == 2
 
 
 def test_texts_beyond_the_limit_are_counted_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two texts of 260 words that differ at their ends are one to the encoder; said again when read from the cache."""
-    long = ["dog " * 260 + end for end in ("beach", "street")]
-    first = embed(tmp_path, [*long, "a dog"])
+    first = embed(tmp_path, [*LONG, "a dog"])
     np.testing.assert_allclose(first[0] @ first[1], 1, atol=1e-5)
     said = "warning: 2 texts are longer than the 256 word pieces that the encoder reads"
     assert said in capsys.readouterr().err
     say._said.clear()
-    embed(tmp_path, [*long, "a dog"])
+    embed(tmp_path, [*LONG, "a dog"])
     assert said in capsys.readouterr().err
 
 
