@@ -4,6 +4,9 @@ numba itself keeps it until the kernel's own file changes. But what a kernel cal
 are, from whatever file they come. So kept code carries a digest of every file of the package that uses numba, or has
 a named tuple that a kernel may take. A kernel's constants stand in such files (tests/schemas/test_compiled.py).
 
+A kernel that kernels call is a part of theirs: it is optimised and made machine code there, and by itself only when
+Python calls it. numba does both, which is half of what a first run would wait for.
+
 It is kept where numba keeps it: beside the sources, else in the user's cache folder, or in $NUMBA_CACHE_DIR. Where
 none of them may be written, every process compiles anew.
 """
@@ -17,13 +20,15 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core.caching import FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
 from capgrade.schemas.say import tell
@@ -71,6 +76,50 @@ class _Kernel(CPUDispatcher):
 
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args) if _PLAIN.get() else super().__call__(*args)
+
+    @cached_property
+    def part(self) -> CPUDispatcher:
+        """What kernels that call this one call."""
+        options = {**self.targetoptions, "no_cpython_wrapper": True}
+        return CPUDispatcher(self.py_func, self.locals, options, _PartCompiler)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """numba's, of a call in a kernel."""
+        return self.part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        """As `get_call_template`."""
+        return self.part.get_overload(sig)
+
+
+class _PartCompiler(Compiler):
+    """numba's, into a library that others link."""
+
+    def __init__(self, typingctx: Any, targetctx: Any, library: None, *rest: Any) -> None:
+        super().__init__(typingctx, targetctx, _Part(targetctx.codegen(), "part"), *rest)
+
+
+class _Part(JITCodeLibrary):
+    """Code as it was written, without machine code."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """There is none."""
+        return 0
+
+    @property
+    def codegen(self) -> _Part:
+        """Where `set_env` is called."""
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """Python objects of machine code, of which there is none."""
 
 
 def is_compiled(kernel: Any) -> bool:

@@ -217,6 +217,14 @@ def test_code_of_another_signature_under_one_name_is_compiled_anew(kernels: Path
     assert said(kernels.parent, floats) == "7.5 1"
 
 
+def test_a_kernel_that_a_kernel_calls_has_machine_code_of_its_own_only_where_python_calls_it() -> None:
+    inner = compiled.njit(lambda x: x + 1)
+    outer = compiled.njit(lambda x: 2 * inner(x))
+    assert outer(3) == 8
+    assert not inner.signatures and inner.part.signatures
+    assert inner(3) == 4 and len(inner.signatures) == 1
+
+
 KEPT = SimpleNamespace(signature=SimpleNamespace(args=()))
 
 
