@@ -1,32 +1,40 @@
-"""A measure's search for its best captions, beside all pairs, block by block in one run. METEOR has one.
+"""The best captions of an image: by a measure's own search (METEOR has one), by all pairs, and by peers, in one run.
 
-Random blocks of images are taken, and each is done both ways, one after the other: other work on the machine slows
-both. Processor time says what the work is, whoever else works there. Seconds are those of the images taken.
+Random blocks of images are taken, and each is done every way, one after the other: other work on the machine slows
+all. Processor time says what the work is, whoever else works there. Seconds are those of the images taken.
+
+Peers rank the same captions for the same images, by other scores: bm25s by BM25 of an image's captions as one query,
+faiss's flat index by the largest cosine over its captions, of stand-ins for sentence embeddings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
-from capgrade.benchmarks.harness import Asked, Rows, once
+from capgrade.benchmarks.harness import DIM, Asked, Rows, once
 from capgrade.measures import Fitted, choose
 from capgrade.measures.tops import every_pair, find_tops
 from capgrade.pipelines.sampling.plan import id_keys, image_seeds
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import Advance, progress
+from capgrade.schemas.say import tell
 from capgrade.schemas.ties import Ties
 
 BLOCK = 64  # images
 IMAGES = 512  # unless the parameters say another number
 TOP = 64  # captions
+Search = Callable[[np.ndarray], np.ndarray]  # rows of images -> int64 [images, TOP] of captions, best first
 
 
 def bench(asked: Asked) -> Rows:
     """By measure: images, seconds, all_pairs_seconds, ratio, the ratio of processor time, pairs (of these images),
-    pairs_touched, same. InputError where the tops are not those of all pairs."""
+    pairs_touched, same, images_per_second_and_core; of a peer images, captions, seconds and the last. InputError where
+    the tops are not those of all pairs."""
     captions = read_captions(asked.captions, asked.bench.split)
     chosen = choose(asked.measures, asked.params.measures)
     some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[: asked.bench.images or IMAGES])
@@ -38,7 +46,71 @@ def bench(asked: Asked) -> Rows:
     different = [name for name, row in result.items() if not row["same"]]
     if different:
         raise InputError(f"the tops of {different[0]} are not those of all pairs", remedy="report it, please")
+    for module, peer in PEERS.items():
+        if find_spec(module) is None:
+            tell(f"{module} is not installed, and not timed")
+        else:
+            result[module] = _peer_row(peer(captions), captions, blocks)
     return result
+
+
+def bm25s_tops(captions: Captions) -> Search:
+    """By BM25 of an image's own captions as one query, with the compiled code of bm25s."""
+    import bm25s
+
+    index = bm25s.BM25(backend="numba")
+    index.index(bm25s.tokenize(captions.texts, stopwords=None, show_progress=False), show_progress=False)
+
+    def search(images: np.ndarray) -> np.ndarray:
+        own = [" ".join(captions.texts[k] for k in _own(captions, i)) for i in images]
+        words = bm25s.tokenize(own, stopwords=None, show_progress=False)
+        return index.retrieve(words, k=min(TOP, captions.n_captions), n_threads=1, show_progress=False).documents
+
+    return search
+
+
+def faiss_tops(captions: Captions) -> Search:
+    """By the largest cosine over an image's own captions: their best ones together hold those of the image."""
+    import faiss
+
+    vectors = np.random.default_rng(0).standard_normal((captions.n_captions, DIM), np.float32)
+    faiss.normalize_L2(vectors)
+    index = faiss.IndexFlatIP(DIM)
+    index.add(vectors)
+    k = min(TOP, captions.n_captions)
+
+    def search(images: np.ndarray) -> np.ndarray:
+        own = [_own(captions, i) for i in images]
+        values, rows = index.search(vectors[np.concatenate(own)], k)
+        ends = np.cumsum([len(one) for one in own])[:-1]
+        each = zip(np.split(values, ends), np.split(rows, ends), strict=True)
+        return np.stack([best_of(v.ravel(), r.ravel(), k) for v, r in each])
+
+    return search
+
+
+def _own(captions: Captions, image: int) -> np.ndarray:
+    return captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
+
+
+def best_of(values: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    """The k different rows of largest value, best first."""
+    order = np.argsort(-values, kind="stable")
+    _, first = np.unique(rows[order], return_index=True)
+    return rows[order][np.sort(first)[:k]]
+
+
+PEERS: dict[str, Callable[[Captions], Search]] = {"bm25s": bm25s_tops, "faiss": faiss_tops}
+
+
+def _peer_row(search: Search, captions: Captions, blocks: list[np.ndarray]) -> dict[str, Any]:
+    search(blocks[0][:2])
+    rounds = [once(search, block)[0] for block in blocks]
+    images, processor = sum(map(len, blocks)), sum(took.processor for took in rounds)
+    return {
+        "images": images, "captions": captions.n_captions, "seconds": sum(took.seconds for took in rounds),
+        "images_per_second_and_core": images / processor,
+    }  # fmt: skip
 
 
 def _row(fitted: Fitted, captions: Captions, blocks: list[np.ndarray], advance: Advance) -> dict[str, Any]:
@@ -58,6 +130,6 @@ def _row(fitted: Fitted, captions: Captions, blocks: list[np.ndarray], advance: 
     return {
         "images": images, "captions": captions.n_captions,
         "seconds": seconds[0], "all_pairs_seconds": seconds[1], "ratio": seconds[1] / seconds[0],
-        "processor_ratio": processor[1] / processor[0],
+        "processor_ratio": processor[1] / processor[0], "images_per_second_and_core": images / processor[0],
         "pairs": images * captions.n_captions, "pairs_touched": touched, "same": same,
     }  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from capgrade.benchmarks import tops
+from capgrade.schemas.captions import read_captions
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 
@@ -25,6 +27,20 @@ def test_the_search_beside_all_pairs(command: list[str], capsys: pytest.CaptureF
     assert 0 < meteor["pairs_touched"] <= meteor["pairs"] and meteor["same"]
 
 
+def test_peers_rank_the_same_captions(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*command) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows["faiss"]["images"] == rows["meteor"]["images"]
+    assert all(row["images_per_second_and_core"] > 0 for row in rows.values())
+    captions = read_captions(Path(command[3]), None)
+    vectors = np.random.default_rng(0).standard_normal((captions.n_captions, tops.DIM), np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    found = tops.faiss_tops(captions)(np.array([3, 7]))
+    for row, image in zip(found, (3, 7), strict=True):
+        values = (vectors[captions.owner == image] @ vectors.T).max(axis=0)
+        np.testing.assert_allclose(values[row], np.sort(values)[::-1][:4], rtol=0, atol=1e-6)
+
+
 def test_tops_that_differ_are_an_error(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,4 +52,4 @@ def test_tops_that_differ_are_an_error(
 
     monkeypatch.setattr(tops, "every_pair", other)
     assert call(*command) == 2
-    assert "the tops of meteor are not those of all pairs" in capsys.readouterr().err
+    assert "the tops of cider are not those of all pairs" in capsys.readouterr().err
