@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.benchmarks.harness import Asked, Rows
-from capgrade.schemas.bits import GOLDEN, mix
+from capgrade.bits import GOLDEN, mix
+from capgrade.kernels import njit
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder, refuse_file, starting

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.benchmarks.harness import DIM, Asked, Rows, once
+from capgrade.bits import Ties
 from capgrade.measures import Fitted, choose
 from capgrade.measures.tops import every_pair, find_tops
 from capgrade.pipelines.sampling.plan import id_keys, image_seeds
@@ -23,7 +24,6 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import Advance, progress
 from capgrade.schemas.say import tell
-from capgrade.schemas.ties import Ties
 
 BLOCK = 64  # images
 IMAGES = 512  # unless the parameters say another number

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.kernels import njit
 from capgrade.measures import Fitted, choose, read_by
 from capgrade.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.execution.job import Job
@@ -17,7 +18,6 @@ from capgrade.pipelines.execution.run import run_blocks
 from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.execution.worker import Batches, fit_measures, forget, ids_of, run_url, save_ids
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, write_text
 from capgrade.schemas.inputs import require_unchanged

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from capgrade.agreement.judgements import Judgements, Ratings
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 
 
 @njit(cache=True, nogil=True)

@@ -61,32 +61,6 @@ class Labels(Opened):
         kind = "sampled" if self.stored.sampled else "every pair known"
         return f"Labels({len(self.image_ids)} images, {self.n_captions} captions, {', '.join(self.measures)}; {kind})"
 
-    @property
-    def measures(self) -> list[str]:
-        """Names of the measures, in the order of the files."""
-        return list(self.stored.measures)
-
-    @property
-    def caption_ids(self) -> list[str]:
-        """The id of each caption row. InputError where no captions table is there."""
-        if self.captions is None:
-            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
-        return self.captions.caption_ids
-
-    @property
-    def texts(self) -> list[str]:
-        """The text of each caption row. InputError where no captions table is there."""
-        self.caption_ids  # noqa: B018  # asks for the table
-        assert self.captions is not None
-        return self.captions.texts
-
-    @property
-    def owner(self) -> np.ndarray:
-        """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
-        if self.owners is None:
-            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=_GIVE)
-        return self.owners
-
     def block(
         self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
         device: str | torch.device | None = None, unknown: Unknown = "mask",
@@ -214,10 +188,6 @@ class Labels(Opened):
 
         return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
 
-    def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
-        return self.stored.of_image(image, measure)
-
     def rows_of_images(self, ids: Ids) -> np.ndarray:
         """int64 rows of images. InputError for one that is not there."""
         return _rows(ids, lambda: self._row_of_image, len(self.image_ids), "image", self.file)
@@ -233,18 +203,6 @@ class Labels(Opened):
     @cached_property
     def _row_of_caption(self) -> dict[str, int]:
         return {name: k for k, name in enumerate(self.caption_ids)}
-
-    def chosen(self, measure: str | None) -> str:
-        """The measure, or the only one there is. InputError otherwise, listing them."""
-        if measure is None and len(self.measures) == 1:
-            return self.measures[0]
-        if measure not in self.measures:
-            problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
-            raise InputError(problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}")
-        return measure
-
-
-_GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
 
 
 def _again(how: dict[str, Any], computed: Mapping[str, Any] | None) -> Labels:

@@ -36,6 +36,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 from capgrade.schemas.shards import Shards, pair_columns, read_shards, shard_schema
 
+_GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
 IMAGES = 1024  # of a batch, where published pairs are laid out as shards
 
 
@@ -54,15 +55,52 @@ class Opened:
     computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
     calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
 
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures, in the order of the files."""
+        return list(self.stored.measures)
+
+    @property
+    def caption_ids(self) -> list[str]:
+        """The id of each caption row. InputError where no captions table is there."""
+        if self.captions is None:
+            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
+        return self.captions.caption_ids
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each caption row. InputError where no captions table is there."""
+        self.caption_ids  # noqa: B018  # asks for the table
+        assert self.captions is not None
+        return self.captions.texts
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
+        if self.owners is None:
+            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=_GIVE)
+        return self.owners
+
+    def chosen(self, measure: str | None) -> str:
+        """The measure, or the only one there is. InputError otherwise, listing them."""
+        if measure is None and len(self.measures) == 1:
+            return self.measures[0]
+        if measure not in self.measures:
+            problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
+            raise InputError(problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}")
+        return measure
+
+    def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
+        return self.stored.of_image(image, measure)
+
     def with_computed(self, measure: str, device: str, model: str | None, document_frequency: str | None) -> Self:
         """As `Labels.exact`."""
         if not self.stored.sampled:
             return self
         if self.captions is None or self.made_with is None:
-            remedy = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
-            raise InputError(
-                "the rest is computed from the captions, which are not here", file=self.file, remedy=remedy
-            )
+            problem = "the rest is computed from the captions, which are not here"
+            raise InputError(problem, file=self.file, remedy=_GIVE)
         if measure in self.calibrated:
             remedy = f"ask for {self.calibrated[measure]}, and publish with the pairs that you need"
             raise InputError(f"{measure} is known of published pairs alone", file=self.file, remedy=remedy)

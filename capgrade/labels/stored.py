@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 from capgrade.schemas.relevance import Relevance
 
 

@@ -14,13 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import BleuParams
-from capgrade.schemas.threads import in_threads
 
 TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
+from capgrade.kernels import in_threads, njit
 
 ROUNDING = 1e-6  # what is so near to the value of equal captions is that value
 

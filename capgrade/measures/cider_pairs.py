@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

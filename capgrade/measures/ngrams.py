@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.schemas.bits import GOLDEN
+from capgrade.bits import GOLDEN
+from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.text.words import Words, split_at_white_space, tokens_of

@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils, codegen
 from numba.extending import intrinsic
 
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 
 ir = cgutils.ir  # llvmlite's, which numba brings
 WIDE = codegen.ll.get_host_cpu_features().get("avx512f", False)  # 32 registers of 16 floats, else 16 of 8

@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.bits import ones
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
-from capgrade.schemas.bits import ones
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import RougeParams
-from capgrade.schemas.threads import in_threads
 from capgrade.text.words import tokens_of, without_empty_sentences
 
 SHORT = 16  # bits of a short lane

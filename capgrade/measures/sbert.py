@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.measures.embeddings import EMBEDDED, embed
 from capgrade.measures.products import ONE, ROWS, grouped, largest
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.params import SbertParams
-from capgrade.schemas.threads import in_threads
 from capgrade.text.language import warn_unless_english
 
 REFERENCES = ("max", "mean", "first")

@@ -6,10 +6,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from capgrade.bits import Ties, sooner
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import CHUNK, Fitted
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
-from capgrade.schemas.ties import Ties, sooner
 
 BLOCK = 64  # captions compared together
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.metrics.base import Block, Matrix, of_matrix
 from capgrade.metrics.ranking import Array, Ties, rank
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 

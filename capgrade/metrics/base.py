@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from capgrade.kernels import get_num_threads
 from capgrade.metrics.ranking import Array, Ranking, Ties, gains_of_lists, gains_of_matrix, rank
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.threads import get_num_threads
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
 Matrix: TypeAlias = Any  # numpy array or torch tensor

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.bits import ones
+from capgrade.kernels import njit
 from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix
 from capgrade.metrics.ranking import Array
-from capgrade.schemas.bits import ones
-from capgrade.schemas.compiled import njit
 
 VARIANTS = ("a", "b")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 

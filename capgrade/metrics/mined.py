@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.metrics.base import Block, Positives, Queries, per_query
 from capgrade.metrics.pmrp import hamming
 from capgrade.metrics.ranking import Array
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 _ROWS = 500  # queries at a time: 50 MB of distances to 25,000 captions

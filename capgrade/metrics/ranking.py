@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 from capgrade.schemas.errors import InputError
 
 Array: TypeAlias = npt.NDArray[Any]

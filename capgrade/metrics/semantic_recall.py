@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.metrics.base import Block, Matrix, Positives, Queries, check_choice, check_k, of_matrix, per_query, share
 from capgrade.metrics.ranking import Array, Ties, mean_gains
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 
 WEIGHTS = ("hard", "soft")

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
+from capgrade.kernels import start_threads
 from capgrade.measures import FITTED, Fitted, Measure
 from capgrade.pipelines.execution.job import Job
 from capgrade.pipelines.execution.remote import Remote, whole_json, with_digest
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import KEY, digest, open_arrow, read_json, write_arrow, write_json, write_text
-from capgrade.schemas.threads import start
 
 Batches = dict[str, pa.RecordBatch]  # by table name
 KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
@@ -67,7 +67,7 @@ class Worker:
     def tables(self, block: int) -> Batches:
         """A block's tables."""
         with KERNEL:
-            start()
+            start_threads()
             numba.set_num_threads(self._threads())
             return self.job.tables.make(self.job.images(block), self.fitted, self.job.work)
 

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import Error
 from capgrade.pipelines.sampling.plan import Plan
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
 
 HALF_PLACE = 5e-6
 BUCKETS = 2048  # of equal width: of most, all values have reached the same edges

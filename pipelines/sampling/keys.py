@@ -5,16 +5,15 @@ A pair's seed, the sum of a hash of the image and one of the caption, starts a s
 Flood 2014). Its numbers are words of four lanes, of 16 bits each. The highest 15 bits of key k are the low ones of
 lane k % 4 of word k // 4; the others are a hash of the word and k. So one word shows of four samples at once that
 they do not take a pair, as is so of nearly all pairs, and the rest of a key is computed for few. Between pairs of the
-same relevance the hash of the seed itself decides, which is of no key (`schemas.ties`).
+same relevance the hash of the seed itself decides, which is of no key (`capgrade.bits`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from capgrade.schemas.bits import GOLDEN, mix
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
+from capgrade.bits import GOLDEN, mix
+from capgrade.kernels import in_threads, njit
 
 RULE = 5  # the number of this rule: shards drawn by another are not joined
 UNIFORM, SHARE, WINDOWS = 0, 1, 2  # numbers of keys: of the uniform sample, the share, the first of windows

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.bits import mix_all
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.ties import mix_all
 
 MOST_MEASURES = 15  # of two bits each, beside two
 OWN, UNIFORM, TOP, WINDOW = 1, 2, 4, 8  # `reasons`; those of measure m are TOP and WINDOW shifted by 2 m

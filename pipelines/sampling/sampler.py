@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.bits import Ties, mix_all
 from capgrade.measures.base import Fitted, own_pairs
 from capgrade.measures.tops import Searches
 from capgrade.pipelines.sampling.cells import UNSURE, cells_of
@@ -22,7 +23,6 @@ from capgrade.pipelines.sampling.keys import drawn
 from capgrade.pipelines.sampling.plan import OWN, TOP, UNIFORM, WINDOW, Plan, certain_bits, image_seeds
 from capgrade.pipelines.sampling.tops import candidates
 from capgrade.pipelines.sampling.windows import Offered, draw
-from capgrade.schemas.ties import Ties, mix_all
 
 MEMORY = 2**28  # bytes of the blocks of images whose values are looked at together
 

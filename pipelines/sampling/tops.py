@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import Error
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
 
 BLOCK = 64  # captions compared together
 

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.pipelines.sampling.cells import Cells
 from capgrade.pipelines.sampling.keys import ANY, LANES, TILE, WINDOWS, bound_of, key_of, limit_for, mark, word
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
 
 
 @njit(cache=True)

@@ -14,6 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
+from capgrade.bits import Ties
+from capgrade.kernels import in_threads
 from capgrade.measures.base import ArrayState, by_image, leaves_out
 from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
@@ -24,8 +26,6 @@ from capgrade.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
-from capgrade.schemas.threads import in_threads
-from capgrade.schemas.ties import Ties
 from capgrade.text.language import warn_unless_english
 from capgrade.text.words import Words, tokens_of
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.measures.meteor.bound import run_of_bits
-from capgrade.schemas.compiled import njit
 
 BEAM = 40
 WORDS_AT, CHUNKS_AT = 50, 38  # bits of a rank

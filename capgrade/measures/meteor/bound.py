@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from capgrade.schemas.bits import ones
-from capgrade.schemas.compiled import njit
+from capgrade.bits import ones
+from capgrade.kernels import njit
 
 BITS = 64  # longer captions have no bound
 # The English task of METEOR 1.5 (Denkowski and Lavie 2014)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.measures.meteor.bound import BITS, DELTA
 from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
-from capgrade.schemas.compiled import njit
 from capgrade.schemas.errors import InputError
 from capgrade.text.words import Words
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.measures.meteor.align import (
     align,
     caption_place,
@@ -32,7 +33,6 @@ from capgrade.measures.meteor.bound import (
     run_of_bits,
 )
 from capgrade.measures.meteor.index import BACKWARD, FORWARD
-from capgrade.schemas.compiled import njit
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first

@@ -14,15 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.bits import GOLDEN, mix
+from capgrade.kernels import as_python, in_threads, njit
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.data import AGAIN
-from capgrade.schemas.bits import GOLDEN, mix
-from capgrade.schemas.compiled import as_python, njit
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.say import tell, warn
-from capgrade.schemas.threads import in_threads
 
 LONGEST = 7  # words of a phrase
 BITS = 20  # of a hash that choose a bucket

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import njit
 from capgrade.measures.meteor.align import module_of, reference_place, reference_words
 from capgrade.measures.meteor.bound import ALPHA, BETA, GAMMA
 from capgrade.measures.meteor.kernel import find_hits, fold, forget, limit, new_room, score_reference
 from capgrade.measures.meteor.paraphrases import LONGEST
 from capgrade.measures.tops import BLOCK, push
-from capgrade.schemas.compiled import njit
 
 if TYPE_CHECKING:
     from capgrade.measures.meteor import FittedMeteor

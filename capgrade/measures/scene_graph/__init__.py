@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.kernels import in_threads
 from capgrade.measures.base import ArrayState, Error, Fill, leaves_out
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
@@ -19,7 +20,6 @@ from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import Concepts, Reader
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
-from capgrade.schemas.threads import in_threads
 from capgrade.text.language import warn_unless_english
 
 

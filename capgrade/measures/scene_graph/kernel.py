@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 
 
 @njit(cache=True)

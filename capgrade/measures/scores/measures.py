@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capgrade.kernels import as_python, is_compiled
 from capgrade.measures.base import ArrayState
 from capgrade.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pairs
 from capgrade.measures.cider_pairs import Form, Weighted, cider_of_pairs, inverse_norms
@@ -20,7 +21,6 @@ from capgrade.measures.sbert import Sbert, cosine_of_pairs
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.scene_graph import kernel as scene_kernel
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.schemas.compiled import as_python, is_compiled
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
 

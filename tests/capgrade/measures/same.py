@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.bits import Ties
 from capgrade.measures import Fitted
 from capgrade.measures.tops import every_pair, find_tops
-from capgrade.schemas.ties import Ties
 
 MOST = 6000  # images
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from capgrade.bits import mix_all
 from capgrade.pipelines.sampling.keys import ANY, GUARD, bound_of, keys_of, limit_for, mark
 from capgrade.pipelines.sampling.plan import id_keys
-from capgrade.schemas.ties import mix_all
 
 NUMBERS = 10
 WORD, GOLDEN = 2**64, 0x9E3779B97F4A7C15

@@ -12,8 +12,7 @@ import numba
 import numpy as np
 import pytest
 
-from capgrade.schemas.compiled import njit
-from capgrade.schemas.threads import in_threads
+from capgrade.kernels import in_threads, njit
 
 
 @njit(nogil=True)
@@ -21,12 +20,6 @@ def count(first, last, out):
     """Adds one where it comes by."""
     for k in range(first, last):
         out[k] += 1
-
-
-@njit(parallel=True, cache=True)
-def double(out):
-    for k in numba.prange(out.shape[0]):
-        out[k] *= 2
 
 
 @pytest.fixture(autouse=True)
@@ -87,21 +80,16 @@ def test_after_a_fork() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-FIRST = {
-    "a loop": "in_threads(lambda first, last: None, 2)",
-    "a kernel of parallel code": "from tests.schemas.test_threads import double; double(np.ones(4))",
-}
 
 
-@pytest.mark.parametrize(("what", "torch_first"), [("a loop", True), ("a kernel of parallel code", False)])
-def test_torch_keeps_the_number_of_threads_that_it_was_given(what: str, torch_first: bool) -> None:
+@pytest.mark.parametrize("torch_first", [True, False])
+def test_torch_keeps_the_number_of_threads_that_it_was_given(torch_first: bool) -> None:
     """numba's threads, when they start, set OpenMP's number, which torch has too: training had one thread or two by
     what was computed before it, and other last bits."""
     pytest.importorskip("torch")
     lines = [
-        "import numpy as np",
-        "from capgrade.schemas.threads import in_threads",
-        FIRST[what],
+        "from capgrade.kernels import in_threads",
+        "in_threads(lambda first, last: None, 2)",
         "import torch",
     ]
     code = "\n".join(["import torch", *lines] if torch_first else lines) + "\nprint(torch.get_num_threads())"

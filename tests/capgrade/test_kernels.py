@@ -19,13 +19,14 @@ import pytest
 from numba.core.caching import FunctionCache, InTreeCacheLocator, UserWideCacheLocator
 from numba.core.dispatcher import Dispatcher
 
-from capgrade.schemas import compiled, say
-from capgrade.schemas.bits import mix
+from capgrade import kernels as module
+from capgrade.bits import mix
+from capgrade.schemas import say
 from tests.conftest import ROOT
 
-PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
+PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "capgrade")
 OUTER = """
-from capgrade.schemas.compiled import njit
+from capgrade.kernels import njit
 @njit(cache=True)
 def outer(x):
     return x + 7
@@ -66,7 +67,7 @@ def kernels(tmp_path: Path) -> Path:
 
 
 PAIR = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    x: int\n"
-FIRST = "from capgrade.schemas.compiled import njit\n@njit(cache=True)\ndef first(pair):\n    return pair.x\n"
+FIRST = "from capgrade.kernels import njit\n@njit(cache=True)\ndef first(pair):\n    return pair.x\n"
 TAKES = (
     "from kernels.first import first; from {0} import Pair; print(first(Pair(7)), sum(first.stats.cache_hits.values()))"
 )
@@ -75,8 +76,8 @@ TAKES = (
 def test_a_type_of_a_caller_goes(kernels: Path) -> None:
     """What was kept names a class that is not there any more: the next process compiles, and keeps that."""
     (kernels / "first.py").write_text(FIRST)
-    for module in ("ours", "theirs"):
-        (kernels.parent / f"{module}.py").write_text(PAIR)
+    for package in ("ours", "theirs"):
+        (kernels.parent / f"{package}.py").write_text(PAIR)
     assert said(kernels.parent, TAKES.format("theirs")) == "7 0"
     (kernels.parent / "theirs.py").unlink()
     assert said(kernels.parent, TAKES.format("ours")) == "7 0"
@@ -105,9 +106,9 @@ def test_where_nothing_may_be_written_each_process_compiles(monkeypatch, caplog)
     for locator in (InTreeCacheLocator, UserWideCacheLocator):
         monkeypatch.setattr(locator, "from_function", lambda *_: None)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    compiled._warn.cache_clear()
+    module._warn.cache_clear()
     with caplog.at_level(logging.WARNING):
-        kernels = [compiled.njit(cache=True)(lambda x: x + 1) for _ in range(2)]
+        kernels = [module.njit(cache=True)(lambda x: x + 1) for _ in range(2)]
     assert kernels[0](2) == 3
     assert len(caplog.records) == 1 and "set NUMBA_CACHE_DIR to a folder that may be written" in caplog.text
 
@@ -132,7 +133,8 @@ def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
     """`semantic_recall` calls `mean_gains` of ranking.py. As an installed package does: kept code beside sources."""
     package = tmp_path / "capgrade"
     package.mkdir()
-    shutil.copy(ROOT / "capgrade" / "__init__.py", package)
+    for name in ("__init__.py", "kernels.py", "bits.py"):
+        shutil.copy(ROOT / "capgrade" / name, package)
     for name, source in {"schemas": ROOT, "metrics": ROOT / "capgrade"}.items():
         shutil.copytree(source / name, package / name, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
     assert said(tmp_path, REAL) == "1.0"
@@ -163,7 +165,7 @@ def source_of(name: str, module: str) -> Path:
 
 def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None:
     """Each constant and kernel that a kernel names is of a file with kernels or named tuples."""
-    files = [path for package in (*PACKAGES, "capgrade") for path in (ROOT / package).rglob("*.py")]
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     modules = [
         ".".join(("capgrade", *path.relative_to(ROOT).with_suffix("").parts)).replace("capgrade.capgrade", "capgrade")
         for path in files
@@ -179,7 +181,7 @@ def test_what_is_compiled_into_kernels_stands_where_the_digest_sees_it() -> None
     }
     sources = {name: source_of(*name) for name in names}
     assert sum(path != file_of(module) for (_, module), path in sources.items()) > 20  # of other files
-    assert {path.name for path in sources.values() if not compiled.COMPILED.search(path.read_bytes())} == set()
+    assert {path.name for path in sources.values() if not module.COMPILED.search(path.read_bytes())} == set()
 
 
 def test_no_kernel_is_compiled_by_numba_s_own_decorator() -> None:
@@ -194,13 +196,13 @@ def test_the_digest_is_of_names_and_contents_of_files_with_kernels(tmp_path: Pat
     (tmp_path / "real" / "a.py").write_text("from numba import njit")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "linked").symlink_to(tmp_path / "real")
-    found = [compiled.digest.__wrapped__(tmp_path / "package")]
+    found = [module.digest.__wrapped__(tmp_path / "package")]
     for name, text, new in (("b.py", "x = 1", 0), ("b.py", "njit", 1), ("b.py", "njit()", 1), ("a.py", "njit", 1)):
         (tmp_path / "real" / name).write_text(text)
-        found.append(compiled.digest.__wrapped__(tmp_path / "package"))
+        found.append(module.digest.__wrapped__(tmp_path / "package"))
         assert (found[-1] != found[-2]) == new
     (tmp_path / "real" / "a.py").rename(tmp_path / "real" / "c.py")
-    assert compiled.digest.__wrapped__(tmp_path / "package") != found[-1]
+    assert module.digest.__wrapped__(tmp_path / "package") != found[-1]
 
 
 def test_code_of_another_signature_under_one_name_is_compiled_anew(kernels: Path) -> None:
@@ -218,8 +220,8 @@ def test_code_of_another_signature_under_one_name_is_compiled_anew(kernels: Path
 
 
 def test_a_kernel_that_a_kernel_calls_has_machine_code_of_its_own_only_where_python_calls_it() -> None:
-    inner = compiled.njit(lambda x: x + 1)
-    outer = compiled.njit(lambda x: 2 * inner(x))
+    inner = module.njit(lambda x: x + 1)
+    outer = module.njit(lambda x: 2 * inner(x))
     assert outer(3) == 8
     assert not inner.signatures and inner.part.signatures
     assert inner(3) == 4 and len(inner.signatures) == 1
@@ -231,8 +233,8 @@ KEPT = SimpleNamespace(signature=SimpleNamespace(args=()))
 def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys):
     """Once for all kernels; nothing where they are kept, or in a worker."""
     monkeypatch.setattr(say, "_said", set())
-    cache = compiled._Cache(mix.py_func, False)
-    for parent, there, expected in (("another", None, ""), (None, KEPT, ""), (None, None, f"{compiled.COMPILING}\n")):
+    cache = module._Cache(mix.py_func)
+    for parent, there, expected in (("another", None, ""), (None, KEPT, ""), (None, None, f"{module.COMPILING}\n")):
         monkeypatch.setattr(say, "parent_process", lambda parent=parent: parent)
         monkeypatch.setattr(FunctionCache, "load_overload", lambda *_, there=there: there)
         for _ in range(2):

@@ -1,14 +1,16 @@
-"""numba's `njit`, whose `cache=True` keeps machine code until a file with kernels changes.
+"""How kernels are compiled, kept and run: numba's `njit`, and compiled loops on several threads.
 
-numba itself keeps it until the kernel's own file changes. But what a kernel calls is compiled into it, and constants
-are, from whatever file they come. So kept code carries a digest of every file of the package that uses numba, or has
-a named tuple that a kernel may take. A kernel's constants stand in such files (tests/schemas/test_compiled.py).
+numba itself keeps machine code until the kernel's own file changes. But what a kernel calls is compiled into it, and
+constants are, from whatever file they come. So code kept by `cache=True` carries a digest of every file of the package
+that uses numba, or has a named tuple that a kernel may take. A kernel's constants stand in such files
+(tests/capgrade/test_kernels.py). It is kept where numba keeps it: beside the sources, else in the user's cache folder,
+or in $NUMBA_CACHE_DIR. Where none of them may be written, every process compiles anew.
 
 A kernel that kernels call is a part of theirs: it is optimised and made machine code there, and by itself only when
 Python calls it. numba does both, which is half of what a first run would wait for.
 
-It is kept where numba keeps it: beside the sources, else in the user's cache folder, or in $NUMBA_CACHE_DIR. Where
-none of them may be written, every process compiles anew.
+numba's `prange` makes LLVM work on the loop's body three times over, and that is most of what a first run waits for.
+A kernel for `in_threads` is compiled once, as it is written.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,13 +33,14 @@ from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from capgrade.schemas.say import tell
-from capgrade.schemas.threads import start
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parent
 COMPILED = re.compile(rb"\b(njit|numba|NamedTuple)\b")
 COMPILING = "compiling kernels, once; later runs find them in the cache"
+OPENMP = "OMP_NUM_THREADS"
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     kernel.__class__ = _Kernel
     if cache:
         try:
-            kernel._cache = _Cache(function, bool(options.get("parallel")))
+            kernel._cache = _Cache(function)
         except RuntimeError as error:  # no folder that may be written
             _warn(str(error).partition(" for file")[0])
     return kernel
@@ -148,9 +152,8 @@ def _warn(problem: str) -> None:
 class _Cache(FunctionCache):
     """numba's, of code that carries the digest, in which what cannot be read or written ends no run."""
 
-    def __init__(self, function: Callable, parallel: bool) -> None:
+    def __init__(self, function: Callable) -> None:
         super().__init__(function)
-        self.parallel = parallel
         self._cache_file._version = f"{numba.__version__} {digest()}"  # compared before the rest is unpickled
 
     def has_code(self) -> bool:
@@ -159,8 +162,6 @@ class _Cache(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Kept machine code, or None after a word on what takes the seconds that follow."""
-        if self.parallel:
-            start()
         try:
             found = super().load_overload(sig, target_context)
         except Exception as error:  # cut short by a loss of power, or of a caller's type that is not here
@@ -178,3 +179,47 @@ class _Cache(FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:
             _warn(str(error))
+
+
+def in_threads(kernel: Callable[..., None], n: int, *args: Any) -> None:
+    """kernel(first, last, *args) for even runs of 0..n, one for each of numba's threads (`numba.set_num_threads`).
+
+    The kernel is compiled with `nogil`, and writes nothing for one number that it reads for another. Raises what it
+    raises, when all runs have ended.
+    """
+    runs = max(1, min(get_num_threads(), n))
+    bounds = [n * k // runs for k in range(runs + 1)]
+    submit, rest = _pool(os.getpid()).submit, zip(bounds[1:-1], bounds[2:], strict=True)
+    others = [submit(copy_context().run, kernel, *run, *args) for run in rest]  # so threads heed `as_python` too
+    try:
+        kernel(0, bounds[1], *args)
+    finally:
+        problems = [other.exception() for other in others]
+    for problem in problems:
+        if problem is not None:
+            raise problem
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int) -> ThreadPoolExecutor:
+    """Threads of this process: those of the one that it was forked from are not here."""
+    return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "kernel")
+
+
+def get_num_threads() -> int:
+    """numba's number of threads, which are started here."""
+    start_threads()
+    return int(numba.get_num_threads())
+
+
+@lru_cache(maxsize=1)
+def start_threads() -> None:
+    """Start numba's threads. That sets OpenMP's number of threads for this thread, and torch and its MKL have the same
+    OpenMP: products would be made by more threads than they were given, with other last bits. So it is put back."""
+    before = {one.filepath for one in ThreadpoolController().lib_controllers}
+    with threadpool_limits(1, "openmp"):  # when left, every library that was there has its number again
+        numba.get_num_threads()
+    wish = os.environ.get(OPENMP, "").partition(",")[0]
+    for one in ThreadpoolController().select(user_api="openmp").lib_controllers:
+        if one.filepath not in before and wish.isdigit() and int(wish):
+            one.set_num_threads(int(wish))

@@ -1,0 +1,61 @@
+"""Bits of 64-bit numbers, for kernels: how many are set, a hash, and which of two equal captions goes first by it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from capgrade.kernels import njit
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: splitmix64's step
+SHIFTS, FACTORS = (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of its finaliser
+
+
+@njit(cache=True)
+def ones(x):
+    """Number of set bits of a uint64. Compilers know these steps, and make one instruction of them."""
+    x -= (x >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (x * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@njit(cache=True)
+def mix(x):
+    """splitmix64's finaliser: one uint64 to another, every bit depending on every bit."""
+    x = (x ^ (x >> np.uint64(SHIFTS[0]))) * np.uint64(FACTORS[0])
+    x = (x ^ (x >> np.uint64(SHIFTS[1]))) * np.uint64(FACTORS[1])
+    return x ^ (x >> np.uint64(SHIFTS[2]))
+
+
+@njit(cache=True)
+def mix_all(x):
+    """`mix` of uint64 [n]."""
+    out = np.empty_like(x)
+    for k in range(x.shape[0]):
+        out[k] = mix(x[k])
+    return out
+
+
+class Ties(NamedTuple):
+    """Hashes of the ids of a table. Of two captions of equal relevance to an image that of the lower hash of the pair
+    goes first, `mix(images[i] + captions[c])`; equal ones go by rising row.
+
+    So where captions stand in a table does not show. The generator of the pair's other hashes starts from this number
+    (`pipelines.sampling.keys`), so it is independent of them.
+    """
+
+    images: np.ndarray  # uint64 [n_images]
+    captions: np.ndarray  # uint64 [n_captions]
+
+    def of(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """uint64, as rows int64 [len(images), k]: the hash of each image with each of its captions."""
+        return mix_all((self.images[images][:, None] + self.captions[rows]).ravel()).reshape(rows.shape)
+
+
+@njit(cache=True)
+def sooner(row, other, image, captions):
+    """Whether a caption goes before another one of the same relevance to an image; hashes as of `Ties`."""
+    one, two = mix(image + captions[row]), mix(image + captions[other])
+    return one < two or (one == two and row < other)
