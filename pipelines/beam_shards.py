@@ -32,12 +32,10 @@ from capgrade.measures.ngrams import (
     document_frequencies,
 )
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
-from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution.job import Job, run_name
 from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json
 from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
-from capgrade.pipelines.execution.work import code_digest
-from capgrade.pipelines.execution.worker import run_name, share
-from capgrade.pipelines.shards import SCORED, TABLE, Source
+from capgrade.pipelines.shards import SCORED, TABLE, job_of, source_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption, Captions
 from capgrade.schemas.errors import InputError
@@ -51,6 +49,7 @@ from capgrade.schemas.files import (
     write_arrow,
     write_json,
 )
+from capgrade.schemas.output import code_digest
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
@@ -214,13 +213,13 @@ class FitCaptions:
                 write_sorted(work / "captions", parts[CAPTIONS], self.read)
             else:
                 fetch_folder(self.captions, work / "captions")
-            source = Source.of(work / "captions", self.params, self.measures)
+            source = source_of(work / "captions", self.params, self.measures)
             if FREQUENCIES in parts:
                 source = replace(source, captions=with_frequencies(source.captions, parts[FREQUENCIES]))
-            job = source.job(work)
+            job = job_of(source, self.params, work)
             key = _digest([made_by(), source.made_with, source.inputs])
             job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
-            share(job)
+            job.share()
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
         return ShardsRun(replace(job, work=Path()), facts)
 

@@ -23,13 +23,12 @@ import pyarrow as pa
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detections, Detector
 from capgrade.pipelines.execution.processes import Process, together
-from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest
-from capgrade.schemas.output import claim_all
+from capgrade.schemas.output import claim_all, work_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard

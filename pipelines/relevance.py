@@ -11,16 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.kernels import njit
-from capgrade.measures import Fitted, choose, read_by
+from capgrade.measures import Fitted
 from capgrade.measures.own_pairs import FILE, write_own_pairs
-from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.run import run_blocks
-from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.execution.worker import Batches, fit_measures, forget, ids_of, run_url, save_ids
-from capgrade.schemas.captions import read_captions
-from capgrade.schemas.devices import require_device
-from capgrade.schemas.files import with_metadata, write_arrow, write_manifest, write_text
-from capgrade.schemas.inputs import require_unchanged
+from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
+from capgrade.schemas.files import with_metadata, write_arrow, write_text
+from capgrade.schemas.output import work_folder
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
@@ -29,7 +24,7 @@ BINS = 100
 
 
 @dataclass(frozen=True)
-class _Dense:
+class DenseTables:
     """One table per measure, one column per caption."""
 
     schemas: dict[str, pa.Schema]
@@ -54,31 +49,20 @@ def relevance(
     Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
     measure cannot be fitted on.
     """
-    chosen = choose(params.measures, measures)
-    captions = read_captions(captions_dir, params.split)
-    made_with = {"relevance": params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures)}
-    files = read_by(params.measures, measures)
-    inputs = {"captions": captions.digest, "split": captions.split, **files}
-    with work_folder(out, "relevance", [made_with, inputs]) as work:
-        require_device(params.device)
+    source = Source.of("relevance", captions_dir, params, measures)
+    captions, chosen = source.captions, source.chosen
+    schemas = {
+        name: relevance_schema(
+            captions.n_captions,
+            params.dtype,
+            {**source.facts, "measure": name, "params": source.made_with["measures"][name]},
+        )
+        for name in chosen
+    }
+    with work_folder(out, "relevance", source.key) as work:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(work / "parts"))
-        url = run_url(params.exchange, work)
-        kinds = fit_measures(chosen, captions, work)
-        metadata = {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
-        schemas = {
-            name: relevance_schema(
-                captions.n_captions,
-                params.dtype,
-                {**metadata, "measure": name, "params": made_with["measures"][name]},
-            )
-            for name in chosen
-        }
-        save_ids(captions.image_ids, work)
-        job = Job(
-            work=work, kinds=kinds, tables=_Dense(schemas), n_images=captions.n_images,
-            block_images=params.block_images, device=params.device, url=url,
-        )  # fmt: skip
+        job = source.job(work, DenseTables(schemas))
         run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
@@ -86,13 +70,10 @@ def relevance(
             rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(job.joined(name)))
             rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
             own[name] = counts.own
-        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **metadata})
+        facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
         rows[FILE] = write_own_pairs(out, captions, chosen, own, facts)
-    require_unchanged(files, read_by(params.measures, measures))
-    manifest = write_manifest(
-        out, "relevance", params=made_with, inputs=inputs, rows=rows, n_captions=captions.n_captions
-    )
-    forget(job)
+    manifest = source.finish(out, "relevance", rows)
+    job.forget()
     return manifest
 
 

@@ -1,8 +1,14 @@
-"""Stage `shards`: each training image with a sampled subset of captions, and how likely each was to be kept."""
+"""Stage `shards`: each training image with a sampled subset of captions, and how likely each was to be kept.
+
+It may be made in parts, each a share of the images' blocks in a folder beside the output, which are then joined.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,29 +16,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.measures import Fitted, Measure, choose, read_by
-from capgrade.pipelines.execution.job import Job
-from capgrade.pipelines.execution.parts import KIND, Part, block_name, part_files
-from capgrade.pipelines.execution.run import run_blocks
-from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.execution.worker import Batches, fit_measures, forget, ids_of, run_url, save_ids
+from capgrade.measures import Fitted, Measure
+from capgrade.pipelines.execution.job import Batches, Job, Source, ids_of, run_blocks
 from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
-from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.devices import require_device
-from capgrade.schemas.files import open_arrow, write_arrow, write_manifest
-from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, open_arrow, read_manifest, write_arrow
+from capgrade.schemas.numbered import in_order
+from capgrade.schemas.output import work_folder
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
 from capgrade.schemas.space import require_space, size_of
 
 TABLE = "pairs"
 SCORED = "scored"  # the table that counts pairs: a column a measure, a row
+PART = "shards_part"  # the kind of a part's folder
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledTables:
     """The kept captions of each image as lists, and how many pairs of each measure were scored."""
 
     measures: tuple[str, ...]
@@ -63,99 +66,64 @@ def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
     )
 
 
-@dataclass(frozen=True)
-class Source:
-    """What shards are made of, and what their manifests say of it: the same for one run and for all its parts."""
+def source_of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
+    """What shards are made of. InputError as `Source.of`, and for too many measures."""
+    reason_names(params.measures)
+    return Source.of("shards", captions_dir, params, measures, sampler=RULE)
 
-    captions: Captions
-    chosen: Mapping[str, Measure]
-    params: ShardsParams
-    measures: MeasuresParams
-    files: Mapping[str, str]
+
+def schema_of(source: Source) -> pa.Schema:
+    """Of every shard and part."""
+    names = source.params.measures
+    facts = {"inputs": source.files, "n_captions": source.captions.n_captions, "params": source.made_with}
+    return shard_schema(names, {**source.facts, **facts, "reasons": reason_names(names)})
+
+
+def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
+    """For workers, who find also the keys that they draw by, hashes of ids, and the own captions in the work folder."""
+    plan = plan_of(source.chosen.values(), params)
+    job = source.job(work, SampledTables(tuple(params.measures), plan, schema_of(source)))
+    captions = source.captions
+    chunks = captions.table["caption_id"].chunks  # all ids at once would be a Python object each
+    caption_keys = np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks])
+    keys = {"images": id_keys(captions.image_ids), "captions": caption_keys}
+    for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
+        np.save(work / "keys" / f"{name}.npy", array)
+    return job
+
+
+@dataclass(frozen=True)
+class ShardsPart:
+    """Part `number` of `of`, from 1: a share of the images' blocks."""
+
+    number: int
+    of: int
 
     @staticmethod
-    def of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
-        reason_names(params.measures)
-        chosen = choose(params.measures, measures)
-        captions = read_captions(captions_dir, params.split)
-        return Source(captions, chosen, params, measures, read_by(params.measures, measures))
+    def parse(text: str) -> ShardsPart:
+        """From 3/8. InputError for anything that is no part."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text, re.ASCII)
+        part = ShardsPart(int(found[1]), int(found[2])) if found else ShardsPart(0, 0)
+        if not 1 <= part.number <= part.of:
+            raise InputError(f"no part '{text}'", remedy="give its number and how many there are: 1/8 to 8/8")
+        return part
 
-    @property
-    def made_with(self) -> dict[str, Any]:
-        used = self.measures.used(self.params.measures)
-        shards = self.params.model_dump(exclude={"exchange"})
-        return {"shards": shards, "measures": used, "sampler": RULE}
+    def blocks(self, n_blocks: int) -> range:
+        """Its blocks; parts have consecutive ones, as many or one more than others. InputError when some would have
+        none."""
+        if self.of > n_blocks:
+            problem = f"{self.of} parts of {n_blocks} blocks of images"
+            raise InputError(problem, remedy="make fewer parts, or lower shards.block_images")
+        return range((self.number - 1) * n_blocks // self.of, self.number * n_blocks // self.of)
 
-    @property
-    def inputs(self) -> dict[str, str]:
-        return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
+    def folder(self, out: Path) -> Path:
+        """OUT.parts/3-of-8."""
+        return parts_folder(out) / f"{self.number}-of-{self.of}"
 
-    @property
-    def key(self) -> list[Any]:
-        return [self.made_with, self.inputs]
 
-    @property
-    def schema(self) -> pa.Schema:
-        metadata = {
-            "captions": self.captions.digest,
-            "split": self.captions.split,
-            "inputs": self.files,
-            "tokenizer": self.captions.tokenizer,
-            "n_captions": self.captions.n_captions,
-            "reasons": reason_names(self.params.measures),
-            "params": self.made_with,
-        }
-        return shard_schema(self.params.measures, metadata)
-
-    def size(self, images: int) -> int:
-        """About how many bytes the sampled captions of so many images take: own, top and uniform ones, and a quarter
-        of what windows could hold, as most are empty."""
-        captions, params = self.captions, self.params
-        windows = params.windows.per_window / params.windows.stride / 4
-        pairs = captions.n_captions / captions.n_images + params.uniform
-        pairs += (params.top + windows) * len(params.measures)
-        lists = [field.type.value_type for field in self.schema if pa.types.is_list(field.type)]
-        return int(images * min(pairs, captions.n_captions) * sum(item.bit_width // 8 for item in lists))
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.captions.n_images // self.params.block_images)
-
-    def job(self, work: Path) -> Job:
-        """For workers, who find the fitted measures and the keys in the work folder."""
-        params, captions = self.params, self.captions
-        require_device(params.device)
-        url = run_url(params.exchange, work)
-        kinds = fit_measures(self.chosen, captions, work)
-        save_ids(captions.image_ids, work)
-        chunks = captions.table["caption_id"].chunks  # all ids at once would be a Python object each
-        caption_keys = np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks])
-        keys = {"images": id_keys(captions.image_ids), "captions": caption_keys}
-        for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
-            np.save(work / "keys" / f"{name}.npy", array)
-        return Job(
-            work=work, kinds=kinds, tables=self.tables,
-            n_images=captions.n_images, block_images=params.block_images, device=params.device, url=url,
-        )  # fmt: skip
-
-    @property
-    def tables(self) -> Sampled:
-        return Sampled(tuple(self.params.measures), plan_of(self.chosen.values(), self.params), self.schema)
-
-    def scored(self, job: Job, blocks: range) -> dict[str, int]:
-        """By measure, how many pairs these blocks had values of."""
-        counts = [batch.to_pylist()[0] for batch in job.joined(SCORED, blocks)]
-        return {name: sum(count[name] for count in counts) for name in self.params.measures}
-
-    def finish(
-        self, folder: Path, kind: str, rows: dict[str, int], pairs: int, scored: dict[str, int]
-    ) -> dict[str, Any]:
-        """The manifest, unless a file that was read has changed meanwhile."""
-        require_unchanged(dict(self.files), read_by(self.params.measures, self.measures))
-        return write_manifest(
-            folder, kind, params=self.made_with, inputs=self.inputs, rows=rows, pairs=pairs, scored=scored,
-            n_captions=self.captions.n_captions,
-        )  # fmt: skip
+def parts_folder(out: Path) -> Path:
+    """Beside the output, for all its parts."""
+    return out.resolve().with_name(f"{out.resolve().name}.parts")
 
 
 def shards(
@@ -164,50 +132,45 @@ def shards(
     params: ShardsParams,
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
+    part: ShardsPart | None = None,
 ) -> dict[str, Any]:
     """Score every caption against every image of a split, keep a sampled subset per image, and write Arrow shards.
 
     An image keeps its own captions, the most relevant by each measure, a stratified sample over the windows of each
-    measure's range and a uniform sample; the dense matrix is never stored. Returns the manifest. Raises InputError
-    as `relevance` does.
+    measure's range and a uniform sample; the dense matrix is never stored. With `part` only its share of the images'
+    blocks, into a folder of its own beside `out`, for `join_shards`: parts may be made in any order, at once, on
+    machines that see the same folders, and one that was stopped goes on. Returns the manifest. Raises InputError as
+    `relevance` does, and for more parts than blocks.
     """
-    source = Source.of(captions_dir, params, measures)
-    return _made(source, out, "shards", range(source.n_blocks), source.key, beam_options, write_shards)
-
-
-def shards_part(
-    captions_dir: Path,
-    out: Path,
-    params: ShardsParams,
-    measures: MeasuresParams,
-    part: Part,
-    beam_options: Sequence[str] = (),
-) -> dict[str, Any]:
-    """A share of the images' blocks, into a folder of its own beside `out`, for `join_shards`.
-
-    Parts may be made in any order, at once, on machines that see the same folders; one that was stopped goes on.
-    Returns the part's manifest. Raises InputError as `shards`, and for more parts than blocks.
-    """
-    source = Source.of(captions_dir, params, measures)
-    blocks, key = part.blocks(source.n_blocks), [*source.key, part.number, part.of]
-    return _made(source, part.folder(out), KIND, blocks, key, beam_options, write_blocks)
-
-
-def _made(
-    source: Source, folder: Path, kind: str, blocks: range, key: Any, options: Sequence[str],
-    write: Callable[[Path, Source, Sequence[Path]], tuple[dict[str, int], int]],
-) -> dict[str, Any]:  # fmt: skip
-    """Make these blocks, and of them what `write` writes. Returns the manifest."""
+    source = source_of(captions_dir, params, measures)
+    folder, kind, key, blocks = out, "shards", source.key, range(source.n_blocks)
+    if part is not None:
+        folder, kind, key = part.folder(out), PART, [*key, part.number, part.of]
+        blocks = part.blocks(source.n_blocks)
+    write = write_shards if part is None else write_blocks
     with work_folder(folder, kind, key) as work:
-        images = min(len(blocks) * source.params.block_images, source.captions.n_images)
-        require_space(folder, source.size(images), parts=source.size(images), done=size_of(work / "parts"))
-        job = source.job(work)
-        run_blocks(job, f"sampling from {images:,} x {source.captions.n_captions:,} pairs", options, blocks)
-        rows, pairs = write(folder, source, [job.part(block, TABLE) for block in blocks])
-        scored = source.scored(job, blocks)
-    manifest = source.finish(folder, kind, rows, pairs, scored)
-    forget(job)
+        images = min(len(blocks) * params.block_images, source.captions.n_images)
+        size = _size(source, params, images)
+        require_space(folder, size, parts=size, done=size_of(work / "parts"))
+        job = job_of(source, params, work)
+        run_blocks(job, f"sampling from {images:,} x {source.captions.n_captions:,} pairs", beam_options, blocks)
+        rows, pairs = write(folder, schema_of(source), [job.part(block, TABLE) for block in blocks], params.target_mb)
+        scored = Counter[str]()
+        for counts in job.joined(SCORED, blocks):
+            scored.update(counts.to_pylist()[0])
+    manifest = source.finish(folder, kind, rows, pairs=pairs, scored=dict(scored))
+    job.forget()
     return manifest
+
+
+def _size(source: Source, params: ShardsParams, images: int) -> int:
+    """About how many bytes the sampled captions of so many images take: own, top and uniform ones, and a quarter of
+    what windows could hold, as most are empty."""
+    captions, windows = source.captions, params.windows.per_window / params.windows.stride / 4
+    pairs = captions.n_captions / captions.n_images + params.uniform
+    pairs += (params.top + windows) * len(params.measures)
+    lists = [field.type.value_type for field in schema_of(source) if pa.types.is_list(field.type)]
+    return int(images * min(pairs, captions.n_captions) * sum(item.bit_width // 8 for item in lists))
 
 
 def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams) -> dict[str, Any]:
@@ -215,30 +178,67 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
 
     Returns the manifest. Raises InputError when a part is missing or unfinished, or was made of something else.
     """
-    source = Source.of(captions_dir, params, measures)
-    files, scored = part_files(out, source.made_with, source.inputs)
+    source = source_of(captions_dir, params, measures)
+    files, scored = part_files(out, source)
     with work_folder(out, "shards", [*source.key, "join"]):
         require_space(out, sum(path.stat().st_size for path in files))
-        rows, pairs = write_shards(out, source, files)
-    return source.finish(out, "shards", rows, pairs, scored)
+        rows, pairs = write_shards(out, schema_of(source), files, params.target_mb)
+    return source.finish(out, "shards", rows, pairs=pairs, scored=scored)
 
 
-def write_shards(out: Path, source: Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
+def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
+    """The files of all blocks in order, and by measure how many pairs were scored.
+
+    InputError when parts are missing, unfinished or damaged, were made with other parameters or of other inputs, or do
+    not belong together.
+    """
+    again = "make it with `capgrade shards --part`, the same options and --out"
+    found = {path.name: path for path in parts_folder(out).glob("*-of-*")}
+    counts = {name.partition("-of-")[2] for name in found}
+    if not counts:
+        raise InputError("no parts to join", file=parts_folder(out), remedy=again)
+    if len(counts) > 1:
+        problem = f"parts of several divisions: {', '.join(sorted(f'N/{count}' for count in counts))}"
+        raise InputError(problem, file=parts_folder(out), remedy="delete the folders of those that do not belong")
+    count, made_with = int(counts.pop()), json.loads(json.dumps(source.made_with))  # as manifests hold it
+    files, scored = [], Counter[str]()
+    for number in range(1, count + 1):
+        folder = ShardsPart(number, count).folder(out)
+        if not folder.is_dir():
+            raise InputError(f"part {number}/{count} is missing", file=folder, remedy=again)
+        manifest = read_manifest(folder, PART)
+        if (manifest["params"], manifest["inputs"]) != (made_with, source.inputs):
+            problem = f"part {number}/{count} was made with other parameters, or of other captions"
+            raise InputError(problem, file=folder, remedy=again)
+        for name in in_order(manifest["files"]):
+            if digest(folder / name) != manifest["files"][name]["sha256"]:
+                raise InputError("not as it was written", file=folder / name, remedy=again)
+            files.append(folder / name)
+        scored.update(manifest["scored"])
+    return files, dict(scored)
+
+
+def write_shards(out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int) -> tuple[dict[str, int], int]:
     """Shards of the parts of all blocks: the rows of each, and pairs."""
-    groups = list(_by_size(parts, source.params.target_mb * 2**20))
+    groups = list(_by_size(parts, target_mb * 2**20))
     rows, pairs = {}, 0
     for k, group in enumerate(groups):
         name = shard_name(k, len(groups))
-        rows[name] = write_arrow(out / name, source.schema, (open_arrow(path).get_batch(0) for path in group))
+        rows[name] = write_arrow(out / name, schema, (open_arrow(path).get_batch(0) for path in group))
         pairs += sum(_pairs(open_arrow(path).get_batch(0)) for path in group)
     return rows, pairs
 
 
-def write_blocks(out: Path, source: Source, parts: Sequence[Path]) -> tuple[dict[str, int], int]:
+def write_blocks(out: Path, schema: pa.Schema, parts: Sequence[Path], _: int) -> tuple[dict[str, int], int]:
     """A file for each block, to be joined later: the rows of each, and pairs."""
     batches = {block_name(part): open_arrow(part).get_batch(0) for part in parts}
-    rows = {name: write_arrow(out / name, source.schema, [batch]) for name, batch in batches.items()}
+    rows = {name: write_arrow(out / name, schema, [batch]) for name, batch in batches.items()}
     return rows, sum(map(_pairs, batches.values()))
+
+
+def block_name(part: Path) -> str:
+    """In the folder of a part, of a block's part file."""
+    return f"{part.name.partition('-')[0]}.arrow"
 
 
 def _pairs(batch: pa.RecordBatch) -> int:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capgrade.schemas.claims import read_claims, temporaries
+from capgrade.schemas.claims import LOCK, holder, read_claims, temporaries
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
@@ -21,7 +21,6 @@ from capgrade.schemas.files import (
     open_arrow,
     parse_manifest,
 )
-from capgrade.schemas.lock import LOCK, holder
 
 TABLES = (".arrow", ".parquet")
 ALONE = {"judged": "agree", "document_frequencies": "frequencies"}  # tables that need no manifest, and what writes them

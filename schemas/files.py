@@ -22,9 +22,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.schemas.claims import MANIFEST, WORK, claim, finish_claims, inside, opened, temporaries
+from capgrade.schemas.claims import (
+    MANIFEST,
+    WORK,
+    claim,
+    finish_claims,
+    first_process,
+    inside,
+    only_run,
+    opened,
+    temporaries,
+)
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lock import first_process, only_run
 
 FORMAT = 1
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself

@@ -7,18 +7,45 @@ anything is touched.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from capgrade.schemas.claims import OPEN, STAGE, Claims, opened, read_claims
+from capgrade.schemas.claims import (
+    LOCK,
+    OPEN,
+    STAGE,
+    Claims,
+    first_process,
+    holder,
+    only_run,
+    opened,
+    read_claims,
+)
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import COMMAND, MANIFEST, metadata_of, open_arrow, parse_manifest, read_json
-from capgrade.schemas.lock import LOCK, first_process, holder, only_run
+from capgrade.schemas.files import (
+    COMMAND,
+    KEY,
+    MANIFEST,
+    WORK,
+    canonical,
+    metadata_of,
+    open_arrow,
+    package_version,
+    parse_manifest,
+    read_json,
+    remove_temporaries,
+    remove_work,
+    writing,
+)
+from capgrade.schemas.inputs import folder_digest
 
 SIGNATURE, WITHIN = "capgrade", 4096
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+CODE = ("schemas", "pipelines", "measures", "text")  # folders of the package
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
 
 
@@ -46,6 +73,34 @@ def output_folder(out: Path, stage: str) -> Iterator[None]:
         if made:
             with suppress(OSError):  # not empty
                 out.rmdir()
+
+
+@contextmanager
+def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
+    """`out/.work`, kept until `write_manifest` ends the run it belongs to, emptied when `key` or the code say another
+    run.
+
+    No other run may write to `out` meanwhile, and `out` has no manifest: its files may be of either run.
+    Raises InputError when another stage wrote `out` or another run is writing there, when the disk is full, or when it
+    may not be written.
+    """
+    work = out / WORK
+    name = hashlib.sha256(canonical([package_version(), code_digest(), key]).encode()).hexdigest()
+    marker = work / KEY
+    with writing(out), output_folder(out, stage):
+        remove_temporaries(out)
+        begin(out)
+        if not marker.is_file() or marker.read_bytes() != name.encode():
+            remove_work(out)
+            (work / "parts").mkdir(parents=True)
+            marker.write_text(name, encoding="utf-8")
+        yield work
+
+
+def code_digest() -> str:
+    """SHA-256 over the sources that parts are made by: they may change where the version does not."""
+    root = Path(__file__).parents[1]
+    return folder_digest(root, [*root.glob("*.py"), *(path for name in CODE for path in (root / name).rglob("*.py"))])
 
 
 def refuse_foreign(out: Path, stage: str) -> set[str]:

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from capgrade.schemas.claims import first_process
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
-from capgrade.schemas.lock import first_process
 from capgrade.schemas.memory import UNIT, peak_mb
 
 TIMES = ".times"  # folder beside an output, with a file for it

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 
 from capgrade.pipelines import relevance as stage
-from capgrade.pipelines.execution.work import work_folder
 from capgrade.pipelines.verify import verify
-from capgrade.schemas import files, lock
+from capgrade.schemas import claims, files
+from capgrade.schemas.claims import LOCK, holder, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
@@ -35,10 +35,10 @@ from capgrade.schemas.files import (
     write_manifest,
     write_text,
 )
-from capgrade.schemas.lock import LOCK, holder, only_run
+from capgrade.schemas.output import work_folder
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
-HOLD = "import sys; from pathlib import Path; from capgrade.schemas.lock import only_run\n"
+HOLD = "import sys; from pathlib import Path; from capgrade.schemas.claims import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 
@@ -102,7 +102,7 @@ def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, othe
 
 def test_a_forked_worker_does_not_hold_its_parents_folder(tmp_path: Path) -> None:
     with only_run(tmp_path):
-        child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(len(lock._held)))
+        child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(len(claims._held)))
         child.start()
         child.join()
         assert child.exitcode == 0

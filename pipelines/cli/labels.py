@@ -155,20 +155,17 @@ def shards(
     block = with_given(loaded.shards, measures=names_of(measures, loaded.shards.measures), split=split)
     options = beam_options(context)
     require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
-    from capgrade.pipelines.execution.parts import Part
     from capgrade.pipelines.execution.remote import here
-    from capgrade.pipelines.shards import join_shards, shards_part
+    from capgrade.pipelines.shards import ShardsPart, join_shards
     from capgrade.pipelines.shards import shards as stage
 
     folder = here(captions)
-    if part is not None:
-        mine = Part.parse(part)
-        done = shards_part(folder, out, block, loaded.measures, mine, options)
-        out = mine.folder(out)
-    elif join:
+    mine = ShardsPart.parse(part) if part is not None else None
+    if join:
         done = join_shards(folder, out, block, loaded.measures)
     else:
-        done = stage(folder, out, block, loaded.measures, options)
+        done = stage(folder, out, block, loaded.measures, options, mine)
+    out = mine.folder(out) if mine else out
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
     say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")

@@ -1,1 +1,1 @@
-"""How a stage is run: jobs of blocks, the worker that makes them, runners, parts, folders at URLs, processes."""
+"""How a stage is run: jobs of blocks, the worker that makes them, Beam's runners, folders at URLs, processes."""

@@ -1,24 +1,134 @@
-"""A run over blocks of images, and the parts and receipts of its blocks."""
+"""The run under `relevance` and `shards`: blocks of images, each made by a worker, joined in image order.
+
+Blocks are made one after the other in this process, or wherever a runner of Beam or somebody's own pipeline hands them
+out. A worker writes one part file a table, then a receipt with their digests. So nothing large passes between workers,
+and a run that was stopped goes on with the blocks that are missing. What every worker reads, the fitted measures and
+the ids, is in the work folder or copied from the URL, once per machine. The bytes do not depend on the runner, on the
+number of workers, or on interruptions.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+import numba
 import numpy as np
 import pyarrow as pa
+from filelock import FileLock
 
+from capgrade.kernels import start_threads
+from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
 from capgrade.pipelines.execution.remote import Remote, whole_json, with_digest
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, open_arrow, write_arrow, write_json
+from capgrade.schemas.files import (
+    KEY,
+    digest,
+    open_arrow,
+    read_json,
+    write_arrow,
+    write_json,
+    write_manifest,
+    write_text,
+)
+from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.progress import progress
 
-if TYPE_CHECKING:
-    from capgrade.pipelines.execution.worker import Batches, Tables
+Batches = dict[str, pa.RecordBatch]  # by table name
+KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
+SHARED = ("fit", "keys")  # folders of the work folder that workers read
+LIST = "shared.json"  # their files at the URL: name -> SHA-256
+IDS = "image_ids"  # in `keys`
+RUN = "run"  # in the work folder: the name of the run's folder at the URL
+FETCHED = "fetched"  # in a machine's copy, when all is there
+FETCHES = 16  # parts on their way from a URL at a time
+
+
+class Tables(Protocol):
+    """What a stage makes of a block of images. Sent to workers, so small."""
+
+    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
+        """Record batches by table name, from the fitted measures and what else the stage saved in the work folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a stage scores, and what its manifests say of it: the same for one run and for all its parts."""
+
+    captions: Captions
+    chosen: Mapping[str, Measure]
+    params: RelevanceParams | ShardsParams
+    measures: MeasuresParams
+    made_with: Mapping[str, Any]
+    files: Mapping[str, str]  # digests of what the measures read
+
+    @staticmethod
+    def of(
+        stage: str, captions_dir: Path, params: RelevanceParams | ShardsParams, measures: MeasuresParams, **rule: Any
+    ) -> Source:
+        """Of the stage's parameters, and of its rule where there is one. InputError for unknown measures, or a split
+        that is not there."""
+        chosen = choose(params.measures, measures)
+        captions = read_captions(captions_dir, params.split)
+        used = {stage: params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures), **rule}
+        return Source(captions, chosen, params, measures, used, read_by(params.measures, measures))
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Digests of what was read."""
+        return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
+
+    @property
+    def key(self) -> list[Any]:
+        """Other results have another one."""
+        return [self.made_with, self.inputs]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the metadata of every table say of the captions."""
+        captions = self.captions
+        return {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of images; the last one may be smaller."""
+        return -(-self.captions.n_images // self.params.block_images)
+
+    def job(self, work: Path, tables: Tables) -> Job:
+        """For workers, who find the fitted measures and the ids in the work folder."""
+        require_device(self.params.device)
+        url, kinds = run_url(self.params.exchange, work), {}
+        for name, measure in self.chosen.items():
+            fitted = measure.fit(self.captions)
+            fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
+            kinds[name] = type(fitted).__name__
+        ids = pa.record_batch({IDS: pa.array(self.captions.image_ids, pa.large_string())})  # runners take no million
+        write_arrow(work / "keys" / f"{IDS}.arrow", ids.schema, [ids])
+        return Job(
+            work=work, kinds=kinds, tables=tables, n_images=self.captions.n_images,
+            block_images=self.params.block_images, device=self.params.device, url=url,
+        )  # fmt: skip
+
+    def finish(self, out: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
+        """The manifest, unless a file that was read has changed meanwhile."""
+        require_unchanged(self.files, read_by(self.params.measures, self.measures))
+        facts["n_captions"] = self.captions.n_captions
+        return write_manifest(out, kind, params=self.made_with, inputs=self.inputs, rows=rows, **facts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,3 +231,158 @@ class Job:
         """The parts of one table in image order, memory-mapped."""
         for block in blocks or range(self.n_blocks):
             yield open_arrow(self.part(block, table)).get_batch(0)
+
+    def share(self) -> None:
+        """Copy what workers read to the URL, if there is one, and last a list of digests: where that is, all is."""
+        if self.remote and not self.remote.has(LIST):
+            files = [file for folder in SHARED for file in (self.work / folder).rglob("*") if file.is_file()]
+            found = {self.name(file): digest(file) for file in sorted(files)}
+            write_json(self.work / LIST, found)
+            self.remote.put(self.work, [*found, LIST])
+
+    def forget(self) -> None:
+        """Delete what a finished run left at the URL, and its copies on this machine."""
+        if self.remote:
+            self.remote.delete("")
+            shutil.rmtree(self._copy(), ignore_errors=True)
+
+    def worker(self, workers: int = 1) -> Worker:
+        """One of so many on its machine, with the fitted measures opened."""
+        return Worker(self, workers)
+
+    def here(self) -> Job:
+        """The job with a local copy of what is at the URL, if there is one: one worker of a machine fetches it, the
+        others wait, and find it there."""
+        if self.remote is None:
+            return self
+        copy = self._copy()
+        copy.mkdir(mode=0o700, exist_ok=True)
+        if copy.lstat().st_uid != os.getuid():
+            raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
+        with FileLock(copy / ".lock"):
+            if not (copy / FETCHED).is_file():
+                _fetch(self.remote, copy)
+                (copy / "parts").mkdir(exist_ok=True)
+                (copy / FETCHED).touch()
+        return replace(self, work=copy)
+
+    def _copy(self) -> Path:
+        name = hashlib.sha256(str(self.url).encode()).hexdigest()[:16]
+        return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
+
+
+def _fetch(remote: Remote, folder: Path) -> None:
+    try:
+        remote.get(LIST, folder, whole_json)
+        for name, sha in read_json(folder / LIST).items():
+            remote.get(name, folder, with_digest(sha))
+    except OSError as error:
+        problem = f"the fitted measures are not there, or not as they were written ({error})"
+        raise InputError(f"{remote}: {problem}", remedy="delete the folder and run again") from error
+
+
+class Worker:
+    """A job with its fitted measures opened; `workers` share the cores of this machine."""
+
+    def __init__(self, job: Job, workers: int = 1) -> None:
+        self.job, self.workers = job.here(), workers
+        folder = self.job.work / "fit"
+        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / name) for name, kind in job.kinds.items()}
+        if job.device != "cpu":
+            from capgrade.measures.on_device import on_device  # torch only where it is needed
+
+            self.fitted = {name: on_device(one, job.device) for name, one in self.fitted.items()}
+
+    def make(self, block: int) -> None:
+        """Write the parts of a block unless they are there: a runner may hand it out twice."""
+        if not self.job.done(block):
+            self.job.write(self.tables(block), block)
+
+    def tables(self, block: int) -> Batches:
+        """A block's tables."""
+        with KERNEL:
+            start_threads()
+            numba.set_num_threads(max(1, numba.config.NUMBA_NUM_THREADS // self.workers))  # a thread each
+            return self.job.tables.make(self.job.images(block), self.fitted, self.job.work)
+
+
+def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range | None = None) -> None:
+    """Make the unfinished of all blocks, or of `blocks`: on a Beam runner if there are `options`, which are Beam's own,
+    else in this process.
+
+    Raises the InputError that a worker raised, if it did.
+    """
+    todo = [block for block in blocks or range(job.n_blocks) if not job.finished(block)]
+    elsewhere = job.done_elsewhere()
+    damaged = fetch(job, [block for block in todo if block in elsewhere])
+    todo = sorted([*damaged, *(block for block in todo if block not in elsewhere)])
+    if todo:
+        job.share()
+        with watch(job, what, len(todo)):
+            _run(job, todo, options)
+    if job.remote and (damaged := fetch(job, todo)):
+        problem = f"{job.name(job.receipt(damaged[0]))} and its parts do not fit, {len(damaged)} such in all"
+        raise InputError(f"{job.remote}: {problem}", remedy="run again, it computes them anew")
+
+
+def fetch(job: Job, blocks: Sequence[int]) -> list[int]:
+    """Bring parts here from the URL, many at a time. Returns the blocks to be computed again."""
+    with ThreadPoolExecutor(FETCHES) as threads:
+        return [block for block, whole in zip(blocks, threads.map(job.fetch, blocks), strict=True) if not whole]
+
+
+def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
+    if options:
+        from capgrade.pipelines.execution.runners import run_on_beam  # Beam only where it is needed
+
+        run_on_beam(job, todo, options)
+        return
+    worker = job.worker()
+    for block in todo:
+        worker.make(block)
+
+
+@contextmanager
+def watch(job: Job, what: str, total: int) -> Iterator[None]:
+    """A progress bar that counts receipts: it works for any runner."""
+    stop, shown = threading.Event(), job.receipts()
+    with progress(what, total, "blocks") as advance:
+
+        def count() -> None:
+            nonlocal shown
+            while not stop.wait(10 if job.url else 0.3):
+                new = max(0, job.receipts() - shown)
+                advance(new)
+                shown += new
+
+        thread = threading.Thread(target=count, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def ids_of(images: np.ndarray, folder: Path) -> list[str]:
+    """Ids of these image numbers, from what the job saved in the work folder."""
+    column = open_arrow(folder / "keys" / f"{IDS}.arrow").get_batch(0)[IDS]
+    return column.take(pa.array(images)).to_pylist()
+
+
+def run_url(url: str | None, work: Path) -> str | None:
+    """The folder of this run at the URL, and of no other: equal runs may go on at once, and each deletes its own. One
+    that was stopped has the same again. InputError, before anything is computed, when there is no way to it."""
+    if url is None:
+        return None
+    if not (work / RUN).is_file():
+        write_text(work / RUN, run_name((work / KEY).read_text(encoding="utf-8"), uuid.uuid4().hex))
+    folder = f"{url.rstrip('/')}/{(work / RUN).read_text(encoding='utf-8')}"
+    Remote(folder)
+    return folder
+
+
+def run_name(key: str, run: str) -> str:
+    """Of a run's folder at a URL: by the digest of what is run, its code included, and by what tells this run from
+    equal ones."""
+    return f"{key[:16]}-{run[:8]}"

@@ -15,9 +15,9 @@ import pytest
 from capgrade.measures.cider import Cider
 from capgrade.measures.ngrams import document_frequencies
 from capgrade.measures.rouge import RougeL
-from capgrade.pipelines.execution import run as module
+from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution import runners
-from capgrade.pipelines.execution.worker import Worker
+from capgrade.pipelines.execution.job import Worker
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.sampling.plan import id_keys
 from capgrade.pipelines.shards import plan_of, shards

@@ -16,10 +16,9 @@ from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.claims import STAGE
+from capgrade.schemas.claims import STAGE, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, self_digest, write_json, write_manifest
-from capgrade.schemas.lock import only_run
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 

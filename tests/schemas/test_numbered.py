@@ -10,7 +10,7 @@ import pytest
 
 from capgrade.labels.published import _files
 from capgrade.pipelines import shards as stage
-from capgrade.pipelines.execution.parts import Part, block_name
+from capgrade.pipelines.shards import ShardsPart, block_name
 from capgrade.schemas import regions
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
@@ -56,7 +56,7 @@ def test_parts_of_more_than_a_million_blocks_are_joined_in_order(
     params = ShardsParams(measures=("rouge_l",), top=2, uniform=2, block_images=3)
     stage.shards(captions, tmp_path / "whole", params, MeasuresParams())
     monkeypatch.setattr(stage, "block_name", lambda part: f"{int(block_name(part)[:6]) + 999_998}.arrow")
-    stage.shards_part(captions, tmp_path / "out", params, MeasuresParams(), Part(1, 1))
+    stage.shards(captions, tmp_path / "out", params, MeasuresParams(), part=ShardsPart(1, 1))
     stage.join_shards(captions, tmp_path / "out", params, MeasuresParams())
     for path in (tmp_path / "whole").glob("*.arrow"):
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()

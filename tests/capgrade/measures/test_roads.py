@@ -25,9 +25,8 @@ from capgrade.measures.ngrams import DocumentFrequencies, document_frequencies
 from capgrade.measures.own_pairs import own_left_out
 from capgrade.measures.unseen import scorer_of_unseen
 from capgrade.pipelines.captions import write_records
-from capgrade.pipelines.execution.parts import Part
 from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.shards import join_shards, shards_part
+from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.captions import Caption, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow
@@ -215,7 +214,7 @@ def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: st
         names = tuple(corpus.measures(*COUNTED, "meteor", "scene_graph", "sbert"))
         sampled = ShardsParams(measures=names, top=1, uniform=1, windows=WindowsParams(per_window=1, among=among))
         relevance(folder, corpus.folder / "relevance", RelevanceParams(measures=names, block_images=2), PARAMS)
-        shards_part(folder, corpus.folder / "shards", sampled, PARAMS, Part(1, 1))
+        shards(folder, corpus.folder / "shards", sampled, PARAMS, part=ShardsPart(1, 1))
         join_shards(folder, corpus.folder / "shards", sampled, PARAMS)
         dense, kept = (Labels.load(corpus.folder / kind, captions=folder) for kind in ("relevance", "shards"))
         for name in names:

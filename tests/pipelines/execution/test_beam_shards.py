@@ -31,8 +31,7 @@ from capgrade.pipelines.beam_shards import (
     tokenized,
 )
 from capgrade.pipelines.captions import write_records
-from capgrade.pipelines.execution.parts import Part
-from capgrade.pipelines.shards import join_shards, shards_part
+from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
@@ -56,7 +55,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     folder: Path = tmp_path_factory.mktemp("expected")
     records = [Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k) for k, r in enumerate(ROWS)]
     write_records(folder / "captions", records, READ)
-    shards_part(folder / "captions", folder / "out", PARAMS, MeasuresParams(), Part(1, 1))
+    shards(folder / "captions", folder / "out", PARAMS, MeasuresParams(), part=ShardsPart(1, 1))
     join_shards(folder / "captions", folder / "out", PARAMS, MeasuresParams())
     return rows(folder / "out")
 

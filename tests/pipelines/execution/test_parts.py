@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capgrade.pipelines.execution.parts import Part
-from capgrade.pipelines.shards import join_shards, shards, shards_part
+from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
@@ -40,7 +39,7 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
 
 
 def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS) -> None:
-    shards_part(captions_dir, out, params, MeasuresParams(), Part.parse(part))
+    shards(captions_dir, out, params, MeasuresParams(), part=ShardsPart.parse(part))
 
 
 def join(captions_dir: Path, out: Path, params: ShardsParams = PARAMS) -> dict[str, bytes]:
@@ -51,7 +50,7 @@ def join(captions_dir: Path, out: Path, params: ShardsParams = PARAMS) -> dict[s
 @given(st.integers(1, 40), st.integers(0, 100))
 def test_parts_share_all_blocks(of: int, more: int) -> None:
     n_blocks = of + more
-    shares = [Part(number, of).blocks(n_blocks) for number in range(1, of + 1)]
+    shares = [ShardsPart(number, of).blocks(n_blocks) for number in range(1, of + 1)]
     assert [block for share in shares for block in share] == list(range(n_blocks))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -59,7 +58,7 @@ def test_parts_share_all_blocks(of: int, more: int) -> None:
 @pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "-1/8", "1/0", "a/b", "1/2/3", "٣/٨"])
 def test_what_is_no_part_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="no part"):
-        Part.parse(text)
+        ShardsPart.parse(text)
 
 
 @pytest.mark.parametrize("order", [[3, 1, 2], [2, 2, 1, 3, 1]])
@@ -94,9 +93,9 @@ def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path)
 
 
 def test_as_a_function_that_can_be_sent(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    work = partial(shards_part, captions_dir, tmp_path / "out", PARAMS, MeasuresParams())
+    work = partial(shards, captions_dir, tmp_path / "out", PARAMS, MeasuresParams(), ())
     for number in (3, 1, 2, 1):
-        sent, part = pickle.loads(pickle.dumps((work, Part(number, 3))))
+        sent, part = pickle.loads(pickle.dumps((work, ShardsPart(number, 3))))
         assert pickle.loads(pickle.dumps(sent(part)))["kind"] == "shards_part"
     assert join(captions_dir, tmp_path / "out") == expected
 

@@ -12,14 +12,13 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from capgrade.pipelines.execution import run as module
-from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution import job as module
+from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import graph, shares
-from capgrade.pipelines.execution.worker import Worker, share
-from capgrade.pipelines.relevance import _Dense
+from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.shards import Sampled, shards
+from capgrade.pipelines.shards import SampledTables, shards
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
@@ -38,7 +37,7 @@ def made(captions_dir: Path, out: Path, params: ShardsParams, make: Make | None 
     """With `make`, each block by a worker of its own."""
 
     def run(job: Job, todo: Sequence[int], options: object) -> None:
-        share(job)
+        job.share()
         for block in todo:
             assert make is not None
             make(job, block)
@@ -156,9 +155,9 @@ def test_a_file_at_a_file_url_is_whole_or_not_there(tmp_path: Path, monkeypatch)
 def test_the_graph_has_a_size_of_its_own(tmp_path: Path) -> None:
     """A million images with their ids: some kilobytes. Dataflow takes 10 MB."""
     n = 1_000_000
-    dense = _Dense({"a": relevance_schema(5 * n, "float32", {})})
+    dense = DenseTables({"a": relevance_schema(5 * n, "float32", {})})
     plan = Plan((0.0,), (1.0,), 64, 0.1, 0.05, 4, 64, 0)
-    for tables in (dense, Sampled(("a",), plan, shard_schema(("a",), {}))):
+    for tables in (dense, SampledTables(("a",), plan, shard_schema(("a",), {}))):
         job = Job(work=tmp_path, kinds={"a": "FittedRougeL"}, tables=tables, n_images=n, block_images=64)
         pipeline = beam.Pipeline()
         graph(pipeline, job, [*range(1000), *range(2000, job.n_blocks)])
@@ -178,6 +177,10 @@ def test_blocks_of_the_graph_are_all_that_are_left(monkeypatch: pytest.MonkeyPat
 
 def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     """However many the machine has that started the run."""
-    job = Job(work=tmp_path, kinds={}, tables=_Dense({}), n_images=1, block_images=1)
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
-    assert [Worker(job, workers)._threads() for workers in (2, 1, 64)] == [16, 32, 1]
+    job, threads = Job(work=tmp_path, kinds={}, tables=DenseTables({}), n_images=1, block_images=1), list[int]()
+    monkeypatch.setattr("numba.set_num_threads", threads.append)
+    monkeypatch.setattr(DenseTables, "make", lambda *_: {})
+    for workers in (2, 1, 64):
+        Worker(job, workers).tables(0)
+    assert threads == [16, 32, 1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.execution import run as module
+from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from apache_beam.internal import pickler
 
-from capgrade.pipelines.execution import runners, worker
-from capgrade.pipelines.execution.job import Job
+from capgrade.pipelines.execution import job as module
+from capgrade.pipelines.execution.job import LIST, Job, Worker, run_url
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import MakeBlock
-from capgrade.pipelines.execution.work import work_folder
-from capgrade.pipelines.execution.worker import Worker, forget, run_url
-from capgrade.pipelines.shards import Source, shards
+from capgrade.pipelines.shards import job_of, shards, source_of
+from capgrade.schemas.output import work_folder
 from capgrade.schemas.params import MeasuresParams
 from tests.pipelines.execution.conftest import PARAMS
 
@@ -24,8 +25,8 @@ def job(captions_dir: Path, tmp_path: Path) -> Job:
     """At a URL, as workers find it."""
     params = PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/url"})
     with work_folder(tmp_path / "out", "shards", []) as work:
-        job = Source.of(captions_dir, params, MeasuresParams()).job(work)
-        worker.share(job)
+        job = job_of(source_of(captions_dir, params, MeasuresParams()), params, work)
+        job.share()
     return job
 
 
@@ -40,7 +41,7 @@ def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkey
     together(4, lambda: Worker(job))
     there = [path for path in (tmp_path / "url").rglob("*") if path.is_file()]
     assert len(fetched) == len(set(fetched)) == len(there)
-    forget(job)
+    job.forget()
     assert not list((tmp_path / "machine").iterdir())
 
 
@@ -69,7 +70,7 @@ def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatc
             opened.append(workers)
             super().__init__(job, workers)
 
-    monkeypatch.setattr(runners, "Worker", Counting)
+    monkeypatch.setattr(module, "Worker", Counting)
     written = pickler.dumps(MakeBlock(job, 2))
     together(8, lambda: list(pickler.loads(written).process(0)))
     assert opened == [2]
@@ -84,10 +85,28 @@ def test_a_run_has_a_folder_of_its_own(captions_dir: Path, tmp_path: Path, monke
     assert names[0] == names[2] != names[1]
     bucket, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/bucket"})
     with monkeypatch.context() as patch:
-        patch.setattr("capgrade.pipelines.shards.forget", lambda job: None)
+        patch.setattr(Job, "forget", lambda self: None)
         shards(captions_dir, tmp_path / "goes on", params, MeasuresParams())
     shards(captions_dir, tmp_path / "finishes", params, MeasuresParams())
-    assert len(list(bucket.iterdir())) == 1 and list(bucket.rglob(worker.LIST))
+    assert len(list(bucket.iterdir())) == 1 and list(bucket.rglob(LIST))
+
+
+LOADED = """
+import sys
+from pathlib import Path
+import capgrade.pipelines.shards, capgrade.pipelines.relevance
+from capgrade.schemas import output
+output.folder_digest = lambda root, files: "\\n".join(str(path.resolve()) for path in files)
+known = set(output.code_digest().split("\\n"))
+ours = [Path(one.__file__).resolve() for name, one in sys.modules.items() if name.startswith("capgrade")]
+print([str(path) for path in ours if str(path) not in known])
+"""
+
+
+def test_the_digest_of_the_code_is_of_all_that_a_stage_imports() -> None:
+    """Or parts that were made by other code would be joined: by a measure that has changed meanwhile, say."""
+    told = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
 
 
 def together(count: int, work: object) -> None:
