@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from capgrade.schemas.console import console, print_table
-from capgrade.schemas.memory import peak_mb
 from capgrade.schemas.params import BenchParams, Params
+from capgrade.schemas.times import peak_mb
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
 DIM = 384  # of the product, as of all-MiniLM-L6-v2

@@ -22,8 +22,8 @@ from capgrade.benchmarks.harness import Asked, Rows, product_seconds
 from capgrade.measures.embeddings import EMBEDDED, cache_folder, cache_name, embed, store
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.memory import peak_mb
 from capgrade.schemas.shards import read_shards
+from capgrade.schemas.times import peak_mb
 
 LOOK = 0.02  # seconds between looks at the memory of the stage
 

@@ -8,13 +8,17 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json
 
+REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
+CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
+TABLE = "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE, orient='records')"
+
 
 def read_references(path: Path) -> dict[Any, list[str]]:
     """Image id -> captions of a file such as captions_val2014.json. InputError names an entry that is none."""
-    content = read_json(path)
+    content = read_json(path, REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
     if not isinstance(rows, list) or not rows:
-        raise InputError("no list of annotations", file=path, remedy='give COCO\'s {"annotations": [...]}')
+        raise InputError("no list of annotations", file=path, remedy=REFERENCES)
     found: dict[Any, list[str]] = {}
     for k, row in enumerate(rows):
         image, caption = _caption(row, path, f"annotations[{k}]")
@@ -25,9 +29,9 @@ def read_references(path: Path) -> dict[Any, list[str]]:
 def read_candidates(path: Path) -> dict[Any, list[str]]:
     """Image id -> [caption] of a results file, a list of {"image_id": .., "caption": ..}. InputError naming the entry
     that is none, or that is a second one of its image."""
-    rows = read_json(path)
+    rows = read_json(path, CANDIDATES + TABLE)
     if not isinstance(rows, list) or not rows:
-        raise InputError("no list of results", file=path, remedy='give COCO\'s [{"image_id": .., "caption": ..}, ...]')
+        raise InputError("no list of results", file=path, remedy=CANDIDATES)
     found: dict[Any, list[str]] = {}
     for k, row in enumerate(rows):
         image, caption = _caption(row, path, f"[{k}]")

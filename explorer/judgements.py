@@ -16,10 +16,9 @@ from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import GRADES, SCALE, SHARES, parse_scale, scale_text
-from capgrade.schemas.lines import number, read_table
+from capgrade.schemas.lines import cells, number, read_table
 from capgrade.schemas.output import refuse_file, starting
-from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, Plan
-from capgrade.schemas.spreadsheets import cells
+from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
 
 RELEVANT = 4  # from this score on an image counts as found, in SemanticMap's protocol
 HEADER = ("image_id", "caption_id", "score", "reviewers", SCALE)
@@ -106,7 +105,7 @@ def _alphas(found: Table, items: int) -> dict[str, float | None]:
     return {level: alpha(rating_matrix(found, items), level) for level in LEVELS}
 
 
-def read_judged(path: Path, plan: Plan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
+def read_judged(path: Path, plan: ReviewPlan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
     """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`, and their scale. InputError for another
     table, for two scales, and where it has none of the pairs."""
     at: dict[tuple[str, str], list[int]] = {}
@@ -146,7 +145,7 @@ def alpha(matrix: np.ndarray, level: Level) -> float | None:
     return float(krippendorff.alpha(reliability_data=shared, value_domain=domain, level_of_measurement=level))
 
 
-def judged_recall(plan: Plan, found: Table) -> dict[str, Any]:
+def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
     """SemanticMap's R@10 in percent, of the labels, of each reviewer, and the reviewers' mean.
 
     A missed caption counts as found by a reviewer who rates one of its ten images RELEVANT or more. The share found
@@ -194,7 +193,7 @@ def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _rescued(plan: Plan, table: Mapping[int, float]) -> dict[str, bool]:
+def _rescued(plan: ReviewPlan, table: Mapping[int, float]) -> dict[str, bool]:
     """Query of which every image was rated -> whether one was found relevant."""
     given: dict[str, list[float | None]] = {}
     for k, item in enumerate(plan.items):

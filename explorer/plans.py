@@ -23,7 +23,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.output import refuse_foreign
-from capgrade.schemas.reviews import INFORMATION, PLAN, POOL, SEMANTIC_MAP, Item, Plan, read_plan
+from capgrade.schemas.reviews import INFORMATION, PLAN, POOL, SEMANTIC_MAP, Item, ReviewPlan, read_plan
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
@@ -51,7 +51,7 @@ def _entropy(p: np.ndarray) -> np.ndarray:
     return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
 
 
-def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
+def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, count: int, seed: int) -> ReviewPlan:
     """The pairs of most information that are not original, each caption and each image once."""
     others = pairs.take(np.flatnonzero(~pairs.original))
     mixed = others.take(np.random.default_rng(seed).permutation(len(others)))  # equal ones by chance
@@ -60,10 +60,10 @@ def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, coun
         Item(captions.image_ids[i], captions.caption_ids[c])
         for i, c in zip(chosen.image.tolist(), chosen.caption.tolist(), strict=True)
     )
-    return Plan(INFORMATION, corpus, seed, items, {"measures": list(pairs.values)})
+    return ReviewPlan(INFORMATION, corpus, seed, items, {"measures": list(pairs.values)})
 
 
-def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int) -> Plan:
+def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int) -> ReviewPlan:
     """SemanticMap: people look again at the first ten images of captions whose own image is not among them, `count`
     such captions drawn by the seed. `facts` hold all captions searched and the hits."""
     rows, first = model.first_images(captions)
@@ -77,10 +77,10 @@ def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int,
         for i in first[k].tolist()
     )
     facts = {"model": model.name, "k": DEPTH, "queries": len(rows), "hits": len(rows) - len(missed)}
-    return Plan(SEMANTIC_MAP, corpus, seed, items, facts)
+    return ReviewPlan(SEMANTIC_MAP, corpus, seed, items, facts)
 
 
-def write_plan(folder: Path, plan: Plan) -> None:
+def write_plan(folder: Path, plan: ReviewPlan) -> None:
     """InputError when the folder holds another plan, whose ratings are of other pairs, or anything else."""
     if not (folder / PLAN).exists():
         refuse_foreign(folder, "review")
@@ -89,7 +89,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
     write_json(folder / PLAN, {**plan.json(), "kind": "review"})
 
 
-def write_lines(folder: Path, plan: Plan, captions: Captions) -> None:
+def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
     """image_id, image_file, caption_id, caption, captions (the image's, without this one), and of a pooled pair its
     stratum and the probability with which it was chosen."""
     files = captions.table["image_file"]
@@ -118,7 +118,7 @@ def pooled(
     depth: int,
     count: int,
     seed: int,
-) -> Plan:
+) -> ReviewPlan:
     """A plan of `count` pairs, a third of each stratum where it has as many. `models` are similarities, images x
     captions; with one label and no model nothing can disagree, and there are no uncertain pairs."""
     random, width = np.random.default_rng(seed), captions.n_captions
@@ -145,7 +145,7 @@ def pooled(
         Item(captions.image_ids[code // width], captions.caption_ids[code % width], stratum=stratum[code])
         for code in sorted(stratum)  # in an order that tells nothing
     )
-    return Plan(POOL, corpus, seed, items, facts)
+    return ReviewPlan(POOL, corpus, seed, items, facts)
 
 
 def _best(image: np.ndarray, values: np.ndarray, depth: int) -> np.ndarray:
@@ -202,7 +202,7 @@ def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator
     return found[:count]
 
 
-def accepted_per_image(plan: Plan, table: Mapping[int, float], accept: float) -> dict[str, float] | None:
+def accepted_per_image(plan: ReviewPlan, table: Mapping[int, float], accept: float) -> dict[str, float] | None:
     """accepted, low and high (Wilson: 95 % of each stratum), from a rater's item -> score; None while
     a stratum has no rating."""
     total = below = above = 0.0

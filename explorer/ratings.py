@@ -20,7 +20,7 @@ from capgrade.explorer.corpus import LabelledCorpus
 from capgrade.explorer.plans import most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, writing
-from capgrade.schemas.reviews import PLAN, SCORES, Plan, read_all_ratings, read_plan, read_ratings
+from capgrade.schemas.reviews import PLAN, SCORES, ReviewPlan, read_all_ratings, read_plan, read_ratings
 
 LONGEST_NAME = 64
 LARGEST = 4 * 2**20  # bytes of a reviewer's file, some thirty thousand clicks
@@ -41,7 +41,7 @@ class ReviewRatings:
     """A review's folder. Any number of reviewers and browser tabs may write at the same time."""
 
     folder: Path
-    plan: Plan
+    plan: ReviewPlan
 
     @staticmethod
     def open(folder: Path) -> ReviewRatings:

@@ -22,8 +22,7 @@ from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, open_arrow, read_manifest, write_arrow
-from capgrade.schemas.numbered import in_order
+from capgrade.schemas.files import digest, in_order, open_arrow, read_manifest, write_arrow
 from capgrade.schemas.output import work_folder
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema

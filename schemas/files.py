@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,7 @@ from capgrade.schemas.claims import (
 from capgrade.schemas.errors import InputError
 
 FORMAT = 1
+DIGITS = 5  # at least, of the numbers of numbered files
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 COMMAND = {
     "embeddings": "evaluate --run",
@@ -64,6 +66,17 @@ _METADATA = b"capgrade"
 def package_version() -> str:
     """Of the installed package."""
     return version("capgrade")
+
+
+def of_all(k: int, n: int) -> str:
+    """Number k, from 0, of n, such as 00003-of-00008; with as many digits as n needs, so that text has their order."""
+    digits = max(DIGITS, len(str(n)))
+    return f"{k:0{digits}d}-of-{n:0{digits}d}"
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names that differ in their numbers alone, by number: as text, 100000 would stand before 99999."""
+    return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
 
 
 def digest(path: Path) -> str:
@@ -351,11 +364,11 @@ def check_size(path: Path, size: int, remedy: str) -> None:
         raise InputError(f"{path.stat().st_size} bytes where the manifest says {size}", file=path, remedy=remedy)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, remedy: str = "give a whole JSON file") -> Any:
     """Read a JSON file. InputError when it is missing, malformed or nested without end."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON ({error})", file=path, remedy="give a whole JSON file") from error
+        raise InputError(f"not JSON ({error})", file=path, remedy=remedy) from error

@@ -1,16 +1,25 @@
-"""Rows of text files read strictly: UTF-8 or an error that says where, separated by line feeds and nothing else."""
+"""Rows of text files read strictly: UTF-8 or an error that says where, separated by line feeds and nothing else.
+
+Cells of the CSV files that people open in a spreadsheet carry out a text that begins as a formula. Captions and ids
+come from anybody: `=HYPERLINK(...)` is one. So `cells` marks them. OWASP's list of first characters, "CSV Injection".
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import math
+import re
 from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.spreadsheets import told
+
+MARK = "'"  # a spreadsheet takes what follows as text
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, str]]:
@@ -88,3 +97,17 @@ def number(text: str | None, path: Path, line: int) -> float:
     if not math.isfinite(value):
         raise InputError(f"score {text!r} is not a number", file=path, row=line)
     return value
+
+
+def cells(row: Sequence[Any]) -> list[Any]:
+    """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK; numbers stay."""
+    return [MARK + cell if isinstance(cell, str) and _begins_formula(cell) else cell for cell in row]
+
+
+def told(cell: str) -> str:
+    """The text that `cells` wrote as this."""
+    return cell[1:] if cell.startswith(MARK) and _FORMULA.match(cell) else cell
+
+
+def _begins_formula(cell: str) -> bool:
+    return _FORMULA.match(cell) is not None and not _NUMBER.fullmatch(cell)

@@ -28,13 +28,13 @@ MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class Block(BaseModel):
+class ParamsBlock(BaseModel):
     """A block of params.yaml: immutable, and a misspelt key is an error rather than a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Columns(Block):
+class Columns(ParamsBlock):
     """Names of the columns of a table or Hugging Face dataset that hold each field."""
 
     image_id: str = "image_id"
@@ -43,7 +43,7 @@ class Columns(Block):
     split: str | None = None  # None: "split" where it exists, else the split asked for
 
 
-class ScenesParams(Block):
+class ScenesParams(ParamsBlock):
     """The embedded world: how many scenes per split, how large, and the seed of everything."""
 
     train: Natural = 1000
@@ -54,7 +54,7 @@ class ScenesParams(Block):
     seed: Natural = 0
 
 
-class CaptionsParams(Block):
+class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
     source: Source = "scenes"
@@ -82,7 +82,7 @@ class CaptionsParams(Block):
         return self
 
 
-class CiderParams(Block):
+class CiderParams(ParamsBlock):
     """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among the references."""
 
     document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
@@ -90,27 +90,27 @@ class CiderParams(Block):
     self_reference: SelfReference = "included"
 
 
-class CiderPlainParams(Block):
+class CiderPlainParams(ParamsBlock):
     """CIDEr without clipping and length penalty: as CiderParams."""
 
     document_frequency: str | None = None
     self_reference: SelfReference = "included"
 
 
-class TfidfParams(Block):
+class TfidfParams(ParamsBlock):
     """Tf-idf cosine of words, mean over the references."""
 
     self_reference: SelfReference = "included"
 
 
-class BleuParams(Block):
+class BleuParams(ParamsBlock):
     """BLEU: the longest n-grams that count."""
 
     n: Annotated[int, Field(ge=1, le=4)] = 4
     self_reference: SelfReference = "included"
 
 
-class RougeParams(Block):
+class RougeParams(ParamsBlock):
     """ROUGE-L: beta of the F-score and how the references of an image are combined."""
 
     beta: Annotated[float, Field(gt=0)] = 1.2
@@ -118,7 +118,7 @@ class RougeParams(Block):
     self_reference: SelfReference = "included"
 
 
-class MeteorParams(Block):
+class MeteorParams(ParamsBlock):
     """METEOR 1.5: the best score over the references."""
 
     self_reference: SelfReference = "included"
@@ -127,7 +127,7 @@ class MeteorParams(Block):
 TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
 
 
-class SceneGraphParams(Block):
+class SceneGraphParams(ParamsBlock):
     """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
 
     kinds: Annotated[TupleWeight, Field(le=1)] = 0.5  # what an object is a kind of: animal, of a dog
@@ -145,7 +145,7 @@ class SceneGraphParams(Block):
         return self
 
 
-class SpiceParams(Block):
+class SpiceParams(ParamsBlock):
     """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
 
     memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
@@ -154,7 +154,7 @@ class SpiceParams(Block):
     self_reference: SelfReference = "included"
 
 
-class SbertParams(Block):
+class SbertParams(ParamsBlock):
     """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
 
     model: str = "all-MiniLM-L6-v2"
@@ -172,7 +172,7 @@ MIXTURES = {
 }
 
 
-class MeasuresParams(Block):
+class MeasuresParams(ParamsBlock):
     """Parameters of every measure, shared by the stages that compute relevance."""
 
     bleu: BleuParams = BleuParams()
@@ -222,7 +222,7 @@ class MeasuresParams(Block):
         return block.model_dump() if block is not None else {}
 
 
-class RelevanceParams(Block):
+class RelevanceParams(ParamsBlock):
     """`capgrade relevance`: the dense matrix of each measure for an evaluation split."""
 
     split: str | None = None
@@ -233,7 +233,7 @@ class RelevanceParams(Block):
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
 
-class WindowsParams(Block):
+class WindowsParams(ParamsBlock):
     """Stratified sample: `per_window` captions from each window of `width`, shifted by `stride`.
 
     Both are shares of the measure's range. The default gives Sentence-BERT, on [-1, 1], the windows of BCLS:
@@ -246,7 +246,7 @@ class WindowsParams(Block):
     among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 
 
-class ShardsParams(Block):
+class ShardsParams(ParamsBlock):
     """`capgrade shards`: the sampled subset of captions that each training image keeps."""
 
     split: str | None = None
@@ -273,7 +273,7 @@ class ShardsParams(Block):
         return self
 
 
-class RegionsParams(Block):
+class RegionsParams(ParamsBlock):
     """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
 
     detector: str = "scenes"  # a name of pipelines/detectors/catalogue.py
@@ -314,14 +314,14 @@ class RegionsParams(Block):
         return self.model_dump(mode="json", exclude={"weights", "boxes_of", "device", "workers", "unreadable"})
 
 
-class ModelParams(Block):
+class ModelParams(ParamsBlock):
     """A model of trainer/models and what its configuration changes."""
 
     name: str = "vse"
     options: dict[str, Any] = {}
 
 
-class TrainParams(Block):
+class TrainParams(ParamsBlock):
     """`capgrade train`: data, model, losses and how long. `preset` names where the rest starts from."""
 
     preset: str | None = None
@@ -374,7 +374,7 @@ class TrainParams(Block):
         return self
 
 
-class EvaluateParams(Block):
+class EvaluateParams(ParamsBlock):
     """`capgrade evaluate`: what stands for the images, and which metrics at which depths."""
 
     split: str | None = None
@@ -397,7 +397,7 @@ class EvaluateParams(Block):
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
 
 
-class PublishParams(Block):
+class PublishParams(ParamsBlock):
     """`capgrade publish`: what the dataset card says that the data cannot."""
 
     name: str = "capgrade-scenes"
@@ -423,7 +423,7 @@ class PublishParams(Block):
         return self
 
 
-class AgreeParams(Block):
+class AgreeParams(ParamsBlock):
     """`capgrade agree`: how judgements are read for a calibration."""
 
     accept: float | None = None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
@@ -431,7 +431,7 @@ class AgreeParams(Block):
     sampling: Literal["random", "chosen"] | None = None  # random: any pair was as likely to be judged; None: chosen
 
 
-class ScoreParams(Block):
+class ScoreParams(ParamsBlock):
     """`capgrade score`: tokenizer of the captions, and the bootstrap of intervals and p-values."""
 
     tokenizer: str = "ptb_py"  # as pycocoevalcap; or another of docs/captions.md
@@ -440,7 +440,7 @@ class ScoreParams(Block):
     seed: Natural = 0
 
 
-class ExploreParams(Block):
+class ExploreParams(ParamsBlock):
     """`capgrade explore`: what the page shows beside the labels, and how pairs to rate are chosen (--sample)."""
 
     detector: str | None = None  # for uploaded pictures: scenes or bottom_up, with the settings of `regions`
@@ -453,7 +453,7 @@ class ExploreParams(Block):
     similarity: tuple[str, ...] = ()  # --sample with a pool: models' similarity matrices
 
 
-class JudgeParams(Block):
+class JudgeParams(ParamsBlock):
     """`capgrade judge`: what is asked, how fast, and at what price."""
 
     prompt: str | None = None  # a YAML file of what is asked; None: 0 to 5
@@ -465,7 +465,7 @@ class JudgeParams(Block):
     timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds to wait for an answer
 
 
-class BenchParams(Block):
+class BenchParams(ParamsBlock):
     """`capgrade bench NAME`: sizes and inputs of the benchmarks, named in brackets."""
 
     split: str | None = None
@@ -479,7 +479,7 @@ class BenchParams(Block):
     models: tuple[str, ...] | None = None  # names of models to time; None: all, and every loss (train)
 
 
-class Params(Block):
+class Params(ParamsBlock):
     """The whole params.yaml: one block per stage, under the stage's name."""
 
     captions: CaptionsParams = CaptionsParams()

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
-from capgrade.schemas.numbered import in_order
+from capgrade.schemas.files import in_order, metadata_of, open_arrow, read_manifest
 from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
 
 

@@ -30,7 +30,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReviewPlan:
     """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
 
     protocol: str
@@ -68,7 +68,7 @@ class Plan:
         return sorted(shuffled, key=lambda k: first[self.items[k].query])
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> ReviewPlan:
     """InputError when there is none, or it is damaged."""
     path, remedy = folder / PLAN, "start another review"
     if not path.is_file():
@@ -76,7 +76,7 @@ def read_plan(folder: Path) -> Plan:
     found = read_json(path)
     try:
         items = tuple(Item(**item) for item in found["items"])
-        plan = Plan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
+        plan = ReviewPlan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
     except (KeyError, TypeError) as error:
         raise InputError(f"not a review plan ({error})", file=path, remedy=remedy) from error
     texts = all(isinstance(id, str) for item in items for id in (item.image_id, item.caption_id))
@@ -85,13 +85,13 @@ def read_plan(folder: Path) -> Plan:
     return plan
 
 
-def read_all_ratings(folder: Path, plan: Plan) -> dict[str, dict[int, int]]:
+def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]]:
     """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`."""
     found = dict(read_ratings(path, plan) for path in folder.glob(RATINGS))
     return {name: found[name] for name in sorted(found) if found[name]}
 
 
-def read_ratings(path: Path, plan: Plan) -> tuple[str, dict[int, int]]:
+def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
     """Reviewer, and item -> score, the last rating of each. A line without its end is a click that was never confirmed.
     InputError for another line, and for a rating of another plan."""
     name, found = "", {}

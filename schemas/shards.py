@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow, read_manifest, with_metadata
-from capgrade.schemas.numbered import in_order, of_all
+from capgrade.schemas.files import in_order, metadata_of, of_all, open_arrow, read_manifest, with_metadata
 
 NO_PAIRS = ("image_id", "image")
 

@@ -17,11 +17,10 @@ from capgrade.schemas.eccv_lists import lists_folder, read_lists
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
-from capgrade.schemas.lines import number, read_lines, whole_rows
+from capgrade.schemas.lines import number, read_lines, told, whole_rows
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
-from capgrade.schemas.spreadsheets import told
 
 PAIR, PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
 CXC = {PAIR: ("image", "caption"), CAPTIONS: ("caption1", "caption2"), IMAGES: ("image1", "image2")}  # SITS, STS, SIS

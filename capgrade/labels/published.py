@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
-from capgrade.schemas.numbered import in_order
+from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]

@@ -19,7 +19,7 @@ from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import atomic, write_json
-from capgrade.schemas.spreadsheets import cells
+from capgrade.schemas.lines import cells
 
 SUSPECT = 1.0  # of 5: expected human score of an own caption that fits nothing
 KIND = "positives"

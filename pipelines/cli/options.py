@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import require
 
 if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
-    from capgrade.schemas.params import Block, MeasuresParams, Params
+    from capgrade.schemas.params import MeasuresParams, Params, ParamsBlock
 
 ENCODER = "sentence_transformers"
 TABLES = "pycocoevalcap"
@@ -47,7 +47,7 @@ Measures = Annotated[
 Images = Annotated[
     str | None, Option(help="Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image file.")
 ]
-_B = TypeVar("_B", bound="Block")
+_B = TypeVar("_B", bound="ParamsBlock")
 
 
 @dataclass(frozen=True)

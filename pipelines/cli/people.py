@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from capgrade.explorer.corpus import LabelledCorpus
     from capgrade.explorer.start import ExplorerFolders
     from capgrade.schemas.params import ExploreParams
-    from capgrade.schemas.reviews import Plan
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import atomic
 from capgrade.schemas.judges import SCALE, scale_text
+from capgrade.schemas.lines import cells
 from capgrade.schemas.output import Recogniser, refuse_file, starting
 from capgrade.schemas.params import JudgeParams
-from capgrade.schemas.spreadsheets import cells
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE)
 NO_ANSWER = ("image_id", "caption_id", "reason")

@@ -20,8 +20,7 @@ from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
 from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, read_manifest
-from capgrade.schemas.numbered import of_all
+from capgrade.schemas.files import atomic, of_all, read_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, validated
 from capgrade.schemas.shards import Shards, pair_columns
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Block, MeasuresParams, TrainParams, load_params, override, validated
+from capgrade.schemas.params import MeasuresParams, ParamsBlock, TrainParams, load_params, override, validated
 from capgrade.schemas.presets import merged, with_preset
 
 FOLDER = Path(__file__).parents[2] / "recipes"
@@ -47,7 +47,7 @@ DISTANT: dict[str, str] = {
 SMALL = Path(__file__).with_name("small.yaml")
 
 
-class Column(Block):
+class Column(ParamsBlock):
     """A number of a table: which metric, of which direction and relevance, and what it is multiplied by."""
 
     way: str | None = None  # i2t or t2i; None: a sum of both, or a correlation
@@ -79,7 +79,7 @@ def columns_of(text: str) -> list[Column]:
     return [Column(metric=found["metric"] + k, **shared) for k in ks]
 
 
-class Row(Block):
+class Row(ParamsBlock):
     """A line of a table: the runs whose similarities are averaged, or a measure, or neither where it is not ours."""
 
     row: str
@@ -89,7 +89,7 @@ class Row(Block):
     published: tuple[float | None, ...]
 
 
-class Section(Block):
+class Section(ParamsBlock):
     """Rows under the same columns, scored alike."""
 
     title: str
@@ -109,7 +109,7 @@ class Section(Block):
         return self
 
 
-class Recipe(Block):
+class Recipe(ParamsBlock):
     """A table of a paper, or the part of it that one data set makes."""
 
     paper: str

@@ -209,7 +209,10 @@ def test_frequencies_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) ->
         ('[{"image_id": 99, "caption": "a"}]', "image 99 has no references"),
         ('[{"image_id": 10}]', r"row \[0\]: no text as caption"),
         ('[{"image": 10, "caption": "a"}]', r"row \[0\]: no number or text as image_id"),
-        ("image_id,caption\n10,a dog\n", r"bad.json: not JSON .* -> give a whole JSON file"),
+        (
+            "image_id,caption\n10,a dog\n",
+            r"bad.json: not JSON .* -> give COCO.s .*; a table of .* pandas",
+        ),
         ('{"annotations": []}', "no list of results"),
     ],
 )

@@ -24,13 +24,13 @@ from capgrade.measures.imported import fit_judged
 from capgrade.pipelines.agree import read_judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, Plan
+from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions
 
 CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])
 
 
-def _review(folder: Path, plan: Plan, given: dict[str, dict[int, int]]) -> ReviewRatings:
+def _review(folder: Path, plan: ReviewPlan, given: dict[str, dict[int, int]]) -> ReviewRatings:
     write_plan(folder, plan)
     ratings = ReviewRatings.open(folder)
     for name, scores in given.items():
@@ -39,8 +39,8 @@ def _review(folder: Path, plan: Plan, given: dict[str, dict[int, int]]) -> Revie
     return ratings
 
 
-def _plan() -> Plan:
-    return Plan(INFORMATION, "corpus", 0, tuple(Item(f"i{k}", f"i{(k + 1) % 5}#1") for k in range(5)))
+def _plan() -> ReviewPlan:
+    return ReviewPlan(INFORMATION, "corpus", 0, tuple(Item(f"i{k}", f"i{(k + 1) % 5}#1") for k in range(5)))
 
 
 def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
     table = caption_table([["a dog", "a cat", "a cow", "a hen"]])
     table = table.set_column(table.schema.get_field_index("caption_id"), "caption_id", [ids])
     captions = Captions(table, "test", "lower_split", "digest")
-    plan = Plan(INFORMATION, "corpus", 0, tuple(Item("i0", name) for name in ids))
+    plan = ReviewPlan(INFORMATION, "corpus", 0, tuple(Item("i0", name) for name in ids))
     export(_review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0, 2: 2, 3: 1}}), tmp_path / "judgements.csv")
     written = (tmp_path / "judgements.csv").read_text()
     assert all(f",'{id}," in written for id in ids[:3])
@@ -113,7 +113,7 @@ def test_the_report(tmp_path: Path) -> None:
 def test_recall_judged_again_by_hand() -> None:
     """10 captions searched, 6 hits, 4 misses of which 2 are judged, of three images each."""
     items = tuple(Item(f"i{k}", query, query) for query in ("q0", "q1") for k in range(3))
-    plan = Plan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": 10, "queries": 10, "hits": 6})
+    plan = ReviewPlan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": 10, "queries": 10, "hits": 6})
     given = {
         "ann": {0: 1, 1: 4, 2: 0, 3: 0, 4: 1, 5: 3},  # q0 found at its second image, q1 not
         "bo": {0: 0, 1: 0, 2: 3},  # q0 not found; q1 not begun, so it does not count
@@ -132,7 +132,7 @@ def test_recall_judged_again_by_hand() -> None:
     assert ("R@10 by di, from 0 of 2 misses, rated whole", "–") in rows
 
 
-def agreement_of(plan: Plan, recall: dict[str, Any]) -> dict[str, Any]:
+def agreement_of(plan: ReviewPlan, recall: dict[str, Any]) -> dict[str, Any]:
     """As `agreement` gives it where nobody rated what another did."""
     return {"items": len(plan.items), "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": recall}
 
@@ -143,7 +143,7 @@ def test_recall_is_about_the_true_one_however_much_is_rated(rated: float) -> Non
     start of their own order."""
     queries, images = 200, 10
     items = tuple(Item(f"i{q}-{k}", f"q{q}", f"q{q}") for q in range(queries) for k in range(images))
-    plan = Plan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": images, "queries": 400, "hits": 200})
+    plan = ReviewPlan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": images, "queries": 400, "hits": 200})
     truth = [5 if k % images == 7 and (k // images) % 25 < 6 else 0 for k in range(len(items))]
     given = {name: {k: truth[k] for k in plan.order(name)[: round(rated * len(items))]} for name in map(str, range(10))}
     found = judged_recall(plan, given)

@@ -12,7 +12,7 @@ import pytest
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.plans import SMALL, _drawn, accepted_per_image, pooled, write_plan
 from capgrade.explorer.ratings import ReviewRatings
-from capgrade.schemas.reviews import Item, Plan, read_plan
+from capgrade.schemas.reviews import Item, ReviewPlan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, served
 
@@ -93,7 +93,7 @@ def test_intervals_cover_the_truth() -> None:
     chosen = {"pool": 60, "uncertain": 20, "random": 200}
     strata = {name: {"pairs": size, "chosen": chosen[name]} for name, (size, _) in truth.items()}
     items = tuple(Item(name, str(k), stratum=name) for name in truth for k in range(chosen[name]))
-    plan = Plan("pool", "corpus", 0, items, {"images": 10, "strata": strata})
+    plan = ReviewPlan("pool", "corpus", 0, items, {"images": 10, "strata": strata})
     total = sum(size * share for size, share in truth.values()) / 10
     inside = []
     for seed in range(300):
@@ -105,7 +105,7 @@ def test_intervals_cover_the_truth() -> None:
         inside.append(found["low"] <= total <= found["high"])
     assert np.mean(inside) > 0.93
     assert accepted_per_image(plan, {0: 5.0}, 4) is None, "a stratum without a rating says nothing"
-    only = Plan("pool", "corpus", 0, tuple(Item("i", str(k), stratum="random") for k in range(100)),
+    only = ReviewPlan("pool", "corpus", 0, tuple(Item("i", str(k), stratum="random") for k in range(100)),
                 {"images": 1, "strata": {"random": {"pairs": 1000, "chosen": 100}}})  # fmt: skip
     found = accepted_per_image(only, dict.fromkeys(range(100), 0.0), 4)
     assert found["low"] == 0 and found["high"] == pytest.approx(37.0, abs=0.5)  # Brown, Cai, DasGupta 2001
@@ -113,7 +113,7 @@ def test_intervals_cover_the_truth() -> None:
 
 def test_an_older_plan_keeps_its_key(tmp_path: Path) -> None:
     """Of ratings made before there were strata."""
-    plan = Plan("information", "corpus", 0, (Item("i", "c"),))
+    plan = ReviewPlan("information", "corpus", 0, (Item("i", "c"),))
     assert plan.key == "a42293bb78a836a1eb39769e9fd1b0999f9f763adc0d0c05c08ff195bcf7d978"
     write_plan(tmp_path, plan)
     assert read_plan(tmp_path) == plan and "stratum" not in (tmp_path / "plan.json").read_text()

@@ -10,9 +10,9 @@ import pytest
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings, reviewer_name
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.reviews import INFORMATION, Item, Plan
+from capgrade.schemas.reviews import INFORMATION, Item, ReviewPlan
 
-PLAN = Plan(INFORMATION, "corpus", 3, tuple(Item(f"i{k}", f"i{k + 1}#0") for k in range(20)))
+PLAN = ReviewPlan(INFORMATION, "corpus", 3, tuple(Item(f"i{k}", f"i{k + 1}#0") for k in range(20)))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from capgrade.pipelines.agree import agree, who_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
-from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, Plan
+from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 SETS = random_sets(5, seed=4, least=2, most=4)
@@ -154,7 +154,7 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     """Ratings as the explorer writes them; the last click of a pair counts."""
     captions = make_captions(SETS)
     items = tuple(Item(f"i{k % 5}", captions.caption_ids[k]) for k in range(8))
-    plan = Plan(INFORMATION, "corpus", 0, (*items, Item("i0", captions.caption_ids[0], "q")))
+    plan = ReviewPlan(INFORMATION, "corpus", 0, (*items, Item("i0", captions.caption_ids[0], "q")))
     folder = tmp_path / "review"
     folder.mkdir()
     write_plan(folder, plan)

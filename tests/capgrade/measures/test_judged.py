@@ -11,7 +11,7 @@ import pytest
 from capgrade.explorer.judgements import read_judged
 from capgrade.measures.imported import FittedJudged, Imported
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.reviews import POOL, Item, Plan
+from capgrade.schemas.reviews import POOL, Item, ReviewPlan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
 SETS = random_sets(6, seed=2, least=2, most=3)
@@ -43,7 +43,7 @@ def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     fitted = Imported("people", str(path)).fit(CAPTIONS)
     assert fitted.score(np.array([3]), np.array([2])).tolist() == [[4]]
-    assert read_judged(path, Plan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))) == ({"m": {0: 4}}, (0, 5))
+    assert read_judged(path, ReviewPlan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))) == ({"m": {0: 4}}, (0, 5))
 
 
 def test_agree_compares_a_judge_with_people_and_with_measures(

@@ -19,7 +19,14 @@ from PIL import Image
 from capgrade.pipelines import cli
 from capgrade.pipelines.cli.renamed import NOW
 from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table
-from capgrade.schemas.params import Block, CaptionsParams, PublishParams, RegionsParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import (
+    CaptionsParams,
+    ParamsBlock,
+    PublishParams,
+    RegionsParams,
+    RelevanceParams,
+    ShardsParams,
+)
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
@@ -77,7 +84,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
         ("regions", RegionsParams(), ("detector", "boxes")),
     ],
 )
-def test_help_tells_the_defaults(command: str, block: Block, names: tuple[str, ...], capsys) -> None:
+def test_help_tells_the_defaults(command: str, block: ParamsBlock, names: tuple[str, ...], capsys) -> None:
     assert call(command, "--help") == 0
     shown = " ".join(capsys.readouterr().out.split())
     for name in names:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capgrade.schemas.spreadsheets import cells, told
+from capgrade.schemas.lines import cells, told
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@SUM(A1)", "\tx", "\rx", "-1+cmd|' /C calc'!A0", "=", "-"])
