@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from capgrade.explorer.corpus import LabelledCorpus
     from capgrade.explorer.start import ExplorerFolders
     from capgrade.schemas.params import ExploreParams
+    from capgrade.schemas.reviews import ReviewPlan
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
 
 
-def _pooled(corpus: LabelledCorpus, asked: ExploreParams) -> Plan:
+def _pooled(corpus: LabelledCorpus, asked: ExploreParams) -> ReviewPlan:
     from capgrade.explorer.plans import pooled
     from capgrade.trainer.evaluation.inputs import read_similarity
 
