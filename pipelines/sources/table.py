@@ -15,6 +15,7 @@ from pydantic import Field, create_model
 from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry, parse_json
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.hub import reach_hub
 from capgrade.schemas.lines import read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 
@@ -195,6 +196,7 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
                 raise InputError(f"'{path.suffix}' is not a kind of data file", file=path, remedy=remedy)
             loaded = load_dataset(BUILDERS[path.suffix], data_files=name)
         else:
+            reach_hub(name, "dataset")
             loaded = load_dataset(name, params.config, revision=params.revision)
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         reason = shorten(str(error), 300)
