@@ -65,7 +65,6 @@ INSTEAD: dict[str, dict[str, str]] = {
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
         "--out detector-scenes": f"{FEW} --out detector-scenes",
     },
-    "results.md": {},
     "training.md": {
         "--preset sam --captions DIR --regions DIR": f"--preset sam --captions data/captions --regions "
         f"data/regions {TINY}",
@@ -107,6 +106,7 @@ ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
+    "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_calibrated.py has one",
     },
@@ -116,7 +116,6 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade regions import --format weights": "wants published weights",
         "python -m studies.train_detector": "26 minutes; tests/studies/test_train_detector.py trains a smaller one",
     },
-    "results.md": {"make": ELSEWHERE, "python": "hours"},
     "shards.md": {
         "capgrade shards --captions one --out OUT --set shards.exchange": "wants a store and a cluster; "
         "tests/pipelines/execution/test_runners.py has stand-ins",
