@@ -423,12 +423,21 @@ class PublishParams(ParamsBlock):
         return self
 
 
+class JudgedColumns(ParamsBlock):
+    """Names of the columns of a table of judged texts."""
+
+    candidate: str | None = None  # None: candidate, cand or mt
+    references: str | None = None  # None: references or refs
+    score: str | None = None  # None: score or human_score
+
+
 class AgreeParams(ParamsBlock):
-    """`capgrade agree`: how judgements are read for a calibration."""
+    """`capgrade agree`: how judgements are read."""
 
     accept: float | None = None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
     scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None  # LOW..HIGH, where the file does not say
     sampling: Literal["random", "chosen"] | None = None  # random: any pair was as likely to be judged; None: chosen
+    columns: JudgedColumns = JudgedColumns()
 
 
 class ScoreParams(ParamsBlock):

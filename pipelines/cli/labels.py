@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -198,41 +199,61 @@ def agree(
     """Agreement of each measure with human judgements: Pearson, Spearman, Kendall, with intervals, and how well one
     person agrees with the others.
 
-    `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the same pairs.
+    `--reviews DIR` gives Krippendorff's alpha of a review's raters and of models that judged the same pairs. Without
+    --captions, --judgements is a table (csv, tsv, jsonl, parquet) of candidates, references and scores.
     """
     if reviews is not None:
         refuse("with --reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
         _raters(reviews, judgements or [], given.as_json)
         return
-    if captions is None or not judgements:
+    if not judgements:
         raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
     if len(judgements) > 1:
         raise InputError("several --judgements without --reviews", remedy="give one file")
-    loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
-    require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
-    from capgrade.agreement.calibration import named
+    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
+        raise InputError("--out and another output have one path", file=out, remedy="give two")
     from capgrade.agreement.coefficients import NO_RATERS
-    from capgrade.pipelines.agree import agree as stage
-    from capgrade.pipelines.agree import who_judged
     from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
     from capgrade.schemas.files import write_json, write_text
     from capgrade.schemas.output import json_with, refuse_file, starting
 
-    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
-        raise InputError("--out and another output have one path", file=out, remedy="give two")
     if out:
         start = AGREEMENT_TEXTS.get(out.suffix)
         refuse_file(out, "agreement figures", json_with(_are_agreement) if start is None else starting(start))
-    known = named(calibration) if calibration else None
-    result = stage(
-        captions, judgements[0], names, loaded.measures, split, folds=folds, pairs=pairs, calibrate=calibrate,
-        calibration=known, params=loaded.agree,
-    )  # fmt: skip
+    if captions is None:
+        unused = {"split": split, "folds": folds, "pairs": pairs, "calibrate": calibrate, "calibration": calibration}
+        refuse("without --captions", **unused)
+        result, judged = _of_texts(judgements[0], measures, given)
+    else:
+        loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
+        require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
+        from capgrade.agreement.calibration import named
+        from capgrade.pipelines.agree import agree as stage
+        from capgrade.pipelines.agree import who_judged
+
+        result = stage(
+            captions, judgements[0], names, loaded.measures, split, folds=folds, pairs=pairs, calibrate=calibrate,
+            calibration=named(calibration) if calibration else None, params=loaded.agree,
+        )  # fmt: skip
+        judged = partial(who_judged, captions, judgements[0], split)
     if out and out.suffix in AGREEMENT_TEXTS:
         write_text(out, agreement_text(result, out.suffix))
     elif out:
-        write_json(out, {"judgements": who_judged(captions, judgements[0], split), "measures": result})
+        write_json(out, {"judgements": judged(), "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True) if given.as_json else agreement_table(result)
+
+
+def _of_texts(
+    table: Path, measures: str | None, given: CommonOptions
+) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
+    """The coefficients of a table of texts, and what gives who judged."""
+    loaded, names = load(given.params, given.sets), names_of(measures, ("bleu", "meteor", "rouge_l", "cider"))
+    require_all(measures=names)
+    from capgrade.pipelines.judged_texts import agree_on_texts
+    from capgrade.schemas.judges import PEOPLE
+
+    rows, result = agree_on_texts(table, names, loaded.agree.columns, loaded.score.tokenizer)
+    return result, partial(dict, by=PEOPLE, file=table.name, pairs=rows, split=None, captions=None)
 
 
 def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
@@ -324,9 +345,10 @@ def publish(
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
 
-        figures = read_json(agreement) if agreement else None
-        if agreement and not _are_agreement(figures):
-            raise InputError("not agreement figures", file=agreement, remedy="give what capgrade agree --out wrote")
+        figures: Any = read_json(agreement) if agreement else None
+        if agreement and not (_are_agreement(figures) and figures["judgements"]["captions"]):
+            remedy = "give what capgrade agree --captions --out wrote"
+            raise InputError("not agreement figures of captions", file=agreement, remedy=remedy)
         known = named(calibration) if calibration else None
         done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])

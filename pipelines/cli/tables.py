@@ -18,8 +18,9 @@ COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
 def agreement_table(result: dict[str, Any]) -> None:
     """Pearson, Spearman and Kendall of each measure, over all judged pairs and over other captions alone; below them,
     where pairs have several ratings, one rater against the others."""
-    title = "Agreement with human judgements: of all pairs, and of other captions alone"
-    print_table(title, *_agreement_rows(result, "other\ncaptions"))
+    heads, rows = _agreement_rows(result, others := "other\ncaptions")
+    also = ": of all pairs, and of other captions alone" if others in heads else ""
+    print_table(f"Agreement with human judgements{also}", heads, rows)
     if "mixture" in result:
         weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
         console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
@@ -36,12 +37,12 @@ def agreement_text(result: dict[str, Any], suffix: str) -> str:
 
 
 def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], list[list[str]]]:
-    """The heads, of which `others` stands over what is of other captions, and a row a measure."""
-    heads = ["measure", *(head for name in COEFFICIENTS for head in (name.replace("_", " "), others))]
-    cells = {
-        name: [row[c].get(scope) for c in COEFFICIENTS for scope in ("all", "non_original")]
-        for name, row in result.items()
-    }
+    """The heads, of which `others` stands over what is of other captions, where there are any, and a row a measure."""
+    scopes = {"all": None, "non_original": others}
+    if not any("non_original" in row[c] for row in result.values() for c in COEFFICIENTS):
+        del scopes["non_original"]
+    heads = ["measure", *(of or c.replace("_", " ") for c in COEFFICIENTS for of in scopes.values())]
+    cells = {name: [row[c].get(scope) for c in COEFFICIENTS for scope in scopes] for name, row in result.items()}
     return heads, [[name, *("–" if cell is None else f"{cell:.3f}" for cell in row)] for name, row in cells.items()]
 
 

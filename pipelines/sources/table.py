@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from textwrap import shorten
@@ -16,7 +16,7 @@ from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry, parse_json
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.lines import read_lines
+from capgrade.schemas.lines import open_bytes, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 KINDS = {"image_id": Id, "caption": Texts, "caption_id": Ids, "split": Id}
 OPTIONAL = ("caption_id", "split")
+TABS = "a tab inside a caption? write a space for it, or use --source csv or jsonl"
+COMMAS = 'a comma or quote inside a caption? put the caption in "...", doubling quotes inside'
 IN_ALL = "give it in every row, or in none"
 REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 EMPTY = {"problem": "an empty row", "remedy": "delete it"}
@@ -79,9 +81,7 @@ def read_tsv(name: str, params: CaptionsParams) -> Iterator[Caption]:
 
     Raises InputError for a missing column, and for a row with more or fewer fields.
     """
-    rows = ((row, line.split("\t")) for row, line in read_lines(Path(name)))
-    remedy = "a tab inside a caption? write a space for it, or use --source csv or jsonl"
-    return _separated(name, params, rows, "tabs", remedy)
+    return _separated(name, params, _tsv_rows(Path(name)), "tabs", TABS)
 
 
 def read_csv(name: str, params: CaptionsParams) -> Iterator[Caption]:
@@ -89,8 +89,7 @@ def read_csv(name: str, params: CaptionsParams) -> Iterator[Caption]:
 
     Raises InputError for a missing column, broken quoting, and a row with more or fewer fields.
     """
-    remedy = 'a comma or quote inside a caption? put the caption in "...", doubling quotes inside'
-    return _separated(name, params, _csv_rows(Path(name)), "commas", remedy)
+    return _separated(name, params, _csv_rows(Path(name)), "commas", COMMAS)
 
 
 def read_jsonl(name: str, params: CaptionsParams) -> Iterator[Caption]:
@@ -106,6 +105,13 @@ def read_jsonl(name: str, params: CaptionsParams) -> Iterator[Caption]:
 
 
 def _separated(name: str, params: CaptionsParams, rows: Iterator[Row], between: str, remedy: str) -> Iterator[Caption]:
+    row, header = _header(name, rows, between)
+    records = _records(name, header, rows, remedy)
+    yield from captions_of(records, columns_of(params.columns, header, name, row), params.split or "all", name)
+
+
+def _header(name: str, rows: Iterator[Row], between: str) -> Row:
+    """The first row of a table and its number. InputError where it names no columns, or one twice."""
     row, header = next(rows, (1, []))
 
     def refuse(problem: str, remedy: str) -> InputError:
@@ -118,8 +124,47 @@ def _separated(name: str, params: CaptionsParams, rows: Iterator[Row], between: 
         raise refuse(f"one column, '{header[0]}'", other)
     if twice := [column for column, count in Counter(header).items() if count > 1]:
         raise refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
-    records = _records(name, header, rows, remedy)
-    yield from captions_of(records, columns_of(params.columns, header, name, row), params.split or "all", name)
+    return row, header
+
+
+def read_table(path: Path, chosen: Callable[[Sequence[str]], Iterable[str]]) -> Iterator[Record]:
+    """The rows of a table of any kind, by the end of its name: .csv, .tsv, .jsonl or .parquet.
+
+    `chosen` says which of the columns it asks for; of Parquet no other is read. Raises InputError for another kind of
+    file, and as `read_csv`, `read_tsv` and `read_jsonl`; from `chosen` too.
+    """
+    name, kind = str(path), path.suffix
+    if kind == ".parquet":
+        yield from _parquet_rows(path, chosen)
+    elif kind == ".jsonl":
+        records = _objects(path)
+        for row, first in records:
+            chosen(list(first))
+            yield from chain([(row, first)], records)
+    elif kind in (".csv", ".tsv"):
+        tabs = kind == ".tsv"
+        rows = _tsv_rows(path) if tabs else _csv_rows(path)
+        _, header = _header(name, rows, "tabs" if tabs else "commas")
+        chosen(header)
+        yield from _records(name, header, rows, TABS if tabs else COMMAS)
+    else:
+        remedy = "give a table: .csv, .tsv, .jsonl or .parquet"
+        raise InputError(f"'{kind}' is not a kind of table", file=path, remedy=remedy)
+
+
+def _parquet_rows(path: Path, chosen: Callable[[Sequence[str]], Iterable[str]]) -> Iterator[Record]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    open_bytes(path).close()
+    row = 1
+    try:
+        file = pq.ParquetFile(path)
+        for batch in file.iter_batches(columns=list(dict.fromkeys(chosen(file.schema_arrow.names)))):
+            yield from enumerate(batch.to_pylist(), start=row)
+            row += batch.num_rows
+    except pa.ArrowException as error:
+        raise InputError(f"not a whole Parquet file ({error})", file=path, remedy="write it again") from error
 
 
 def _records(name: str, header: list[str], rows: Iterator[Row], remedy: str) -> Iterator[Record]:
@@ -130,6 +175,10 @@ def _records(name: str, header: list[str], rows: Iterator[Row], remedy: str) -> 
             problem = f"the row has {len(values)} fields, the header {len(header)}"
             raise InputError(problem, file=name, row=row, remedy=remedy)
         yield row, dict(zip(header, values, strict=True))
+
+
+def _tsv_rows(path: Path) -> Iterator[Row]:
+    return ((row, line.split("\t")) for row, line in read_lines(path))
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:

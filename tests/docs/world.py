@@ -140,6 +140,9 @@ def _judgements(captions: Captions) -> None:
         (captions.image_ids[random.integers(captions.n_images)], captions.caption_ids[c], int(random.integers(5)))
         for c in random.permutation(captions.n_captions)[:30]
     ]
+    with Path("polaris.csv").open("w", encoding="utf-8", newline="") as file:
+        texts = [(captions.texts[k], captions.texts[k + 5 : k + 10], k % 5, k % 7 / 7) for k in range(40)]
+        csv.writer(file).writerows([("cand", "refs", "human_score", "clip"), *texts])
     for name in ("cxc_sits_test.csv", "DATA/coco/cxc_sits_test.csv"):
         with Path(name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("image_id", "caption_id", "score"), *rows])

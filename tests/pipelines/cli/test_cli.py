@@ -58,6 +58,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "sims.npy", np.random.default_rng(0).normal(size=(15, len(rows))))
     np.save(folder / "nan.npy", np.full((15, len(rows)), np.nan))
     (folder / "j.csv").write_text("image_id,caption_id,score\nzz,i0#0,1\n")
+    (folder / "texts.csv").write_text("candidate,references,score\na dog,the dog,1\na cat,the dog,0\n")
+    of_texts = ("agree", "--judgements", folder / "texts.csv", "--measures", "rouge_l")
+    assert call(*of_texts, "--out", folder / "of_texts.json") == 0
     (folder / "pictures").mkdir()
     Image.new("RGB", (9, 9)).save(folder / "pictures" / "a.png")
     write_captions_folder(folder / "one", [caption_table([["x", "y"]])])
@@ -228,8 +231,13 @@ WRONG = [
     ),
     (
         "publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest.json --out {o}",
-        "manifest.json: not agreement figures -> give what capgrade agree --out wrote",
+        "manifest.json: not agreement figures of captions -> give what capgrade agree --captions --out wrote",
     ),
+    (
+        "publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/of_texts.json --out {o}",
+        "of_texts.json: not agreement figures of captions -> give ",
+    ),
+    ("agree --judgements {w}/j.csv --folds 3", "--folds without --captions"),
     ("publish --out nowhere --replace", "--replace without --push"),
     ("publish --out no --push user/name --name other", "--name without --captions and --shards"),
     ("publish --out no --push a/b --calibration crisscrossed", "--calibration without --captions and --shards"),

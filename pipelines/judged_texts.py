@@ -1,0 +1,107 @@
+"""Agreement of caption scores with human scores of candidates, from a table of candidates, references and scores."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, Field, create_model
+
+from capgrade.agreement.coefficients import coefficients, intervals
+from capgrade.agreement.judgements import Judgements
+from capgrade.measures.scores.measures import BLEUS, MEASURES
+from capgrade.pipelines.sources.fields import Text, Texts, entry
+from capgrade.pipelines.sources.table import read_table
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import JudgedColumns
+from capgrade.scoring import score
+
+# Field -> what its column is called, the first that the table has: here, in Polaris and Composite, in Nebula.
+COLUMNS = {
+    "candidate": ("candidate", "cand", "mt"),
+    "references": ("references", "refs"),
+    "score": ("score", "human_score"),
+}
+REMEDY = "give every row a candidate, its references and a score"
+
+
+def agree_on_texts(
+    table: Path, names: Sequence[str], columns: JudgedColumns | None = None, tokenizer: str = "ptb_py"
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of caption scores with people's, each row an observation.
+
+    `table` is a .csv, .tsv, .jsonl or .parquet file with a candidate, its references (a list; in .csv and .tsv as JSON
+    or Python write one) and a score in each row; `columns` says how the column of a field is called, where COLUMNS do
+    not. `names` are of `capgrade.score`, or columns of numbers: a metric of one's own. As in published comparisons,
+    each row counts as an image in CIDEr-D's document frequencies. Intervals are bootstraps over images, rows of the
+    same references.
+
+    Returns the number of rows, and name -> coefficient -> {"all": value}, and "intervals". Raises InputError for a
+    column that is not there, and for a row without text, or with a score that is not a finite number.
+    """
+    known = {*MEASURES, *BLEUS}
+    own = [name for name in names if name not in known]
+    rows = _rows(table, columns or JudgedColumns(), own)
+    sets = [tuple(row["references"]) for row in rows]
+    numbers = {one: k for k, one in enumerate(dict.fromkeys(sets))}
+    image = np.array([numbers[one] for one in sets], np.int64)
+    people = Judgements(image, np.arange(len(rows)), np.array([row["score"] for row in rows]))
+    values = {name: np.array([row[name] for row in rows]) for name in own}
+    if asked := [name for name in names if name in known]:
+        values |= score([row["candidate"] for row in rows], sets, asked, tokenizer=tokenizer).sentences
+    every = np.ones(len(rows), bool)
+    return len(rows), {
+        name: {**coefficients(of, people, every), "intervals": intervals(of, people, image)}
+        for name, of in values.items()
+    }
+
+
+def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[str, Any]]:
+    """Each row as field -> value, `own` columns of numbers beside COLUMNS. InputError for a table without rows."""
+    asked = {field: (name,) if name else COLUMNS[field] for field, name in columns} | {name: (name,) for name in own}
+    column: dict[str, str] = {}
+
+    def chosen(present: Sequence[str]) -> list[str]:
+        for field, names in asked.items():
+            found = next((name for name in names if name in present), None)
+            if found is None:
+                other = f"name a measure ({', '.join((*MEASURES, *BLEUS))}) or a column"
+                remedy = f"--set agree.columns.{field}=NAME" if field in COLUMNS else other
+                remedy = f"{remedy}; there are: {', '.join(present)}"
+                raise InputError(f"no column '{names[0]}'", file=table, row=1, remedy=remedy)
+            column[field] = found
+        return list(column.values())
+
+    kinds: dict[str, Any] = {"candidate": Text, "references": References}
+    rows: list[dict[str, Any]] = []
+    fields: dict[str, Any] = {}
+    for row, record in read_table(table, chosen):
+        if not rows:
+            for k, (field, name) in enumerate(column.items()):
+                fields[f"f{k}"] = kinds.get(field, Number), Field(alias=name)
+            model = create_model("Judged", **fields)
+        values = entry(model, record, table, row, REMEDY)
+        rows.append(dict(zip(column, vars(values).values(), strict=True)))
+    if not rows:
+        raise InputError("no rows", file=table, remedy=REMEDY)
+    return rows
+
+
+def _listed(value: Any) -> Any:
+    """A list that stands in a cell as JSON or Python write one; other text is one reference."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    raise ValueError("a list that neither JSON nor Python reads")
+
+
+References = Annotated[Texts, BeforeValidator(_listed)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
