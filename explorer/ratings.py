@@ -4,11 +4,9 @@ under a name: whoever has the key that the name was first taken with.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import time
 import unicodedata
@@ -20,6 +18,7 @@ from capgrade.explorer.corpus import LabelledCorpus
 from capgrade.explorer.plans import most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, writing
+from capgrade.schemas.lines import append_line
 from capgrade.schemas.reviews import PLAN, SCORES, ReviewPlan, read_all_ratings, read_plan, read_ratings
 
 LONGEST_NAME = 64
@@ -58,16 +57,9 @@ class ReviewRatings:
         reviewer = reviewer_name(reviewer)
         line = {"plan": self.plan.key, "reviewer": reviewer, "item": item, "score": score, "time": round(time.time())}
         path = self._file(reviewer)
-        with writing(path), path.open("ab+") as f:
-            fcntl.flock(f, fcntl.LOCK_EX)  # until the file is closed
-            f.seek(0, os.SEEK_END)
-            if f.tell() > LARGEST:
-                raise InputError("too many ratings of one reviewer", file=path, remedy="go on under another name")
-            if f.tell() and os.pread(f.fileno(), 1, f.tell() - 1) != b"\n":
-                f.write(b"\n")  # after a line that a crash cut short
-            f.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-            f.flush()
-            os.fsync(f.fileno())
+        if path.exists() and path.stat().st_size > LARGEST:
+            raise InputError("too many ratings of one reviewer", file=path, remedy="go on under another name")
+        append_line(path, line)
 
     def of(self, reviewer: str) -> dict[int, int]:
         """Item -> score, the last rating of each."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import codecs
 import csv
+import fcntl
+import json
 import math
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import OUT, writing
 
 MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -36,6 +40,28 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
                 raise InputError("rows end with carriage returns alone, as on old Macs", file=path, remedy=remedy)
             line = decoded(raw.removeprefix(codecs.BOM_UTF8) if row == 1 else raw, path, first_row=row)
             yield row, line if keep_ends else _without_end(line)
+
+
+def append_line(path: Path, line: Mapping[str, Any], allow: str = OUT) -> None:
+    """Add a JSON line to a file, which is on the disk on return. Any number of processes may add at the same time.
+    InputError, as `writing` gives it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path, allow), path.open("ab+") as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # until it is closed
+        end = file.seek(0, os.SEEK_END)
+        if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+            file.write(b"\n")  # after a line that a crash cut short
+        file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
+    """What `append_line` wrote, numbered from 1, but for lines whose writing a crash stopped: those begin with the key
+    `first` and do not end as an object."""
+    for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if text and (text.endswith(b"}") or not text.startswith(f'{{"{first}"'.encode()[: len(text)])):
+            yield row, text
 
 
 def open_bytes(path: Path) -> BufferedReader:

@@ -12,6 +12,7 @@ import numpy as np
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical, read_json
+from capgrade.schemas.lines import appended_lines
 
 PLAN, RATINGS = "plan.json", "ratings-*.jsonl"  # in a review's folder
 INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
@@ -95,23 +96,14 @@ def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
     """Reviewer, and item -> score, the last rating of each. A line without its end is a click that was never confirmed.
     InputError for another line, and for a rating of another plan."""
     name, found = "", {}
-    for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not text:
-            continue
+    for row, text in appended_lines(path, "plan"):
         try:
             line = json.loads(text)
             item, score, name = line["item"], line["score"], line["reviewer"]
             right = line["plan"] == plan.key and item in range(len(plan.items)) and score in SCORES
         except (ValueError, KeyError, TypeError) as error:
-            if _cut_short(text):
-                continue
             raise InputError("not a rating", file=path, row=row, remedy="remove the line") from error
         if not right:
             raise InputError("a rating of another review", file=path, row=row, remedy="keep it in its own folder")
         found[item] = score
     return name, found
-
-
-def _cut_short(text: bytes) -> bool:
-    """Whether a crash stopped the writing of this line: it starts as one and does not end as one."""
-    return text.startswith(b'{"plan"'[: len(text)]) and not text.endswith(b"}")

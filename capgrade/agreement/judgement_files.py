@@ -86,8 +86,7 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     rows = _reviewed(path) if path.is_dir() else _listed_in(path)
     limits = _scale(rows, path, scale)
     of = rows[0].of
-    at = {kind: {id: k for k, id in enumerate(ids)} for kind, ids in
-          (("image", captions.image_ids), ("caption", captions.caption_ids))}  # fmt: skip
+    at = {"image": captions.image_numbers, "caption": captions.caption_numbers}
     kinds = {PAIR: ("image", "caption"), CAPTIONS: ("caption", "caption"), IMAGES: ("image", "image")}[of]
     ids = [row.first for row in rows], [row.second for row in rows]
     first, second = (

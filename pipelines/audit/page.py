@@ -246,7 +246,8 @@ def _duplicates(audited: Audited) -> PageSection:
     for same in audited.equal[:LISTED]:
         ids = list(dict.fromkeys(captions.image_ids[captions.owner[row]] for row in same))
         texts.append([len(ids), _words(captions.texts[same[0]]), _few(ids)])
-    title = f"Captions of several images ({len(audited.equal):,} texts)"
+    more = len(audited.equal) > LISTED
+    title = f"Captions of several images{f', the first {LISTED} of {len(audited.equal):,}' if more else ''}"
     parts: list[Part] = [
         PageTable("Near-duplicates", heads, images) if images else Note("No near-duplicate images were found."),
         PageTable(title, ("images", "caption", "ids"), texts, folded=len(texts) > FEW)

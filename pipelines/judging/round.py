@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,8 @@ from capgrade.measures.embeddings import cache_folder
 from capgrade.pipelines.judging.endpoint import Endpoint, StoppedError
 from capgrade.pipelines.judging.question import NoAnswerError, Shown
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import CACHE, writing
+from capgrade.schemas.files import CACHE
+from capgrade.schemas.lines import append_line, appended_lines
 from capgrade.schemas.progress import Advance, progress
 
 IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
@@ -41,26 +40,14 @@ class Answers:
 
     def add(self, key: str, score: float, text: str) -> None:
         """Keep an answer; it is on the disk on return."""
-        line = json.dumps({"key": key, "score": score, "text": text}, ensure_ascii=False).encode()
-        with self.lock, writing(self.path, CACHE):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # until it is closed
-                end = file.seek(0, os.SEEK_END)
-                if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
-                    file.write(b"\n")  # after a line that a crash cut short
-                file.write(line + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+        with self.lock:
+            append_line(self.path, {"key": key, "score": score, "text": text}, CACHE)
             self.scores[key] = score
 
 
 def _read(path: Path) -> dict[str, float]:
-    """A line that does not end as one was cut short by a crash."""
     scores = {}
-    for row, text in enumerate(path.read_bytes().split(b"\n"), 1):
-        if not text or (text.startswith(b'{"key"'[: len(text)]) and not text.endswith(b"}")):
-            continue
+    for row, text in appended_lines(path, "key"):
         try:
             line = json.loads(text)
         except ValueError as error:
