@@ -18,7 +18,9 @@ PUBLIC = {
     "Labels": "capgrade.labels",
     "Qrels": "capgrade.metrics.runs",
     "Run": "capgrade.metrics.runs",
+    "Draws": "capgrade.metrics.evaluation",
     "evaluate": "capgrade.metrics.evaluation",
+    "evaluate_lists": "capgrade.metrics.evaluation",
 }
 MODULES = ("coco", "losses", "metrics")
 

@@ -60,7 +60,7 @@ class GradedEvaluator(SentenceEvaluator):
             for some in (self.images, self.captions)
         )
         scores = model.similarity(images, captions).float().cpu()
-        found = evaluate(scores, self.labels, self.metrics, measure=self.measure, samples=0)
+        found = evaluate(scores, self.labels, self.metrics, measure=self.measure, intervals=None)
         means = {f"{way}_{metric}": value for way in DIRECTIONS for metric, value in found.scored[way].mean.items()}
         named = self.prefix_name_to_metrics(means, self.name)
         self.store_metrics_in_model_card_data(model, named, epoch, steps)

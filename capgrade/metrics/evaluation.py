@@ -1,4 +1,4 @@
-"""`capgrade.evaluate`: many metrics by name, of a score matrix in both directions or of ranked lists, with intervals.
+"""`capgrade.evaluate` of a score matrix, `evaluate_lists` of ranked lists: many metrics by name, with intervals.
 
 The command `capgrade evaluate`, validation while training and `reproduce` call it too: there is no other road to these
 numbers.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +68,9 @@ class Draws:
         known = {name: values for name, values in drawn.items() if not np.isnan(values).all()}
         found = {name: np.nanquantile(values, tails) for name, values in known.items()}
         return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
+DRAWS = Draws()
 
 
 @dataclass(frozen=True)
@@ -195,35 +198,19 @@ class Evaluation:
         return _lines({"": list(self.scored), **rows, **sums}) + "".join(warned)
 
 
-@overload
-def evaluate(
-    scores: Run | Mapping[str, Mapping[str, float]], relevance: Qrels | Mapping[str, Mapping[str, float]],
-    metrics: str | Sequence[str] | None = None, *, above: float | None = None, level: float = 0.95,
-    samples: int = 1000, seed: int = 0,
-) -> Evaluated: ...  # fmt: skip
-
-
-@overload
 def evaluate(
     scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
-    own: Any = None, positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
-    direction: str = "both", fold: int | None = None, ties: Ties = "expected", level: float = 0.95,
-    samples: int = 1000, seed: int = 0,
-) -> Evaluation: ...  # fmt: skip
+    positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
+    direction: str = "both", fold: int | None = None, ties: Ties = "expected", intervals: Draws | None = DRAWS,
+) -> Evaluation:  # fmt: skip
+    """Every metric for every query, of a matrix of scores; print it for a table with bootstrap `intervals`, None for
+    none.
 
+    `scores` [n_images, n_captions], numpy or torch; `.i2t` and `.t2i` have values, means and intervals, and `.rsum` the
+    sum of the recalls. Give what the metrics need, all in this orientation, and nothing else:
 
-def evaluate(
-    scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
-    own: Any = None, positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
-    direction: str = "both", fold: int | None = None, ties: Ties = "expected", above: float | None = None,
-    level: float = 0.95, samples: int = 1000, seed: int = 0,
-) -> Evaluation | Evaluated:  # fmt: skip
-    """Every metric for every query; print it for a table with bootstrap intervals (`level`, `samples`, `seed`).
-
-    A matrix: `scores` [n_images, n_captions], numpy or torch; `.i2t` and `.t2i` have values, means and intervals, and
-    `.rsum` the sum of the recalls. Give what the metrics need, all in this orientation, and nothing else:
-
-    - `owner` int [n_captions], the row of each caption's image; or `own` bool [n_images, n_captions]: recall@K, ...
+    - `owner` int [n_captions], the row of each caption's image; or bool [n_images, n_captions], where captions have
+      several: recall@K, ...
     - `relevance` float [n_images, n_captions], a dict of several (the first has plain names, others ndcg@25[name]), or
       `Labels` of these images and captions, by `measure`, which bring the owner: ndcg@25, ncs@5, asp, ...
     - `positives`, (of images, of captions) for "eccv", "cxc" or "accepted": map@r, r_precision, cxc_recall@K, ...
@@ -232,36 +219,59 @@ def evaluate(
     Without `metrics`: recall@1, 5, 10, and of relevance ndcg@25, ncs@5, asp and kendall_tau_a. `fold` averages over
     folds of so many images. Relevance below 0 is a gain of 0 (ndcg, ncs, soft sr); metrics of ranks take it as it is.
 
-    Ranked lists: `scores` is a `Run` and `relevance` `Qrels`, or each a dict of dicts. Metrics: ndcg@K, ndcg_exp@K,
-    ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K, r_precision, map@r; relevant is
-    what exceeds `above` (default 0). A judged query without a list scores 0 (a warning says how
-    many do); one without judgements does not count.
-
-    Raises InputError for unknown metrics, for those that need what was not given, for an option of the other form, and
-    for shapes and ids that do not fit.
+    Raises InputError for unknown metrics, for those that need what was not given, and for shapes and ids that do not
+    fit.
 
     >>> found = evaluate(np.array([[0.9, 0.2, 0.5], [0.1, 0.3, 0.4]]), owner=[0, 1, 0], metrics="recall@1")
     >>> found.i2t.mean, found.t2i.mean
     ({'recall@1': 0.5}, {'recall@1': 1.0})
-    >>> print(evaluate({"q": {"a": 0.9, "b": 0.1}}, {"q": {"b": 2}}, ["ndcg@2", "mrr@2"]))
-    ndcg@2  0.6309 [0.6309, 0.6309]
-    mrr@2   0.5000 [0.5000, 0.5000]
     """
-    names = [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
-    drawn = Draws(level, samples, seed)
-    given = {"owner": owner, "own": own, "positives": positives, "classes": classes}
     if isinstance(scores, Run | Mapping):
-        _without(**given, measure=measure, fold=fold)
-        _without(direction=None if direction == "both" else direction, ties=None if ties == "expected" else ties)
-        return _of_lists(scores, relevance, names, above, drawn)
-    if above is not None:
-        raise InputError("above of a matrix", remedy="above chooses what is relevant in Qrels; give own instead")
+        raise InputError("scores are ranked lists, no matrix", remedy="give them to capgrade.evaluate_lists")
     check_choice("direction", direction, ("both", *DIRECTIONS))
-    ways, chosen = _asked(as_numpy(scores), relevance, names, measure, fold, {**given, "ties": ties})
-    found = _score(ways, chosen, DIRECTIONS if direction == "both" else (direction,), fold, drawn)
+    given = {"owner": owner, "positives": positives, "classes": classes, "ties": ties}
+    ways, chosen = _asked(as_numpy(scores), relevance, _named_metrics(metrics), measure, fold, given)
+    asked = DIRECTIONS if direction == "both" else (direction,)
+    found = _score(ways, chosen, asked, fold, intervals or Draws(samples=0))
     if fold is not None or not any(name.startswith("lambda") for name in chosen):
         return found
     return replace(found, collapse={way: collapse(ways[way].similarity) for way in found.scored})
+
+
+def evaluate_lists(
+    run: Run | Mapping[str, Mapping[str, float]],
+    judgements: Qrels | Mapping[str, Mapping[str, float]],
+    metrics: str | Sequence[str] | None = None,
+    *,
+    above: float = 0.0,
+    intervals: Draws | None = DRAWS,
+) -> Evaluated:
+    """Every metric for every judged query, of ranked lists: a `Run` and `Qrels`, or each a dict of dicts.
+
+    Metrics: ndcg@K, ndcg_exp@K, ncs@K, recall@K (any hit), r@K (share of the relevant), precision@K, mrr@K, map@K,
+    r_precision, map@r; relevant is what exceeds `above`. A judged query without a list scores 0 (a warning says how
+    many do); one without judgements does not count.
+
+    Raises InputError for unknown metrics, `above` below 0, and judgements that are none.
+
+    >>> print(evaluate_lists({"q": {"a": 0.9, "b": 0.1}}, {"q": {"b": 2}}, ["ndcg@2", "mrr@2"]))
+    ndcg@2  0.6309 [0.6309, 0.6309]
+    mrr@2   0.5000 [0.5000, 0.5000]
+    """
+    if isinstance(judgements, Labels):
+        raise InputError("ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)")
+    if not above >= 0:  # what nobody judged counts as 0, and so does what is below
+        raise InputError(f"above {above:g} of judgements that are at least 0", remedy="give 0 or more")
+    lists = run if isinstance(run, Run) else Run.from_dict(run)
+    qrels = judgements if isinstance(judgements, Qrels) else Qrels.from_dict(judgements)
+    chosen = _named_metrics(metrics) or list(LISTED)
+    table = score_run(lists, qrels, chosen, above)
+    values = {name: table[:, k] for k, name in enumerate(chosen)}
+    return Evaluated([values], qrels.queries, drawn=intervals or Draws(samples=0))
+
+
+def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
+    return [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
 
 
 def _asked(
@@ -272,7 +282,7 @@ def _asked(
     labels = relevance if isinstance(relevance, Labels) else None
     if labels is not None:
         _require_shape(labels, similarity.shape)
-        if given["own"] is None and given["owner"] is None and labels.owners is not None:
+        if given["owner"] is None and labels.owners is not None:
             given = {**given, "owner": labels.owner}
     elif measure is not None:
         raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
@@ -288,7 +298,6 @@ def directions(
     relevance: Mapping[str, Array] | None = None,
     *,
     owner: Any = None,
-    own: Any = None,
     positives: Mapping[str, Pair] | None = None,
     classes: Any = None,
     ties: Ties = "expected",
@@ -298,12 +307,11 @@ def directions(
     InputError for what does not fit.
     """
     matrices, named = dict(relevance or {}), _pairs(positives)
-    if owner is not None and own is not None:
-        raise InputError("owner and own are given", remedy="give one: owner says it for one image a caption")
+    if owner is not None and as_numpy(owner).ndim == 2:
+        own, owner = as_numpy(owner), None
+        named["own"] = lists_of(own, similarity.shape), lists_of(own.T, similarity.shape[::-1])
     owner = None if owner is None else _owner(owner, similarity.shape)
     images = None if owner is None else np.arange(len(similarity))
-    if own is not None:
-        named["own"] = lists_of(own, similarity.shape), lists_of(as_numpy(own).T, similarity.shape[::-1])
     if classes is not None and owner is None:
         raise InputError("classes without owner", remedy="give owner, the row of each column")
     codes = None if classes is None or owner is None else check_codes("image", classes, len(similarity))
@@ -445,26 +453,6 @@ def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list
                 f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
             )
     return list(names)
-
-
-def _of_lists(scores: Any, relevance: Any, names: Sequence[str] | None, above: float | None, drawn: Draws) -> Evaluated:
-    if isinstance(relevance, Labels):
-        raise InputError("ranked lists against Labels", remedy="give Qrels.from_labels(labels, ...)")
-    if above is not None and not above >= 0:  # what nobody judged counts as 0, and so does what is below
-        raise InputError(f"above {above:g} of judgements that are at least 0", remedy="give 0 or more")
-    if relevance is None:
-        raise InputError("ranked lists without judgements", remedy="give Qrels, or a dict of dicts")
-    run = scores if isinstance(scores, Run) else Run.from_dict(scores)
-    qrels = relevance if isinstance(relevance, Qrels) else Qrels.from_dict(relevance)
-    chosen = list(LISTED if names is None else names)
-    table = score_run(run, qrels, chosen, 0.0 if above is None else above)
-    return Evaluated([{name: table[:, k] for k, name in enumerate(chosen)}], qrels.queries, drawn=drawn)
-
-
-def _without(**of_matrices: Any) -> None:
-    for name, value in of_matrices.items():
-        if value is not None:
-            raise InputError(f"{name} of ranked lists", remedy=f"{name} is for a score matrix")
 
 
 def _named(relevance: Any) -> dict[str, Array]:

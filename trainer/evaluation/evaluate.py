@@ -77,8 +77,8 @@ def score(task: Task, settings: Settings, *, fold: int | None = None, notes: Seq
     names = sorted(settings.metrics, key=is_graded) or default_names(task, settings, fold)
     evaluation = of_arrays(
         task.similarity, task.relevance, names, owner=task.owner, positives=task.positives,
-        classes=task.codes, fold=fold, ties=settings.ties, level=settings.level, samples=settings.samples,
-        seed=settings.seed,
+        classes=task.codes, fold=fold, ties=settings.ties,
+        intervals=Draws(settings.level, settings.samples, settings.seed),
     )  # fmt: skip
     return replace(evaluation, notes=list(notes))
 

@@ -69,7 +69,7 @@ def _folds(
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
         matrix = scores(model, images[first : first + size], captions[torch.from_numpy(columns)])
         known = None if relevance is None else relevance[first : first + size, columns]
-        yield evaluate(matrix, known, names, owner=owner[columns] - first, samples=0)
+        yield evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
 
 
 def _summed(evaluation: Evaluation, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:

@@ -185,7 +185,7 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(seed, images, k, 
         one.function for one in CATALOGUE.values()
     }
     relevances = {"a": relevance, "b": other}
-    found = evaluate(scores, relevances, names, owner=owner, positives=positives, samples=0)
+    found = evaluate(scores, relevances, names, owner=owner, positives=positives, intervals=None)
     for scored, rows in zip((found.i2t, found.t2i), expected, strict=True):
         for name in names:
             np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-7, err_msg=name)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade import Labels, evaluate, metrics
+from capgrade import Draws, Labels, evaluate, evaluate_lists, metrics
 from capgrade.metrics import Positives
 from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
@@ -33,11 +33,13 @@ def world(seed: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @given(seed=st.integers(0, 10**6), images=st.integers(2, 9))
 def test_rsum_and_nsum_are_sums_of_both_directions(seed, images):
     scores, relevance, owner = world(seed, images)
-    found = evaluate(scores, relevance, [f"{m}@{k}" for m in ("recall", "ncs") for k in KS], owner=owner, samples=0)
+    found = evaluate(
+        scores, relevance, [f"{m}@{k}" for m in ("recall", "ncs") for k in KS], owner=owner, intervals=None
+    )
     for name, total in (("recall", found.rsum), ("ncs", found.sums["nsum"])):
         assert total == pytest.approx(100 * sum(way.mean[f"{name}@{k}"] for way in found.scored.values() for k in KS))
     own = owner[None, :] == np.arange(images)[:, None]
-    assert evaluate(scores, own=own).rsum == pytest.approx(found.rsum)
+    assert evaluate(scores, owner=own).rsum == pytest.approx(found.rsum)
 
 
 @settings(max_examples=15, deadline=None)
@@ -45,10 +47,10 @@ def test_rsum_and_nsum_are_sums_of_both_directions(seed, images):
 def test_folds_are_the_mean_over_blocks_of_images(seed, size, folds):
     scores, relevance, owner = world(seed, size * folds)
     names = ("recall@1", "ncs@5", "medr")
-    found, parts = evaluate(scores, relevance, names, owner=owner, fold=size, samples=0), []
+    found, parts = evaluate(scores, relevance, names, owner=owner, fold=size, intervals=None), []
     for first in range(0, size * folds, size):
         cut = np.ix_(range(first, first + size), (owner >= first) & (owner < first + size))
-        parts.append(evaluate(scores[cut], relevance[cut], names, owner=owner[cut[1][0]] - first, samples=0))
+        parts.append(evaluate(scores[cut], relevance[cut], names, owner=owner[cut[1][0]] - first, intervals=None))
     assert found.protocol == f"folds of {size}"
     for way, scored in found.scored.items():
         for name in names:
@@ -59,7 +61,7 @@ def test_a_name_is_a_text_and_recall_needs_no_relevance(dataset: Path):
     scores, relevance, owner = world(0, 6)
     assert list(evaluate(scores, owner=owner).i2t.mean) == ["recall@1", "recall@5", "recall@10"]
     assert list(evaluate(scores, relevance, "ndcg@25").t2i.mean) == ["ndcg@25"]
-    assert list(evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, "ndcg@25").mean) == ["ndcg@25"]
+    assert list(evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, "ndcg@25").mean) == ["ndcg@25"]
     labels = Labels.load(dataset)  # sampled: not every pair is known, and recall needs none
     found = evaluate(np.random.default_rng(0).random((12, 60)), labels, "recall@1")
     assert 0 <= found.t2i.mean["recall@1"] < 0.5
@@ -70,7 +72,7 @@ def test_a_name_is_a_text_and_recall_needs_no_relevance(dataset: Path):
 def test_intervals_are_percentiles_of_means_over_drawn_queries(seed, queries):
     """Against draws one by one; of several folds the draws' means are averaged."""
     scores, relevance, owner = world(seed, 2 * queries)
-    found = evaluate(scores, relevance, ["ndcg@3"], owner=owner, fold=queries, samples=2000, level=0.9, seed=seed % 7)
+    found = evaluate(scores, relevance, ["ndcg@3"], owner=owner, fold=queries, intervals=Draws(0.9, 2000, seed % 7))
     values = np.split(found.i2t.values["ndcg@3"], 2)
     rng = np.random.default_rng(seed)
     means = [np.mean([rng.choice(part, queries).mean() for part in values]) for _ in range(2000)]
@@ -120,7 +122,7 @@ def test_the_error_of_an_unknown_name_lists_what_works_and_nothing_else(given_):
     assert ("ncs_other@K" in listed) == ({"owner", "relevance"} <= given_) and ("map@r" in listed) == ("eccv" in given_)
     for usage in listed:
         name = usage.replace("K", "2").replace("M", "2")
-        assert name in evaluate(scores / 10, metrics=name, **some, samples=0).i2t.mean
+        assert name in evaluate(scores / 10, metrics=name, **some, intervals=None).i2t.mean
 
 
 def test_what_does_not_fit_is_refused(dataset: Path):
@@ -135,7 +137,6 @@ def test_what_does_not_fit_is_refused(dataset: Path):
         (lambda: evaluate(scores.T, relevance), "transpose it"),
         (lambda: evaluate(scores, owner=owner * 2), "captions name images 0 to 10 of 6"),
         (lambda: evaluate(scores, owner=np.zeros(len(owner), int)), "query 1 .image 1. has no own candidate"),
-        (lambda: evaluate(scores, owner=owner, own=np.zeros(scores.shape, bool)), "owner and own are given"),
         (lambda: evaluate(scores, owner=owner, fold=4), "folds of 4 do not divide 6 images"),
         (lambda: evaluate(scores, relevance, "ndcg@5", fold=3), "folds need the image of each caption"),
         (lambda: evaluate(scores, None, "map@r", owner=owner, positives=lists, fold=3), "of the whole gallery"),
@@ -148,16 +149,14 @@ def test_what_does_not_fit_is_refused(dataset: Path):
         (lambda: evaluate(scores, None, "pmrp", owner=owner), "needs class vectors -> give classes"),
         (lambda: evaluate(scores, classes=np.full((6, 2), 2), owner=owner), "one row of 0 and 1 for each image"),
         (lambda: evaluate(scores, owner=owner, direction="rows"), "direction 'rows' is not known"),
-        (lambda: evaluate(scores, owner=owner, level=95), "level 95 and 1000 samples"),
+        (lambda: evaluate(scores, owner=owner, intervals=Draws(95)), "level 95 and 1000 samples"),
         (lambda: evaluate(scores, relevance, "asp_a", owner=owner), "'asp_a' needs several relevances"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, fold=5), "fold of ranked lists"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, direction="t2i"), "direction of ranked lists"),
-        (lambda: evaluate({"q": {"a": 1.0}}), "ranked lists without judgements"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}), "ranked lists, no matrix -> .* capgrade.evaluate_lists"),
+        (lambda: evaluate_lists({"q": {"a": 1.0}}, labels), "give Qrels.from_labels"),
         (lambda: metrics.recall(scores, scores.astype(int)), r"own is int64 .* -> give bool"),
         (lambda: metrics.recall(scores, scores.T > 0), r"own is bool \[.*\], scores are"),
         (lambda: evaluate(scores, relevance, ["recall@5"]), "metric 'recall@5' needs the own items -> give owner"),
         (lambda: evaluate(scores, relevance, "ncs_other@5"), "metric 'ncs_other@5' needs the image of each caption"),
-        (lambda: evaluate(scores, relevance, above=0.5), "above of a matrix"),
         (lambda: evaluate(scores, relevance, measure="cider"), "measure 'cider' of a matrix"),
     ):
         with pytest.raises(InputError, match=message):
@@ -217,7 +216,7 @@ def test_lists_of_people_on_coco_score_as_in_the_package():
     noisy = vectors[owner] + np.random.default_rng(1).normal(0, 0.3, (25000, 12)).astype(np.float32)
     scores, lists = vectors @ noisy.T, {name: metrics.human_lists(name, images, captions) for name in ("eccv", "cxc")}
     eccv = {"map@r": "eccv_map_at_r", "r_precision": "eccv_rprecision", "eccv_recall@1": "eccv_r1"}
-    found = evaluate(scores, None, [*eccv, "cxc_recall@5", "recall@5"], owner=owner, positives=lists, samples=0)
+    found = evaluate(scores, None, [*eccv, "cxc_recall@5", "recall@5"], owner=owner, positives=lists, intervals=None)
     wanted = set(read_lists("original_caption_to_image.json"))
     ranked = {"i2t": best(scores, images, captions, set(images)), "t2i": best(scores.T, captions, images, wanted)}
     peer = eccv_caption.Metrics()

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade import Labels, Qrels, Run, evaluate, metrics
+from capgrade import Labels, Qrels, Run, evaluate_lists, metrics
 from capgrade.schemas.errors import InputError
 
 NAMES = ["ndcg@5", "ndcg_exp@5", "ncs@3", "recall@3", "r@3", "precision@3", "mrr@4", "map@4", "r_precision", "map@r"]
@@ -65,7 +65,7 @@ def loop(name: str, found: dict, judged: dict) -> float:
 @given(seed=st.integers(0, 10**6))
 def test_a_metric_of_lists_is_its_definition(seed):
     run, qrels = made(seed)
-    found = evaluate(run, qrels, NAMES)
+    found = evaluate_lists(run, qrels, NAMES)
     for name in NAMES:
         expected = [loop(name, run[q], qrels[q]) for q in qrels]
         assert found.values[name] == pytest.approx(expected, abs=1e-12), name
@@ -84,7 +84,7 @@ def test_ranx_computes_the_same():
     """In a process of its own, where its kernels are plain Python: compiling them takes most of a minute."""
     run, qrels = made(0, 60)
     qrels = {q: {d: r for d, r in found.items() if r > 0} for q, found in qrels.items()}
-    ours, given = evaluate(run, qrels, list(RANX)), json.dumps([run, qrels, list(RANX.values())])
+    ours, given = evaluate_lists(run, qrels, list(RANX)), json.dumps([run, qrels, list(RANX.values())])
     plain = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
         [sys.executable, "-c", IN_RANX], input=given, env=plain, capture_output=True, text=True, check=True
@@ -99,7 +99,7 @@ def test_ir_measures_computes_the_same():
     run, qrels = made(0, 60)
     parsed = {name: ir_measures.parse_measure(other) for name, other in IR_MEASURES.items()}
     theirs = {(str(m.measure), m.query_id): m.value for m in ir_measures.iter_calc(parsed.values(), qrels, run)}
-    ours = evaluate(run, qrels, list(IR_MEASURES))
+    ours = evaluate_lists(run, qrels, list(IR_MEASURES))
     for name, other in parsed.items():
         expected = [theirs[str(other), q] for q in ours.queries]
         assert ours.values[name] == pytest.approx(expected, abs=1e-9), name
@@ -112,29 +112,29 @@ def test_lists_and_matrices_agree():
     order = np.argsort(-scores, axis=1)
     run = Run.from_lists(range(8), order, np.take_along_axis(scores, order, axis=1))
     qrels = Qrels.from_dict({str(q): {str(d): relevance[q, d] for d in range(25)} for q in range(8)})
-    found = evaluate(run, qrels, ["ndcg@5", "ncs@5", "ndcg_exp@10"])
+    found = evaluate_lists(run, qrels, ["ndcg@5", "ncs@5", "ndcg_exp@10"])
     assert found.values["ndcg@5"] == pytest.approx(metrics.ndcg(scores, relevance, k=5))
     assert found.values["ncs@5"] == pytest.approx(metrics.ncs(scores, relevance, k=5))
     assert found.values["ndcg_exp@10"] == pytest.approx(metrics.ndcg(scores, relevance, k=10, gain="exponential"))
 
 
 def test_queries_that_only_one_side_has():
-    found = evaluate({"a": {"x": 1.0}, "c": {"x": 1.0}}, {"a": {"x": 1}, "b": {"x": 1}}, ["mrr@5"])
+    found = evaluate_lists({"a": {"x": 1.0}, "c": {"x": 1.0}}, {"a": {"x": 1}, "b": {"x": 1}}, ["mrr@5"])
     assert dict(zip(found.queries, found.values["mrr@5"], strict=True)) == {"a": 1, "b": 0}
     with pytest.raises(InputError, match="no query in common"):
-        evaluate({"a": {"x": 1.0}}, {"b": {"x": 1}}, ["mrr@5"])
-    nothing = evaluate({"a": {"x": 1.0}}, {"a": {"x": 0}}, ["r@5", "ndcg@5"])
+        evaluate_lists({"a": {"x": 1.0}}, {"b": {"x": 1}}, ["mrr@5"])
+    nothing = evaluate_lists({"a": {"x": 1.0}}, {"a": {"x": 0}}, ["r@5", "ndcg@5"])
     assert np.isnan(nothing.values["r@5"][0]) and nothing.values["ndcg@5"][0] == 0 and "r@5" in str(nothing)
 
 
 def test_lists_of_other_ids_are_refused_and_missing_lists_are_said(capsys):
     judged = {f"c{k}": {f"i{k}": 1.0} for k in range(2_500)}
     with pytest.raises(InputError, match="no document in common: '17' here, 'i0' there -> give both the same ids"):
-        evaluate(Run.from_lists(["c0"], [[17, 4]]), judged)
-    found = evaluate(Run.from_lists(["c0", "c1", "c2"], [["i0"], ["i9"], ["i2"]]), judged, ["recall@1"])
+        evaluate_lists(Run.from_lists(["c0"], [[17, 4]]), judged)
+    found = evaluate_lists(Run.from_lists(["c0", "c1", "c2"], [["i0"], ["i9"], ["i2"]]), judged, ["recall@1"])
     assert found.mean["recall@1"] == 2 / 2_500
     assert "2,497 of 2,500 judged queries have no list in the run: they count as 0" in capsys.readouterr().err
-    evaluate({"q": {"a": 1}}, {"q": {"a": 1}}, ["recall@1"])
+    evaluate_lists({"q": {"a": 1}}, {"q": {"a": 1}}, ["recall@1"])
     assert capsys.readouterr().err == ""
 
 
@@ -142,8 +142,8 @@ def test_trec_files_come_back(tmp_path):
     run, qrels = made(5)
     Run.from_dict(run).write(tmp_path / "a.run")
     (tmp_path / "a.qrels").write_text("".join(f"{q} 0 {d} {r}\n" for q in qrels for d, r in qrels[q].items()))
-    found = evaluate(Run.read(tmp_path / "a.run"), Qrels.read(tmp_path / "a.qrels"), NAMES)
-    assert found.mean == pytest.approx(evaluate(run, qrels, NAMES).mean)
+    found = evaluate_lists(Run.read(tmp_path / "a.run"), Qrels.read(tmp_path / "a.qrels"), NAMES)
+    assert found.mean == pytest.approx(evaluate_lists(run, qrels, NAMES).mean)
 
 
 def test_ties_of_a_file_are_broken_as_trec_eval_does(tmp_path):
@@ -152,7 +152,9 @@ def test_ties_of_a_file_are_broken_as_trec_eval_does(tmp_path):
     assert Run.read(path).documents.to_pylist() == ["b", "c", "a"]
     ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
     theirs = ir_measures.calc_aggregate([ir_measures.RR], {"q": {"a": 1}}, {"q": {"a": 0.5, "c": 0.5, "b": 0.9}})
-    assert evaluate(Run.read(path), {"q": {"a": 1}}, ["mrr@9"]).mean["mrr@9"] == pytest.approx(theirs[ir_measures.RR])
+    assert evaluate_lists(Run.read(path), {"q": {"a": 1}}, ["mrr@9"]).mean["mrr@9"] == pytest.approx(
+        theirs[ir_measures.RR]
+    )
 
 
 def test_labels_become_judgements(made_labels, tmp_path):
@@ -214,11 +216,15 @@ def test_bad_lists_are_refused(tmp_path):
         (lambda: Run.from_lists(["q"], [["a"]], names=["a", "b"]), "query 'q', place 1: 'a' is no row of 2 names"),
         (lambda: Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x"), "query 'q r' is no word"),
         (lambda: Qrels.from_dict({"q": {"a": -1}}), "relevance -1 is below 0"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["asp"]), "metric 'asp' is not one of ranked lists"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, measure="cider"), "measure of ranked lists"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, own=[[True]]), "own of ranked lists"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["ndcg"]), "metric 'ndcg' is not one of ranked lists"),
-        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}, above=-0.5), "above -0.5 of judgements"),
+        (
+            lambda: evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["asp"]),
+            "metric 'asp' is not one of ranked lists",
+        ),
+        (
+            lambda: evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["ndcg"]),
+            "metric 'ndcg' is not one of ranked lists",
+        ),
+        (lambda: evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, above=-0.5), "above -0.5 of judgements"),
     ):
         with pytest.raises(InputError, match=message):
             build()
