@@ -51,7 +51,13 @@ Pair = tuple[Positives, Positives]  # of the rows, of the columns
 
 @dataclass(frozen=True)
 class Draws:
-    """How intervals are drawn: bootstrap samples of the images, 0 for none."""
+    """How intervals are drawn: bootstrap samples of the images, 0 for none. InputError for a level outside (0, 1).
+
+    >>> some = Draws(level=0.9, samples=200)
+    >>> print(evaluate(np.eye(2), owner=[0, 1], metrics="recall@1", direction="i2t", intervals=some))
+              i2t
+    recall@1  1.0000 [1.0000, 1.0000]
+    """
 
     level: float = 0.95
     samples: int = 1000
