@@ -138,20 +138,17 @@ def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any])
         return [InputError(f"has no tag {version}, the version of its content", file=repository.address, remedy=PUSH)]
     if tagged == commit:
         return []
-    ours, theirs = repository.files(commit), repository.files(tagged)
-    names = [MANIFEST, *manifest["files"]]
-    differ = [n for n in names if n not in ours or n not in theirs or ours[n].blob_id != theirs[n].blob_id]
-    problem = f"tag {version} has another {differ[0]}" if differ else ""
-    return [InputError(problem, file=repository.address, remedy="give it a version of its own")] if differ else []
+    ours, theirs = ({n: one.blob_id for n, one in repository.files(at).items()} for at in (commit, tagged))
+    differ = [n for n in (MANIFEST, *manifest["files"]) if n not in ours or ours[n] != theirs.get(n)]
+    remedy = "give it a version of its own"
+    return [InputError(f"tag {version} has another {n}", file=repository.address, remedy=remedy) for n in differ[:1]]
 
 
 def _against(manifest: dict[str, Any], made: Path, target: str) -> list[InputError]:
     """Where a manifest and a folder differ."""
     mine = read_manifest(made, "publish")
-    problems = folder_problems(made, mine)
-    for name in sorted({*mine["files"], *manifest["files"]}):
-        if mine["files"].get(name) != manifest["files"].get(name):
-            problems.append(InputError(f"not the {name} of {made}", file=target, remedy=PUSH))
-    if not problems and mine != manifest:
-        problems.append(InputError(f"not the {MANIFEST} of {made}", file=target, remedy=PUSH))
-    return problems
+    names = sorted({*mine["files"], *manifest["files"]})
+    differ = [name for name in names if mine["files"].get(name) != manifest["files"].get(name)]
+    differ = differ or ([MANIFEST] if mine != manifest else [])
+    others = [InputError(f"not the {name} of {made}", file=target, remedy=PUSH) for name in differ]
+    return folder_problems(made, mine) + others

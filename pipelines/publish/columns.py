@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
+from capgrade.measures import MEASURES as CATALOGUE
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.shards import Shards
 
 COLUMNS = {
@@ -73,6 +75,9 @@ def meaning(column: str, used: dict[str, dict[str, Any]]) -> str:
         return f"weighted sum: {' + '.join(parts)}"
     if "imported" in params:
         return "relevance that another program computed"
+    if column not in MEASURES:  # somebody's own, in the catalogue
+        said = type(CATALOGUE[column](MeasuresParams())).__doc__ or "relevance by a measure of the publisher's own"
+        return said.splitlines()[0]
     corpus, references = params.get("document_frequency"), params.get("references", "")
     words = {
         "over": OVER.get(references),

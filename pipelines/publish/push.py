@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,9 +89,13 @@ class _Local:
         return {name: path for name, path in self.files.items() if not self.same(name, there.get(name))}
 
     def same(self, name: str, there: RepoFile | None) -> bool:
+        from huggingface_hub.utils.sha import git_hash
+
         if there is None or there.size != self.files[name].stat().st_size:
             return False
-        return self.sha256[name] == there.lfs.sha256 if there.lfs else git_id(self.files[name]) == there.blob_id
+        if there.lfs:
+            return self.sha256[name] == there.lfs.sha256
+        return git_hash(self.files[name].read_bytes()) == there.blob_id  # a small file, which the hub keeps in git
 
 
 def _to_delete(ours: _Local, repository: Repository, head: str, there: Files, replace: bool) -> list[str]:
@@ -158,9 +161,3 @@ def _tag(repository: Repository, version: str, commit: str) -> None:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-def git_id(path: Path) -> str:
-    """The id git gives to a file's content (of the small files that the hub keeps in git itself)."""
-    data = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

@@ -11,10 +11,11 @@ from capgrade.explorer.voices import measure_voices
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.on_device import on_device
 from capgrade.measures.own_pairs import own_left_out
+from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder
@@ -41,6 +42,9 @@ def test_every_road_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 np.testing.assert_array_equal(kept["length"], wanted[kept["image"], kept["captions"]])
                 best = [v for v, why in zip(kept["length"], kept["reasons"], strict=True) if why & 4]
                 assert sorted(best) == sorted(np.sort(wanted[kept["image"]])[-3:])
+    publish(folder, [tmp_path / "all"], tmp_path / "dataset", PublishParams(license="cc0-1.0"))
+    card = (tmp_path / "dataset" / "README.md").read_text()
+    assert f"| `length` | float32 | {names['Length'].__doc__.splitlines()[0]} |" in card
     left_out = own_left_out(names["Length"](), captions)
     assert left_out is not None and (left_out <= wanted[captions.owner, np.arange(captions.n_captions)]).all()
     (voice,) = measure_voices(captions, ["length"], MeasuresParams())
