@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
 from capgrade.measures.scores.measures import BLEUS, MEASURES
 from capgrade.pipelines.sources.fields import Text, Texts, entry
-from capgrade.pipelines.sources.table import read_table
+from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import score
@@ -65,7 +65,7 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     asked = {field: (name,) if name else COLUMNS[field] for field, name in columns} | {name: (name,) for name in own}
     column: dict[str, str] = {}
 
-    def chosen(present: Sequence[str]) -> list[str]:
+    def chosen(present: Collection[str]) -> list[str]:
         for field, names in asked.items():
             found = next((name for name in names if name in present), None)
             if found is None:
@@ -79,7 +79,7 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     kinds: dict[str, Any] = {"candidate": Text, "references": References}
     rows: list[dict[str, Any]] = []
     fields: dict[str, Any] = {}
-    for row, record in read_table(table, chosen):
+    for row, record in table_rows(table, table.suffix, chosen):
         if not rows:
             for k, (field, name) in enumerate(column.items()):
                 fields[f"f{k}"] = kinds.get(field, Number), Field(alias=name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,7 @@ def read_tsv(name: str, params: CaptionsParams) -> Iterator[Caption]:
 
     Raises InputError for a missing column, and for a row with more or fewer fields.
     """
-    return _separated(name, params, _tsv_rows(Path(name)), "tabs", TABS)
+    return _captions(name, params, ".tsv")
 
 
 def read_csv(name: str, params: CaptionsParams) -> Iterator[Caption]:
@@ -89,7 +89,7 @@ def read_csv(name: str, params: CaptionsParams) -> Iterator[Caption]:
 
     Raises InputError for a missing column, broken quoting, and a row with more or fewer fields.
     """
-    return _separated(name, params, _csv_rows(Path(name)), "commas", COMMAS)
+    return _captions(name, params, ".csv")
 
 
 def read_jsonl(name: str, params: CaptionsParams) -> Iterator[Caption]:
@@ -98,16 +98,19 @@ def read_jsonl(name: str, params: CaptionsParams) -> Iterator[Caption]:
     An optional field is in every row or in none. Raises InputError for malformed JSON, a missing field, and a value of
     the wrong type.
     """
-    records = _objects(Path(name))
-    for row, first in records:
-        columns = columns_of(params.columns, first, name, row)
-        yield from captions_of(chain([(row, first)], records), columns, params.split or "all", name)
+    return _captions(name, params, ".jsonl")
 
 
-def _separated(name: str, params: CaptionsParams, rows: Iterator[Row], between: str, remedy: str) -> Iterator[Caption]:
-    row, header = _header(name, rows, between)
-    records = _records(name, header, rows, remedy)
-    yield from captions_of(records, columns_of(params.columns, header, name, row), params.split or "all", name)
+def _captions(name: str, params: CaptionsParams, kind: str) -> Iterator[Caption]:
+    fields: dict[str, str] = {}
+
+    def chosen(present: Collection[str]) -> Iterable[str]:
+        fields.update(columns_of(params.columns, present, name, 1))
+        return fields.values()
+
+    records = table_rows(Path(name), kind, chosen)
+    first = list(islice(records, 1))  # with which the columns are known
+    yield from captions_of(chain(first, records), fields, params.split or "all", name)
 
 
 def _header(name: str, rows: Iterator[Row], between: str) -> Row:
@@ -127,32 +130,32 @@ def _header(name: str, rows: Iterator[Row], between: str) -> Row:
     return row, header
 
 
-def read_table(path: Path, chosen: Callable[[Sequence[str]], Iterable[str]]) -> Iterator[Record]:
-    """The rows of a table of any kind, by the end of its name: .csv, .tsv, .jsonl or .parquet.
+def table_rows(path: Path, kind: str, chosen: Callable[[Collection[str]], Iterable[str]]) -> Iterator[Record]:
+    """The rows of a table of a kind: .csv, .tsv, .jsonl or .parquet.
 
-    `chosen` says which of the columns it asks for; of Parquet no other is read. Raises InputError for another kind of
-    file, and as `read_csv`, `read_tsv` and `read_jsonl`; from `chosen` too.
+    `chosen` says which of the columns it asks for; of Parquet no other is read. Raises InputError for another kind, and
+    as `read_csv`, `read_tsv` and `read_jsonl`; from `chosen` too.
     """
-    name, kind = str(path), path.suffix
     if kind == ".parquet":
         yield from _parquet_rows(path, chosen)
     elif kind == ".jsonl":
         records = _objects(path)
         for row, first in records:
-            chosen(list(first))
+            chosen(first)
             yield from chain([(row, first)], records)
     elif kind in (".csv", ".tsv"):
-        tabs = kind == ".tsv"
-        rows = _tsv_rows(path) if tabs else _csv_rows(path)
-        _, header = _header(name, rows, "tabs" if tabs else "commas")
+        rows, between, remedy = (
+            (_tsv_rows(path), "tabs", TABS) if kind == ".tsv" else (_csv_rows(path), "commas", COMMAS)
+        )
+        _, header = _header(str(path), rows, between)
         chosen(header)
-        yield from _records(name, header, rows, TABS if tabs else COMMAS)
+        yield from _records(str(path), header, rows, remedy)
     else:
         remedy = "give a table: .csv, .tsv, .jsonl or .parquet"
         raise InputError(f"'{kind}' is not a kind of table", file=path, remedy=remedy)
 
 
-def _parquet_rows(path: Path, chosen: Callable[[Sequence[str]], Iterable[str]]) -> Iterator[Record]:
+def _parquet_rows(path: Path, chosen: Callable[[Collection[str]], Iterable[str]]) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
