@@ -108,9 +108,9 @@ class Cider:
 
     def __call__(self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any) -> list[float]:
         texts = [_text(completion, k) for k, completion in enumerate(completions)]
-        groups = groupby(zip(references, texts, strict=True), key=itemgetter(0))  # a prompt's completions come together
-        sets, candidates = zip(*((own, [text for _, text in some]) for own, some in groups), strict=True)
-        return self._reward.each(candidates, sets)[0].tolist()
+        together = groupby(zip(references, texts, strict=True), key=itemgetter(0))  # a prompt's completions are
+        groups = [(own, [text for _, text in some]) for own, some in together]
+        return self._reward.each([some for _, some in groups], [own for own, _ in groups])[0].tolist()
 
 
 def _text(completion: Any, k: int) -> str:

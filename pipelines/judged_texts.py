@@ -70,7 +70,8 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
             found = next((name for name in names if name in present), None)
             if found is None:
                 other = f"name a measure ({', '.join((*MEASURES, *BLEUS))}) or a column"
-                remedy = f"--set agree.columns.{field}=NAME" if field in COLUMNS else other
+                named = f"--set agree.columns.{field}=NAME, or --captions for judgements of ids"
+                remedy = named if field in COLUMNS else other
                 remedy = f"{remedy}; there are: {', '.join(present)}"
                 raise InputError(f"no column '{names[0]}'", file=table, row=1, remedy=remedy)
             column[field] = found

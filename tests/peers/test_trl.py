@@ -57,6 +57,8 @@ def test_a_reward_is_that_of_the_caption_alone() -> None:
     assert again(messages, references) == again(parts, references) == reward(completions, references)
     with pytest.raises(InputError, match=r"completions\[1\]: neither a text nor messages"):
         reward(["a dog", 3], references[:2])
+    with pytest.raises(InputError, match="no candidates"):
+        reward([], [])
 
 
 def test_seconds_of_512_completions(coco, capsys) -> None:

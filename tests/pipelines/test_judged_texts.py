@@ -84,7 +84,7 @@ def test_the_command_takes_columns_as_they_are_called(tmp_path: Path, capsys: py
         (
             "j.csv",
             "cand,refs\na,b\n",
-            r"no column 'score' -> --set agree.columns.score=NAME; there are: cand, refs",
+            r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; there are: cand, refs",
         ),
         ("j.csv", 'cand,refs,score\na,"[1]",1\n', r"row 2.*: 'refs' is"),
         ("j.csv", 'cand,refs,score\na,"[\'b",1\n', r"row 2: 'refs' is .* a list that neither JSON nor Python reads"),
