@@ -62,12 +62,14 @@ class PairCounts(Counts):
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray) -> None:
         super().__init__(curve, n_images)
         self.owner, self.of_captions, self.squares, self.single = owner, np.zeros(n_images), 0.0, 0.0
+        self.sampled = False
 
     def add(self, pairs: ValuedPairs) -> None:
         super().add(pairs)
         p = self.curve.probability(pairs.value)
         accepted = pairs.weight * p
         self.of_captions += np.bincount(self.owner[pairs.caption], accepted, len(self.of_captions))
+        self.sampled |= bool((pairs.weight > 1).any())
         self.squares += float((accepted**2).sum())
         self.single += float((accepted * (1 - p) + (pairs.weight - 1) * accepted * p).sum())
 
@@ -132,5 +134,6 @@ def mean_of(counts: PairCounts, seed: int = 0) -> Estimate:
     each, drawn = counts.accepted()
     n, random = len(each), np.random.default_rng(seed)
     means = np.resize(drawn.mean(axis=0), DRAWS) + random.normal(scale=counts.left_open() / n, size=DRAWS)
-    low, high = np.quantile(means, (0.025, 0.975)).clip(0)
-    return Estimate(float(each.mean()), float(low), float(high), float(counts.weights.sum()) / n)
+    pairs = float(counts.weights.sum()) / n
+    low, high = np.quantile(means, (0.025, 0.975)).clip(0, np.inf if counts.sampled else pairs)
+    return Estimate(float(each.mean()), float(low), float(high), pairs)

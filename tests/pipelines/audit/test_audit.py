@@ -108,6 +108,17 @@ def test_intervals_cover_where_some_images_captions_fit_more() -> None:
     assert inside >= 26  # of 30: below it with 95 % each, once in 100
 
 
+def test_people_accept_no_more_pairs_than_there_are() -> None:
+    """Of three likely pairs, chance alone would give up to 3.7; of sampled ones each may stand for more or fewer."""
+    for weight in (1.0, 2.0):
+        counts = PairCounts(Curve([0.5], [4.0], [0.9], [[0.9]], 0.0, [], 1, 0.0, 0.0), 10, np.arange(10))
+        rows = np.arange(3)
+        counts.add(ValuedPairs(rows, rows + 1, np.full(3, 0.5, np.float32), np.full(3, weight)))
+        found = mean_of(counts)
+        assert found.pairs == pytest.approx(0.3 * weight)
+        assert found.high == pytest.approx(0.3) if weight == 1 else found.high > found.pairs
+
+
 @pytest.mark.parametrize("knots", [1, 2, 9])
 def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> None:
     """Most values at the low end, as CIDEr-D's are, some beyond the curve; image 3 has none."""
