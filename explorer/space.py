@@ -12,7 +12,7 @@ from pathlib import Path
 
 from capgrade.explorer.app import serve
 from capgrade.explorer.start import ExplorerFolders, open_explorer
-from capgrade.measures.embeddings import EMBEDDED
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, SbertParams
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from capgrade.measures.embeddings import EMBEDDED
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams

@@ -17,7 +17,8 @@ from capgrade.labels.named import EXACT, as_named
 from capgrade.labels.published import params_of, published_captions, published_pairs, published_reasons
 from capgrade.labels.stored import Dense, Part, RelevanceBlock, Sampled, Stored
 from capgrade.measures import require_read
-from capgrade.measures.embeddings import EMBEDDED, cache_folder
+from capgrade.measures.embeddings import cache_folder
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (

@@ -10,7 +10,6 @@ from typing import Any
 from capgrade.measures.base import Fitted, Measure, State
 from capgrade.measures.bleu import Bleu
 from capgrade.measures.cider import Cider, CiderPlain
-from capgrade.measures.embeddings import fingerprint
 from capgrade.measures.imported import Imported
 from capgrade.measures.meteor import Meteor
 from capgrade.measures.meteor.data import JAR, PARAPHRASES, meteor_folder
@@ -21,6 +20,7 @@ from capgrade.measures.sbert_shared import SbertShared
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.spice import Spice, jars
 from capgrade.measures.tfidf import TfidfCosine
+from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import FILE
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest

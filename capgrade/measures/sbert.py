@@ -14,8 +14,9 @@ import numpy as np
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
-from capgrade.measures.embeddings import EMBEDDED, embed
+from capgrade.measures.embeddings import embed
 from capgrade.measures.products import ONE, ROWS, grouped, largest
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
 from capgrade.text.language import warn_unless_english

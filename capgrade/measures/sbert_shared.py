@@ -13,8 +13,9 @@ from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
 from capgrade.measures.base import leaves_out
-from capgrade.measures.embeddings import EMBEDDED, embed
+from capgrade.measures.embeddings import embed
 from capgrade.measures.sbert import FittedSbert, first_of_text
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams

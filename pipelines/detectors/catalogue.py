@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from capgrade.measures.embeddings import fingerprint
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.detectron import config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
+from capgrade.pretrained import fingerprint
 from capgrade.schemas.devices import Precision, device_of, require_precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest

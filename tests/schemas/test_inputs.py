@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from capgrade.measures import MEASURES, read_by
-from capgrade.measures.embeddings import fingerprint
 from capgrade.pipelines.detectors.catalogue import input_digests
+from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.inputs import file_digest, folder_digest, require_unchanged

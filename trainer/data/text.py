@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 import pyarrow.compute as pc
 
-from capgrade.measures.embeddings import require_here
+from capgrade.pretrained import require_here
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json

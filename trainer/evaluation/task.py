@@ -85,7 +85,8 @@ def load_task(
     if stand_in is not None:
         chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
         kept = np.setdiff1d(kept, chosen)
-        from capgrade.measures.embeddings import EMBEDDED, embed
+        from capgrade.measures.embeddings import embed
+        from capgrade.pretrained import EMBEDDED
 
         warn_unless_english("the Sentence-BERT of --stand-in", table)
         vectors = embed(list(table.texts), EMBEDDED)

@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from capgrade.measures.embeddings import require_here
+from capgrade.pretrained import require_here
 from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from capgrade.losses import DEFAULTS, Terms
 from capgrade.losses.terms import check_scale, needs
 from capgrade.measures import choose, names_of, read_by
-from capgrade.measures.embeddings import fingerprint
+from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version

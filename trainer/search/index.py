@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from capgrade.measures.embeddings import EMBEDDED
 from capgrade.measures.embeddings import embed as sentence_vectors
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest

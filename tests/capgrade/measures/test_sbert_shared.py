@@ -79,7 +79,8 @@ SETS = [["A dog runs on the beach.", "A puppy is running over sand."], ["A bowl 
 @pytest.mark.parametrize(("name", "fold"), [("sbert_shared", np.max), ("sbert_shared_mean", np.mean)])
 @pytest.mark.parametrize("left_out", [False, True])
 def test_the_measure_is_the_cosine_of_mapped_embeddings(name: str, fold, left_out: bool) -> None:
-    from capgrade.measures.embeddings import EMBEDDED, embed
+    from capgrade.measures.embeddings import embed
+    from capgrade.pretrained import EMBEDDED
 
     captions = make_captions(SETS)
     params = MeasuresParams.model_validate({"sbert": {"self_reference": "left_out" if left_out else "included"}})

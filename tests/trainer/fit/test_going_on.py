@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.measures.embeddings import fingerprint
+from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import setup

@@ -18,7 +18,8 @@ CAPTIONS = ["A white doggy is on the right of a woman dressed in orange.", "A la
 
 
 def test_hidden_states_equal_sentence_transformers():
-    from capgrade.measures.embeddings import EMBEDDED, load_encoder
+    from capgrade.measures.embeddings import load_encoder
+    from capgrade.pretrained import EMBEDDED
 
     rows = [torch.tensor(row.ids) for row in word_pieces(CAPTIONS)]
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
