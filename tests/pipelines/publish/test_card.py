@@ -21,9 +21,10 @@ from typer.testing import CliRunner
 
 from capgrade.labels.published import measures_block
 from capgrade.pipelines.cli import app
+from capgrade.pipelines.page.charts import palette
 from capgrade.pipelines.publish.card import size_category
 from capgrade.pipelines.publish.check import check
-from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.publish.folder import COLOURS, publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
@@ -83,6 +84,7 @@ def test_the_picture_is_drawn_and_shown(made: Path) -> None:
     assert "(figures/distributions.png)" in (made / "out" / "README.md").read_text()
     with Image.open(made / "out" / "figures" / "distributions.png") as image:
         assert image.width > 2 * image.height
+    assert tuple(palette()[f"series-{k}"] for k in (1, 2)) == COLOURS, "the pages'"
 
 
 def test_relevance_of_other_captions_is_refused(made: Path, tmp_path: Path) -> None:
