@@ -1,17 +1,24 @@
-"""For sentence-transformers: an evaluator by graded labels."""
+"""For sentence-transformers: an evaluator by graded labels, and batches without false negatives."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from capgrade.labels import Labels
+from capgrade.labels.negatives import Negatives
 from capgrade.metrics.evaluation import DIRECTIONS, evaluate, is_graded
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 
 with needs("encoder"):
+    import torch
     from sentence_transformers.base.evaluation import SentenceEvaluator
+    from sentence_transformers.base.sampler import DefaultBatchSampler
 
 METRICS = ("ndcg@10", "kendall_tau_b", "asp")
 
@@ -65,3 +72,65 @@ class GradedEvaluator(SentenceEvaluator):
         named = self.prefix_name_to_metrics(means, self.name)
         self.store_metrics_in_model_card_data(model, named, epoch, steps)
         return named
+
+
+def accepted_apart(negatives: Negatives) -> Callable[..., ApartBatches]:
+    """The `batch_sampler` of training arguments, for a dataset of the columns of `negatives`, in their order.
+
+    >>> labels = Labels.load("dataset").exact("rouge_l")
+    >>> sampler = accepted_apart(labels.negatives(0, accepted_below=0.5))
+    >>> len(next(iter(sampler(range(60), batch_size=4, drop_last=True))))
+    4
+    """
+    return partial(ApartBatches, negatives=negatives)
+
+
+class ApartBatches(DefaultBatchSampler):
+    """Batches in which no row brings what the labels accept for another row's anchor; made by `accepted_apart`.
+
+    Rows in random order fill a batch; one that fits in none of its places waits for the next batch. What is left at the
+    end makes smaller batches, which `drop_last` leaves out. The same for the same seed and epoch. Raises InputError for
+    a dataset of another number of rows, and where the labels keep so many rows apart that no batch is filled.
+    """
+
+    def __init__(self, dataset: Any, *args: Any, negatives: Negatives, **options: Any) -> None:
+        super().__init__(dataset, *args, **options)
+        self.negatives, self._made = negatives, (-1, list[list[int]]())
+        if len(dataset) != len(negatives.anchors):
+            problem = f"a dataset of {len(dataset)} rows, and {len(negatives.anchors)} pairs"
+            raise InputError(problem, remedy="train on their columns; evaluate with GradedEvaluator")
+
+    def __len__(self) -> int:
+        return len(self._batches())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._batches())
+
+    def _batches(self) -> list[list[int]]:
+        """Those of the epoch."""
+        if self._made[0] != self.epoch:
+            whole = [batch for batch in self._fill() if len(batch) == self.batch_size or not self.drop_last]
+            self._made = self.epoch, whole
+        return self._made[1]
+
+    def _fill(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        waiting = deque(torch.randperm(len(self.negatives.anchors), generator=generator).tolist())
+        least = min(self.batch_size, len(waiting))  # of the first batch
+        while waiting:
+            batch, later = list[int](), list[int]()
+            while waiting and len(batch) < self.batch_size:
+                some = [waiting.popleft() for _ in range(min(self.batch_size, len(waiting)))]
+                clash = self.negatives.clash([*batch, *some])
+                taken = list(range(len(batch)))
+                for place, row in enumerate(some, len(batch)):
+                    fits = len(taken) < self.batch_size and not clash[place, np.array(taken, int)].any()
+                    taken += [place] if fits else []
+                    (batch if fits else later).append(row)
+            if len(batch) < least:
+                problem = f"no batch of {self.batch_size} rows: the labels keep all but {len(batch)} apart"
+                remedy = "take labels.exact(measure) or unknown='estimate', raise accepted_below, or lower the size"
+                raise InputError(problem, file=self.negatives.rule.labels.file, remedy=remedy)
+            least = 0
+            waiting.extendleft(reversed(later))
+            yield batch

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from capgrade.labels.batches import GradedBatches
+    from capgrade.labels.negatives import Negatives
 
 Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array or torch tensor
 
@@ -140,6 +141,29 @@ class Labels(Opened):
         from capgrade.labels.batches import GradedBatches
 
         return GradedBatches(self, size, self.chosen(measure), low, high, seed, process, processes)
+
+    def negatives(
+        self, k: int, *, accepted_below: float, measure: str | None = None, scores: Any = None,
+        queries: str = "images", unknown: Unknown = "mask",
+    ) -> Negatives:  # fmt: skip
+        """Each pair of an image and an own caption with the k hardest candidates that the labels do not accept.
+
+        Own captions are accepted, and those whose `measure` is `accepted_below` or more. A pair whose value is not
+        known counts as accepted too, so that it is never a negative; with `unknown` "estimate" or "bound" what stands
+        for its value decides (`block`). Hardest is what a model finds most alike: `scores` [n_images, n_captions],
+        numpy or torch; or (vectors of images, of captions); or the name of a measure, `measure` unless given. Of equal
+        scores the first comes first. `queries` says whether images or captions are the anchors; k = 0 gives the pairs
+        alone. Pairs with fewer than k negatives are left out, and a warning counts them.
+
+        Raises InputError for scores that do not fit, labels without captions, and where no pair has k negatives.
+
+        >>> labels = Labels.load("dataset")
+        >>> labels.negatives(3, accepted_below=0.5, measure="rouge_l", scores="sbert").documents.shape
+        (60, 4)
+        """
+        from capgrade.labels.negatives import Rule, mined
+
+        return mined(Rule(self, accepted_below, self.chosen(measure), unknown), k, scores, queries)
 
     def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:
         """The images whose known relevance to a caption exceeds `above`, best first: (image id, relevance).

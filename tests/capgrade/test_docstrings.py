@@ -19,7 +19,8 @@ from capgrade import coco, losses, metrics
 from tests.conftest import ROOT
 
 MODULES = [
-    *(f"capgrade.{name}" for name in ("labels", "labels.batches", "metrics.evaluation", "metrics.runs", "scoring")),
+    *(f"capgrade.labels{name}" for name in ("", ".batches", ".negatives")),
+    "capgrade.metrics.evaluation", "capgrade.metrics.runs", "capgrade.scoring",
     "capgrade.coco", "capgrade.caption_scores", "capgrade.reward", "capgrade.measures.scores.frequencies",
     "capgrade.with_sentence_transformers",
 ]  # fmt: skip
@@ -37,7 +38,7 @@ def public() -> dict[str, object]:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path) -> None:
-    names = {"np": np, "torch": torch}
+    names = {"np": np, "torch": torch, "Labels": capgrade.Labels}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     (tmp_path / "dataset").symlink_to(dataset)
     said: list[str] = []

@@ -1,0 +1,177 @@
+"""Hard negatives that the labels do not accept, for losses that take what stands in a row or a batch as wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from capgrade.labels.unsampled import Unknown
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import warn
+
+if TYPE_CHECKING:
+    from capgrade.labels import Labels
+
+BLOCK = 256  # queries at once
+
+
+class Rule(NamedTuple):
+    """Which captions an image accepts: its own, those whose `measure` is `below` or more, and those whose value is not
+    known, unless `unknown` has something stand for it."""
+
+    labels: Labels
+    below: float
+    measure: str
+    unknown: Unknown
+
+    def judged(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each image accepts each caption, bool [I, C], and the relevance, float32 [I, C]."""
+        values, known, _ = self.labels.block(images, captions, self.measure, unknown=self.unknown)
+        own = self.labels.owner[captions] == images[:, None]
+        return own | (values >= self.below) | ~known, values
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Pairs of an image and an own caption, each with negatives; made by `Labels.negatives`.
+
+    An anchor is the image of a pair where `queries` is images, else its caption; its documents are of the other kind:
+    the pair's own one, then the negatives from the hardest on.
+    """
+
+    rule: Rule
+    queries: str
+    anchors: np.ndarray  # int64 [n]: rows
+    documents: np.ndarray  # int64 [n, 1 + k]: rows
+    relevance: np.ndarray  # float32 [n, 1 + k]
+
+    def tuples(self, images: Sequence[Any] | None = None) -> dict[str, list[Any]]:
+        """Columns anchor, positive, negative_1, ..., negative_k, as losses of sentence-transformers read them.
+
+        Captions are their texts; `images` has what stands for each image row, ids unless it is given.
+
+        >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3, measure="rouge_l")
+        >>> list(found.tuples())
+        ['anchor', 'positive', 'negative_1', 'negative_2']
+        """
+        anchors, documents = self._items(images)
+        names = ["positive", *(f"negative_{place}" for place in range(1, self.documents.shape[1]))]
+        columns = {name: [documents[row] for row in self.documents[:, place]] for place, name in enumerate(names)}
+        return {"anchor": [anchors[row] for row in self.anchors], **columns}
+
+    def lists(self, images: Sequence[Any] | None = None) -> dict[str, list[Any]]:
+        """Columns query, documents and labels, the relevance of each document, as cross-encoders' losses of lists read
+        them; `images` as in `tuples`.
+
+        >>> found = Labels.load("dataset").negatives(2, accepted_below=0.3, measure="rouge_l").lists()
+        >>> len(found["documents"][0]), found["labels"][0][0]
+        (3, 1.0)
+        """
+        anchors, documents = self._items(images)
+        return {
+            "query": [anchors[row] for row in self.anchors],
+            "documents": [[documents[row] for row in rows] for rows in self.documents],
+            "labels": self.relevance.tolist(),
+        }
+
+    def clash(self, pairs: Sequence[int]) -> np.ndarray:
+        """Of some pairs, bool [n, n]: which may not be in one batch, as the anchor of one accepts what another brings.
+
+        >>> found = Labels.load("dataset").exact("rouge_l").negatives(1, accepted_below=0.3)
+        >>> bool(found.clash([0, 1])[0, 1])  # captions of one image
+        True
+        """
+        anchors, documents = self.anchors[pairs], self.documents[pairs].ravel()
+        if self.queries == "images":
+            accepts, _ = self.rule.judged(anchors, documents)
+        else:
+            accepts = self.rule.judged(documents, anchors)[0].T
+        found = np.any(accepts.reshape(len(pairs), len(pairs), -1), axis=2)
+        return (found | found.T) & ~np.eye(len(pairs), dtype=bool)
+
+    def _items(self, images: Sequence[Any] | None) -> tuple[Sequence[Any], Sequence[Any]]:
+        labels = self.rule.labels
+        given = labels.image_ids if images is None else images
+        if len(given) != len(labels.image_ids):
+            problem = f"{len(given)} images for labels of {len(labels.image_ids)}"
+            raise InputError(problem, remedy="give one for each row")
+        return (given, labels.texts) if self.queries == "images" else (labels.texts, given)
+
+
+def mined(rule: Rule, k: int, scores: Any, queries: str) -> Negatives:
+    """As `Labels.negatives`."""
+    if not isinstance(k, int) or k < 0 or queries not in ("images", "captions"):
+        raise InputError(f"{k} negatives of {queries!r}", remedy="give 0 or more, of images or captions")
+    pairs = [np.concatenate(parts) for parts in zip(*_blocks(rule, k, _scores(rule, scores), queries), strict=True)]
+    enough = pairs[1].min(axis=1) >= 0
+    if not enough.all():
+        problem = f"{queries} with fewer than {k} candidates that are known and not accepted"
+        remedy = "ask for fewer, raise accepted_below, or take labels.exact(measure)"
+        if not enough.any():
+            raise InputError(f"only {problem}", file=rule.labels.file, remedy=remedy)
+        warn(f"{(~enough).sum()} of {len(enough)} pairs are left out, of {problem}; {remedy}")
+    return Negatives(rule, queries, *(part[enough] for part in pairs))
+
+
+def _blocks(rule: Rule, k: int, scores: Any, queries: str) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Anchors, documents and relevance of some queries after others; a document that is not there is -1."""
+    owner, by_image = rule.labels.owner, queries == "images"
+    n_images, n_captions = len(rule.labels.image_ids), rule.labels.n_captions
+    for first in range(0, n_images if by_image else n_captions, BLOCK):
+        rows = np.arange(first, min(first + BLOCK, n_images if by_image else n_captions))
+        images, captions = (rows, np.arange(n_captions)) if by_image else (np.arange(n_images), rows)
+        accepted, relevance = rule.judged(images, captions)
+        hardness = np.where(accepted, np.float32(-np.inf), scores(images, captions))
+        if not by_image:
+            hardness, relevance = hardness.T, relevance.T
+        if by_image:
+            own = np.flatnonzero((owner >= first) & (owner < first + BLOCK))
+            query = owner[own] - first
+        else:
+            own, query = owner[rows], rows - first
+        best = np.stack([_best(row, k) for row in hardness])
+        documents = np.concatenate([own[:, None], best[query]], axis=1)
+        yield rows[query], documents, np.take_along_axis(relevance[query], np.maximum(documents, 0), axis=1)
+
+
+def _best(row: np.ndarray, k: int) -> np.ndarray:
+    """The candidates of the k largest values, int64 [k], the first ones of equal values, and -1 where there are none
+    above -inf."""
+    found = np.full(k, -1, np.int64)
+    least = np.partition(row, len(row) - k)[-k] if 0 < k <= len(row) else -np.inf
+    candidates = np.flatnonzero((row >= least) & (row > -np.inf)) if k else np.empty(0, np.int64)
+    best = candidates[np.argsort(-row[candidates], kind="stable")][:k]
+    found[: len(best)] = best
+    return found
+
+
+def _scores(rule: Rule, given: Any) -> Any:
+    """A function of image and caption rows: how alike a measure, a matrix or vectors of both find them, float32."""
+    labels = rule.labels
+    if given is None or isinstance(given, str):
+        name = labels.chosen(given or rule.measure)
+        return lambda images, captions: labels.block(images, captions, name, unknown=rule.unknown).relevance
+    shape = len(labels.image_ids), labels.n_captions
+    parts = [_array(part) for part in (given if isinstance(given, tuple) else (given,))]
+    fits = parts[0].shape == shape if len(parts) == 1 else _are_vectors(parts, shape)
+    if not fits or not all(np.isfinite(part).all() for part in parts):
+        problem = (
+            f"scores of {' and '.join(str(list(part.shape)) for part in parts)}, or with a value that is no number"
+        )
+        remedy = f"give finite scores {list(shape)}, (vectors of images, of captions), or a measure"
+        raise InputError(problem, remedy=remedy)
+    if len(parts) == 1:
+        return lambda images, captions: parts[0][images[:, None], captions].astype(np.float32, copy=False)
+    return lambda images, captions: (parts[0][images] @ parts[1][captions].T).astype(np.float32, copy=False)
+
+
+def _are_vectors(parts: Sequence[np.ndarray], shape: tuple[int, int]) -> bool:
+    sizes = [part.shape for part in parts]
+    return [size[:1] for size in sizes] == [(n,) for n in shape] and len({size[1:] for size in sizes}) == 1
+
+
+def _array(values: Any) -> np.ndarray:
+    return np.asarray(values.detach().float().cpu() if hasattr(values, "detach") else values)

@@ -1,0 +1,123 @@
+"""How many mined hard negatives people accept: by the labels' rule, by a relative margin, on MS-COCO's 5K test split.
+
+    python -m studies.negatives --captions DIR --relevance DIR --judgements cxc_sits_test.csv --out negatives.md
+
+All rows mine with the same sentence vectors: an image's first caption is the anchor, and what is mined are captions of
+other images, `--k` per anchor and positive. People are those of Crisscrossed Captions, who judged some of the pairs
+(accepted: 3 of 5 or more), and of ECCV Caption's lists, which have some of the images.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from datasets import Dataset
+from sentence_transformers.util import mine_hard_negatives
+
+from capgrade.agreement.judgement_files import read_judgements
+from capgrade.agreement.judgements import Judgements
+from capgrade.labels import Labels
+from capgrade.measures.embeddings import EMBEDDED, embed, load_encoder
+from capgrade.metrics import human_lists
+from capgrade.metrics.base import Positives
+from capgrade.schemas.files import write_text
+from capgrade.schemas.output import refuse_file, starting
+
+HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # how the table begins
+MARGINS = (0.05, 0.1)
+BELOW = {"sbert": (0.6, 0.5), "rouge_l": (0.5, 0.4), "cider": (1.0, 0.5)}
+LIKED = 3.0
+
+
+@dataclass(frozen=True)
+class People:
+    """What people said about pairs, by image row and caption row."""
+
+    judged: Judgements
+    lists: Positives
+
+    def accepted(self, pairs: np.ndarray) -> tuple[int, float, int, float]:
+        """Of pairs int64 [n, 2]: those that CxC judged, the share accepted; those of listed images, the share in
+        their lists."""
+        score = {
+            (i, c): s for i, c, s in zip(*(self.judged.image, self.judged.caption, self.judged.score), strict=True)
+        }
+        found = [score[pair] >= LIKED for pair in map(tuple, pairs.tolist()) if pair in score]
+        listed = self.lists.sizes > 0
+        of = pairs[listed[pairs[:, 0]]]
+        rows = np.repeat(np.arange(len(listed)), np.diff(self.lists.indptr))
+        inside = {*zip(rows.tolist(), self.lists.indices.tolist(), strict=True)}
+        return (
+            len(found),
+            float(np.mean(found)),
+            len(of),
+            float(np.mean([pair in inside for pair in map(tuple, of.tolist())])),
+        )
+
+
+def by_margin(labels: Labels, margin: float, k: int, cache: str) -> np.ndarray:
+    """The pairs that sentence-transformers mines: int64 [n, 2], images and captions."""
+    texts, owner = labels.texts, labels.owner
+    first = np.unique(owner, return_index=True)[1]
+    others = [row for row in range(len(texts)) if row != first[owner[row]]]
+    pairs = {"anchor": [texts[first[owner[row]]] for row in others], "positive": [texts[row] for row in others]}
+    mined = mine_hard_negatives(
+        Dataset.from_dict(pairs), load_encoder(EMBEDDED), relative_margin=margin, num_negatives=k, corpus=texts,
+        verbose=False, cache_folder=cache,
+    )  # fmt: skip
+    image = {texts[row]: owner[row] for row in first[::-1]}
+    caption = {text: row for row, text in reversed(list(enumerate(texts)))}
+    rows = zip(mined["anchor"], mined["negative"], strict=True)
+    return np.unique([(image[anchor], caption[negative]) for anchor, negative in rows], axis=0)
+
+
+def by_labels(labels: Labels, vectors: np.ndarray, measure: str, below: float, k: int) -> np.ndarray:
+    """The pairs that `Labels.negatives` mines."""
+    first = np.unique(labels.owner, return_index=True)[1]
+    found = labels.negatives(k, accepted_below=below, measure=measure, scores=(vectors[first], vectors))
+    anchors = np.repeat(found.anchors, k)
+    return np.unique(np.stack([anchors, found.documents[:, 1:].ravel()], axis=1), axis=0)
+
+
+def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator[str]:
+    """Row by row."""
+    labels = Labels.load(relevance, captions=captions)
+    assert labels.captions is not None
+    vectors = embed(labels.texts, EMBEDDED)
+    lists, _ = human_lists("eccv", labels.image_ids, labels.caption_ids)
+    people = People(read_judgements(judgements, labels.captions), lists)
+    first = np.unique(labels.owner, return_index=True)[1]
+    yield f"{HEAD} in ECCV Caption's lists |\n|---|---:|---:|---:|---:|---:|"
+    rows = [("no filter", by_labels(labels, vectors, "rouge_l", np.inf, k))]
+    with TemporaryDirectory() as cache:
+        rows += [(f"`relative_margin={margin:g}`", by_margin(labels, margin, k, cache)) for margin in MARGINS]
+    rows += [
+        (f"`{name}`, `accepted_below={below:g}`", by_labels(labels, vectors, name, below, k))
+        for name, thresholds in BELOW.items()
+        for below in thresholds
+    ]
+    for name, pairs in rows:
+        cosine = np.mean(np.sum(vectors[first[pairs[:, 0]]] * vectors[pairs[:, 1]], axis=1))
+        judged, share, listed, inside = people.accepted(pairs)
+        yield f"| {name} | {len(pairs):,} | {cosine:.3f} | {judged:,} | {share:.1%} | {inside:.1%} of {listed:,} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("captions", "relevance", "judgements", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--k", type=int, default=5)
+    given = parser.parse_args()
+    refuse_file(given.out, "table of mined negatives", starting(HEAD.encode()))
+    rows = list(table(given.captions, given.relevance, given.judgements, given.k))
+    write_text(given.out, "\n".join(rows) + "\n")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Mined negatives against a plain search through every pair, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from capgrade import Labels
+from capgrade.schemas.errors import InputError
+
+
+def plain(labels: Labels, k: int, below: float, measure: str, scores: np.ndarray, queries: str, unknown: str):
+    """{(anchor, own document): negatives}, pair after pair."""
+    values, known, _ = labels.block(labels.image_ids, labels.caption_ids, measure, unknown=unknown)
+    found = {}
+    for caption, image in enumerate(labels.owner):
+        allowed = known & (values < below) & (labels.owner[None, :] != np.arange(len(values))[:, None])
+        row, score = (
+            (allowed[image], scores[image]) if queries == "images" else (allowed[:, caption], scores[:, caption])
+        )
+        best = sorted(np.flatnonzero(row), key=lambda j: (-score[j], j))[:k]
+        anchor, own = (image, caption) if queries == "images" else (caption, image)
+        if len(best) == k:
+            found[anchor, own] = list(best)
+    return found
+
+
+def paired(found) -> dict:
+    return {(a, d[0]): list(d[1:]) for a, d in zip(found.anchors.tolist(), found.documents.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize("queries", ["images", "captions"])
+@pytest.mark.parametrize("unknown", ["mask", "estimate", "bound"])
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_they_are_those_of_a_plain_search(dataset: Path, queries, unknown, k):
+    labels = Labels.load(dataset)
+    scores = np.random.default_rng(0).integers(0, 9, (12, 60)) / 8  # many ties
+    found = labels.negatives(k, accepted_below=0.35, measure="rouge_l", scores=scores, queries=queries, unknown=unknown)
+    assert paired(found) == plain(labels, k, 0.35, "rouge_l", scores, queries, unknown)
+    anchors, documents = found.anchors[:, None], found.documents
+    images, captions = (anchors, documents) if queries == "images" else (documents, anchors)
+    values, known, _ = labels.block(range(12), range(60), "rouge_l", unknown=unknown)
+    assert known[images, captions].all()  # what is not known is never a negative
+    assert np.array_equal(found.relevance, values[images, captions] + 0 * anchors)
+    assert (found.relevance[:, 1:] < 0.35).all()
+
+
+def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
+    labels = Labels.load(dataset).exact("rouge_l")
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((12, 8)).astype(np.float32), rng.standard_normal((60, 8)).astype(np.float32)
+    ours = [
+        paired(labels.negatives(3, accepted_below=0.4, scores=scores))
+        for scores in (vectors[0] @ vectors[1].T, tuple(map(torch.tensor, vectors)), vectors)
+    ]
+    assert ours[0] == ours[1] == ours[2]
+    relevance = labels.block(range(12), range(60)).relevance
+    by_measure = labels.negatives(3, accepted_below=0.4)
+    assert paired(by_measure) == paired(labels.negatives(3, accepted_below=0.4, scores=relevance))
+    assert (np.diff(by_measure.relevance[:, 1:]) <= 0).all()
+
+
+def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
+    labels = Labels.load(dataset).exact("rouge_l")
+    found = labels.negatives(2, accepted_below=0.4)
+    rows, lists = found.tuples(), found.lists(images=[f"{name}.png" for name in labels.image_ids])
+    assert list(rows) == ["anchor", "positive", "negative_1", "negative_2"] and list(lists)[1:] == [
+        "documents",
+        "labels",
+    ]
+    first = [rows[name][0] for name in rows]
+    texts = [labels.texts[row] for row in found.documents[0]]
+    assert (
+        first == [labels.image_ids[found.anchors[0]], *texts]
+        and labels.owner[found.documents[0, 0]] == found.anchors[0]
+    )
+    assert lists["query"][0] == f"{first[0]}.png" and lists["documents"][0] == texts
+    assert lists["labels"][0] == found.relevance[0].tolist()
+    turned = labels.negatives(2, accepted_below=0.4, queries="captions").tuples()
+    assert turned["anchor"] == labels.texts and set(turned["negative_1"]) <= set(labels.image_ids)
+    with pytest.raises(InputError, match="3 images for labels of 12"):
+        found.tuples(images=["a", "b", "c"])
+
+
+@pytest.mark.parametrize("queries", ["images", "captions"])
+def test_pairs_clash_where_one_brings_what_the_other_accepts(dataset: Path, queries):
+    labels = Labels.load(dataset).exact("rouge_l")
+    found, values = (
+        labels.negatives(2, accepted_below=0.4, queries=queries),
+        labels.block(range(12), range(60)).relevance,
+    )
+    accepts = (values >= 0.4) | (labels.owner[None, :] == np.arange(12)[:, None])
+    accepts = accepts if queries == "images" else accepts.T
+    clash = found.clash(list(range(20)))
+    for a in range(20):
+        for b in range(20):
+            crossed = [(a, b), (b, a)] if a != b else []
+            assert clash[a, b] == any(accepts[found.anchors[x], found.documents[y]].any() for x, y in crossed)
+
+
+def test_pairs_without_enough_are_counted(dataset: Path, capsys: pytest.CaptureFixture[str]):
+    labels = Labels.load(dataset)
+    found = labels.negatives(12, accepted_below=0.3, measure="rouge_l")
+    lost = 60 - len(found.anchors)
+    assert 0 < lost < 60 and f"{lost} of 60 pairs are left out, of images with fewer than 12" in capsys.readouterr().err
+    with pytest.raises(InputError, match="only images with fewer than 5 candidates that are known and not accepted"):
+        labels.negatives(5, accepted_below=-1.0, measure="rouge_l")
+
+
+def test_what_does_not_fit_is_refused(dataset: Path):
+    labels = Labels.load(dataset).exact("rouge_l")
+    for scores in (np.zeros((60, 12)), np.full((12, 60), np.nan), (np.zeros((12, 4)), np.zeros((60, 5)))):
+        with pytest.raises(InputError, match="give finite scores"):
+            labels.negatives(1, accepted_below=0.5, scores=scores)
+    with pytest.raises(InputError, match="-1 negatives of 'images'"):
+        labels.negatives(-1, accepted_below=0.5)
+    with pytest.raises(InputError, match="1 negatives of 'texts'"):
+        labels.negatives(1, accepted_below=0.5, queries="texts")
