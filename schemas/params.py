@@ -412,6 +412,9 @@ class PublishParams(ParamsBlock):
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
     left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
+    layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
+    measure: str | None = None  # of mteb's grades; None: the only one
+    grades: dict[str, float] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
@@ -420,6 +423,13 @@ class PublishParams(ParamsBlock):
             raise ValueError(f"licence '{self.license}' is unknown to the hub; near it: {', '.join([*close, OTHER])}")
         if self.license == OTHER and not (self.license_name and self.license_link):
             raise ValueError("licence 'other' needs publish.license_name and publish.license_link")
+        return self
+
+    @model_validator(mode="after")
+    def _grades_that_rise(self) -> PublishParams:
+        edges = list(self.grades.values())
+        if edges != sorted(set(edges)):
+            raise ValueError(f"the thresholds of publish.grades do not rise: {edges}")
         return self
 
 

@@ -10,19 +10,20 @@ other images, `--k` per anchor and positive. People are those of Crisscrossed Ca
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
-from sentence_transformers.util import mine_hard_negatives
+from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.agreement.judgements import Judgements
 from capgrade.labels import Labels
-from capgrade.measures.embeddings import EMBEDDED, embed, load_encoder
+from capgrade.measures.embeddings import EMBEDDED, embed
 from capgrade.metrics import human_lists
 from capgrade.metrics.base import Positives
 from capgrade.schemas.files import write_text
@@ -32,6 +33,21 @@ HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # how t
 MARGINS = (0.05, 0.1)
 BELOW = {"sbert": (0.6, 0.5), "rouge_l": (0.5, 0.4), "cider": (1.0, 0.5)}
 LIKED = 3.0
+
+
+class Vectors:
+    """A model whose sentence vectors are there already, as `mine_hard_negatives` calls one."""
+
+    device = torch.device("cpu")
+    similarity, similarity_pairwise = staticmethod(cos_sim), staticmethod(pairwise_cos_sim)
+
+    def __init__(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        self.of = dict(zip(texts, vectors, strict=True))
+
+    def encode_query(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+        return np.stack([self.of[text] for text in texts])
+
+    encode_document = encode_query
 
 
 @dataclass(frozen=True)
@@ -60,15 +76,16 @@ class People:
         )
 
 
-def by_margin(labels: Labels, margin: float, k: int, cache: str) -> np.ndarray:
+def by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.ndarray:
     """The pairs that sentence-transformers mines: int64 [n, 2], images and captions."""
     texts, owner = labels.texts, labels.owner
     first = np.unique(owner, return_index=True)[1]
     others = [row for row in range(len(texts)) if row != first[owner[row]]]
     pairs = {"anchor": [texts[first[owner[row]]] for row in others], "positive": [texts[row] for row in others]}
+    model: Any = Vectors(texts, vectors)
     mined = mine_hard_negatives(
-        Dataset.from_dict(pairs), load_encoder(EMBEDDED), relative_margin=margin, num_negatives=k, corpus=texts,
-        verbose=False, cache_folder=cache,
+        Dataset.from_dict(pairs), model, relative_margin=margin, num_negatives=k, corpus=texts,
+        verbose=False,
     )  # fmt: skip
     image = {texts[row]: owner[row] for row in first[::-1]}
     caption = {text: row for row, text in reversed(list(enumerate(texts)))}
@@ -94,8 +111,7 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
     first = np.unique(labels.owner, return_index=True)[1]
     yield f"{HEAD} in ECCV Caption's lists |\n|---|---:|---:|---:|---:|---:|"
     rows = [("no filter", by_labels(labels, vectors, "rouge_l", np.inf, k))]
-    with TemporaryDirectory() as cache:
-        rows += [(f"`relative_margin={margin:g}`", by_margin(labels, margin, k, cache)) for margin in MARGINS]
+    rows += [(f"`relative_margin={margin:g}`", by_margin(labels, vectors, margin, k)) for margin in MARGINS]
     rows += [
         (f"`{name}`, `accepted_below={below:g}`", by_labels(labels, vectors, name, below, k))
         for name, thresholds in BELOW.items()

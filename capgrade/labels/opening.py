@@ -64,16 +64,19 @@ class Opened:
     @property
     def caption_ids(self) -> list[str]:
         """The id of each caption row. InputError where no captions table is there."""
-        if self.captions is None:
-            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
-        return self.captions.caption_ids
+        return self.table.caption_ids
 
     @property
     def texts(self) -> list[str]:
         """The text of each caption row. InputError where no captions table is there."""
-        self.caption_ids  # noqa: B018  # asks for the table
-        assert self.captions is not None
-        return self.captions.texts
+        return self.table.texts
+
+    @property
+    def table(self) -> Captions:
+        """The captions table. InputError where it is not there."""
+        if self.captions is None:
+            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
+        return self.captions
 
     @property
     def owner(self) -> np.ndarray:

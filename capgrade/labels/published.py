@@ -47,6 +47,9 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
     Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
     """
     manifest = read_manifest(folder, "publish")
+    if manifest["params"].get("layout") == "mteb":
+        problem = "a benchmark in the layout of mteb, without weights and reasons"
+        raise InputError(problem, file=folder, remedy="publish it without --layout")
     if "tokenizer" not in manifest:
         raise InputError("its manifest has no tokenizer", file=folder, remedy=AGAIN)
     splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})

@@ -186,12 +186,17 @@ def write_qrels(labels: Opened, path: Path, measure: str, grades: Sequence[float
     if edges.ndim != 1 or not len(edges) or (np.diff(edges) <= 0).any():
         raise InputError(f"grades {list(grades)}", remedy="give rising thresholds, such as [0.25, 0.5, 0.75]")
     query, document, values = _known(labels, measure, queries)
-    found = [query.to_pylist(), document.to_pylist(), np.searchsorted(edges, values, side="right").tolist()]
+    found = [query.to_pylist(), document.to_pylist(), reached(values, grades).tolist()]
     _no_spaces(set(found[0]), "query")
     _no_spaces(set(found[1]), "document")
     lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
     _write(path, lines, "TREC judgements of these labels", _same_pairs(lines))
     return len(values)
+
+
+def reached(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
+    """How many rising thresholds each value reaches, int64 [n]: as float32, as labels are, so that 0.7 reaches 0.7."""
+    return np.searchsorted(np.asarray(thresholds, np.float32), values.astype(np.float32), side="right")
 
 
 def _same_pairs(lines: list[str]) -> Recogniser:

@@ -287,13 +287,16 @@ def _are_agreement(figures: Any) -> bool:
 
 @dataclass(frozen=True)
 class Upload:
-    """Where `publish` uploads to, and what it may do there."""
+    """Where `publish` uploads to and what it may do there, or what it checks."""
 
     push: Annotated[str | None, Option(metavar="USER/NAME", help="Upload to this Hugging Face dataset.")] = None
     public: Annotated[bool, Option("--public", help="Let everybody see a repository that --push makes.")] = False
     replace: Annotated[
         bool, Option("--replace", help="Let --push overwrite and delete files of a repository of something else.")
     ] = False
+    check: Annotated[
+        str | None, Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte.")
+    ] = None
 
 
 UPLOAD = Upload()
@@ -306,15 +309,19 @@ def publish(
     name: Annotated[str | None, Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
     licence: Annotated[str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
     agreement: Annotated[Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
-    relevance: Annotated[Path | None, Option(help="Folder of `capgrade relevance`, for the card's picture.")] = None,
+    relevance: Annotated[
+        Path | None,
+        Option(help="Folder of `capgrade relevance`, for the card's picture; of mteb's layout, the labels."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        Option(help="mteb: a benchmark as mteb reads it, with grades: --set publish.grades='{fits: 0.6}'."),
+    ] = None,
     calibration: Annotated[
         Path | None,
         Option(help="JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people, as columns."),
     ] = None,
     to: Upload = UPLOAD,
-    check: Annotated[
-        str | None, Option(metavar="REPO_OR_FOLDER", help="Only check a folder, or USER/NAME[@REVISION], byte by byte.")
-    ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.
@@ -325,8 +332,8 @@ def publish(
     `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
     """
-    if check:
-        _check(check, out, given.as_json)
+    if to.check:
+        _check(to.check, out, given.as_json)
         return
     if (to.public or to.replace) and not to.push:
         raise InputError(f"--{'public' if to.public else 'replace'} without --push", remedy="give --push USER/NAME")
@@ -338,23 +345,30 @@ def publish(
         from capgrade.schemas.files import read_json, read_manifest
 
         loaded = load(given.params, given.sets)
-        block = with_given(loaded.publish, name=name, license=licence, repository=to.push)
+        block = with_given(loaded.publish, name=name, license=licence, repository=to.push, layout=layout)
         # Own pairs are computed again, without the caption among its references.
         fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
+        from capgrade.pipelines.publish.folder import publish_benchmark
 
         figures: Any = read_json(agreement) if agreement else None
         if agreement and not (_are_agreement(figures) and figures["judgements"]["captions"]):
             remedy = "give what capgrade agree --captions --out wrote"
             raise InputError("not agreement figures of captions", file=agreement, remedy=remedy)
         known = named(calibration) if calibration else None
-        done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
+        if block.layout == "mteb":
+            refuse("with --layout mteb", "leave it out: its columns are not of a benchmark", calibration=calibration)
+            folders = [*(shards or []), *([relevance] if relevance else [])]
+            done = publish_benchmark(captions, folders, out, block, figures)
+        else:
+            done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
         say(done, given.as_json, f"{rows} -> {out}")
     else:
         unused = {"name": name, "licence": licence, "agreement": agreement, "relevance": relevance}
+        unused["layout"] = layout
         remedy = "leave it out: the folder is uploaded as it is"
         refuse("without --captions and --shards", remedy, **unused, calibration=calibration)
     if to.push:

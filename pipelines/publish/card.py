@@ -22,17 +22,29 @@ from capgrade.labels.named import base_names
 from capgrade.labels.published import measures_block
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.responsible import BIASES, LIMITS
-from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents
+from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents, Described
 from capgrade.schemas.files import package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
 
-CONFIGS = ("relevance", "captions")
 ROWS = 5  # of the first image that are shown
 
 
 def dataset_card(contents: Contents) -> str:
     """README.md of the dataset, with the YAML header that the hub and `datasets` read."""
+    forms = sorted({params.get("self_reference", "") for params in contents.used.values()} - {""})
+    return rendered(
+        "card.md.j2", contents, calibrated=contents.calibrated, rows=_first_rows(contents),
+        own=[(name, _own_values(contents, name)) for name in contents.left_out],
+        forms=", ".join(f"`{form}`" for form in forms) or "as given",
+        dense=contents.relevance_params and contents.relevance_params["relevance"], picture=PICTURE,
+        tokenizer=contents.splits[0].shards.metadata["tokenizer"], commands=commands(contents),
+        parameters=parameters(contents).rstrip("\n"),
+    )  # fmt: skip
+
+
+def rendered(template: str, contents: Described, **facts: Any) -> str:
+    """A card from its template: what every layout has, and its own facts."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -44,33 +56,28 @@ def dataset_card(contents: Contents) -> str:
         "number": lambda value, missing: missing if value is None else f"{value:.3f}",
         "plain": "{:g}".format,
         "repr": repr,
-        "type": lambda kind: re.sub(r"list<\w+: (\w+)>", r"list of \1", str(kind)).replace("float", "float32"),
+        "type": _type,
     }
-    forms = sorted({params.get("self_reference", "") for params in contents.used.values()} - {""})
-    return environment.get_template("card.md.j2").render(
-        contents=contents, params=contents.params, calibrated=contents.calibrated, configs=CONFIGS,
+    return environment.get_template(template).render(
+        contents=contents, params=contents.params, configs=contents.configs,
         header=_header(contents), introduction=introduction(contents), program=program(),
-        rows=_first_rows(contents),
-        own=[(name, _own_values(contents, name)) for name in contents.left_out],
-        forms=", ".join(f"`{form}`" for form in forms) or "as given",
-        **_agreement(contents),
-        dense=contents.relevance_params and contents.relevance_params["relevance"],
-        source=contents.captions_params.get("source"),
-        commands=commands(contents), parameters=parameters(contents).rstrip("\n"),
-        limits=LIMITS + BIASES, picture=PICTURE, sums=SUMS, manifest=MANIFEST,
+        **_agreement(contents), source=contents.captions_params.get("source"),
+        limits=(*LIMITS, contents.absent, *BIASES), sums=SUMS, manifest=MANIFEST, **facts,
     )  # fmt: skip
 
 
-def introduction(contents: Contents) -> str:
+def _type(kind: pa.DataType) -> str:
+    named = re.sub(r"list<\w+: (\w+)>", r"list of \1", str(kind))
+    return named.replace("float", "float32").replace("double", "float64")
+
+
+def introduction(contents: Described) -> str:
     """The card's first paragraphs: the user's description, and what a row is."""
-    text = (
-        "How relevant captions are to images they were not written for. Each row of `relevance` is an image and a "
-        f"caption with their graded relevance by {len(contents.measures)} measure(s): {', '.join(contents.measures)}."
-    )
+    text = f"How relevant captions are to images they were not written for. {contents.row}"
     return f"{contents.params.description}\n\n{text}" if contents.params.description else text
 
 
-def _header(contents: Contents) -> str:
+def _header(contents: Described) -> str:
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
 
@@ -83,20 +90,21 @@ def _header(contents: Contents) -> str:
         task_categories=["text-retrieval", "image-to-text"],
         size_categories=[size_category(contents.pairs)],
         tags=["image-text-retrieval", "graded-relevance", "capgrade", "croissant"],
-        configs=[_config(contents, config) for config in CONFIGS],
+        configs=[_config(contents, config) for config in contents.configs],
     )
     if params.license == OTHER:
         data["license_name"], data["license_link"] = params.license_name, params.license_link
-    DatasetInfosDict({config: _info(contents, config) for config in CONFIGS}).to_dataset_card_data(data)
+    DatasetInfosDict({config: _info(contents, config) for config in contents.configs}).to_dataset_card_data(data)
     return data.to_yaml()
 
 
-def _config(contents: Contents, config: str) -> dict[str, Any]:
-    files = [{"split": table.split, "path": f"{config}/{table.split}-*.parquet"} for table in contents.tables(config)]
-    return {"config_name": config, "data_files": files, **({"default": True} if config == CONFIGS[0] else {})}
+def _config(contents: Described, config: str) -> dict[str, Any]:
+    tables = [(table, next(iter(table.files)).split("/")[0]) for table in contents.tables(config)]
+    files = [{"split": table.split, "path": f"{folder}/{table.split}-*.parquet"} for table, folder in tables]
+    return {"config_name": config, "data_files": files, **({"default": True} if config == contents.configs[0] else {})}
 
 
-def _info(contents: Contents, config: str) -> Any:
+def _info(contents: Described, config: str) -> Any:
     """The features and sizes of a config, as `datasets` keeps them in a card."""
     from datasets import DatasetInfo, Features, SplitDict, SplitInfo
 
@@ -143,10 +151,12 @@ def _own_values(contents: Contents, name: str) -> list[float | None]:
     return [value for v in values for value in ((np.median(v), v.min()) if len(v) else (None, None))]
 
 
-def _agreement(contents: Contents) -> dict[str, Any]:
+def _agreement(contents: Described) -> dict[str, Any]:
     """Agreement under a title that says who judged, and which splits are published."""
-    splits = [split.captions for split in contents.splits]
-    facts = {"digests": [one.digest for one in splits], "splits": [one.split for one in splits]}
+    facts = {
+        "digests": [one.digest for one in contents.captions],
+        "splits": [one.split for one in contents.captions],
+    }
     if not contents.agreement:
         return {**facts, "agreement": None, "judged": None}
     judged = contents.agreement["judgements"]
@@ -178,13 +188,13 @@ def commands(contents: Contents) -> list[str]:
     shards, first = [], _params(contents.splits[0].shards.metadata["params"])
     for split in contents.splits:
         folder = f"shards-{split.name}"
-        sets = _set_options(first, _params(split.shards.metadata["params"]))
+        sets = set_options(first, _params(split.shards.metadata["params"]))
         lines.append(f"capgrade shards --params params.yaml --captions captions{sets} --out {folder}")
         shards.append(f"--shards {folder}")
     publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
     if contents.relevance_params:
         dense = measures_block(contents.relevance_params["measures"])
-        sets = _set_options({"measures": first["measures"]}, {"measures": dense})
+        sets = set_options({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
     if contents.agreement:
@@ -205,7 +215,8 @@ def _params(made: dict[str, Any]) -> dict[str, Any]:
     return {"shards": made["shards"], "measures": measures_block(made["measures"])}
 
 
-def _set_options(first: dict[str, Any], other: dict[str, Any]) -> str:
+def set_options(first: dict[str, Any], other: dict[str, Any]) -> str:
+    """Options `--set` that turn the first parameters into the others."""
     before = dict(_leaves(first))
     changed = [(key, value) for key, value in _leaves(other) if key not in before or before[key] != value]
     return "".join(f" --set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed)

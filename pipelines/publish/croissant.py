@@ -11,18 +11,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from capgrade.pipelines.publish.card import CONFIGS, introduction
+from capgrade.pipelines.publish.card import introduction
 from capgrade.pipelines.publish.responsible import responsible
-from capgrade.pipelines.publish.tables import Contents, PublishedTable
+from capgrade.pipelines.publish.tables import Described, PublishedTable
 from capgrade.schemas.licences import licence_address
 
 CONFORMS_TO = ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
 CONTEXT = Path(__file__).with_name("croissant_context.json")
 PARQUET = "application/x-parquet"
-TYPES = {pa.string(): "sc:Text", pa.bool_(): "sc:Boolean", pa.float32(): "cr:Float32"}
+TYPES = {
+    pa.string(): "sc:Text", pa.bool_(): "sc:Boolean", pa.float32(): "cr:Float32", pa.float64(): "cr:Float64",
+    pa.int32(): "cr:Int32",
+}  # fmt: skip
 
 
-def croissant(contents: Contents) -> dict[str, Any]:
+def croissant(contents: Described) -> dict[str, Any]:
     """The JSON-LD document. What `params` leave open (authors, date, repository) is left out, never invented.
 
     Files are addressed in the repository at its version, or relative to this document when there is no repository.
@@ -36,7 +39,6 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "citeAs": params.citation,
     }
     base = f"{address}/resolve/{params.version}/" if address else ""
-    tables = [table for config in CONFIGS for table in contents.tables(config)]
     return {
         "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
@@ -50,8 +52,18 @@ def croissant(contents: Contents) -> dict[str, Any]:
         **{key: value for key, value in facts.items() if value},
         **responsible(contents),
         "distribution": [_file(name, entry, base) for name, entry in contents.files.items()],
-        "recordSet": [_records(contents, table, name) for table in tables for name in table.files],
+        "recordSet": [_records(contents, *one) for one in _each_file(contents)],
     }
+
+
+def _each_file(contents: Described) -> list[tuple[PublishedTable, str]]:
+    """Each file once, with a table that it is of."""
+    first: dict[str, PublishedTable] = {}
+    for config in contents.configs:
+        for table in contents.tables(config):
+            for name in table.files:
+                first.setdefault(name, table)
+    return [(table, name) for name, table in first.items()]
 
 
 def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
@@ -66,7 +78,7 @@ def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
     }
 
 
-def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
+def _records(contents: Described, table: PublishedTable, file: str) -> dict[str, Any]:
     """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
     record_set = file.removesuffix(".parquet")
     return {
@@ -78,7 +90,7 @@ def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, 
     }
 
 
-def _field(contents: Contents, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
+def _field(contents: Described, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
     is_list = pa.types.is_list(field.type)
     return {
         "@type": "cr:Field",

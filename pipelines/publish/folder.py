@@ -11,6 +11,7 @@ from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.columns import Calibrated, read_calibrated
 from capgrade.pipelines.publish.croissant import croissant
+from capgrade.pipelines.publish.mteb import Benchmark, benchmark_card, benchmark_labels, write_split
 from capgrade.pipelines.publish.tables import (
     CARD,
     CROISSANT,
@@ -18,12 +19,14 @@ from capgrade.pipelines.publish.tables import (
     PICTURE,
     SUMS,
     Contents,
+    Described,
+    PublishedTable,
     Split,
     own_without_themselves,
     write_captions,
     write_pairs,
 )
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, read_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
@@ -33,6 +36,7 @@ from capgrade.schemas.say import warn
 from capgrade.schemas.shards import read_shards
 from capgrade.text.language import LEAST_ENGLISH, english_share
 
+LICENCE = "set publish.license (an SPDX id such as cc-by-4.0), or --license"
 COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
 
 
@@ -60,21 +64,27 @@ def publish(
     changes while it is read.
     """
     if not params.license:
-        raise InputError("no licence given", remedy="set publish.license (an SPDX id such as cc-by-4.0), or --license")
-    params = params.model_copy(update={"language": _language(params.language, captions_dir, shards_dirs)})
+        raise InputError("no licence given", remedy=LICENCE)
+    if params.layout != "pairs" or params.grades:
+        raise InputError(
+            "grades or a layout of sampled pairs", remedy="leave publish.grades away, or give --layout mteb"
+        )
+    made = [read_captions(captions_dir, read_shards(folder).metadata["split"]) for folder in shards_dirs]
+    params = params.model_copy(update={"language": _language(params.language, captions_dir, made)})
     shards = {f"shards {k}": folder for k, folder in enumerate(shards_dirs, 1)}
     sources = {"captions": captions_dir, "relevance": relevance_dir, "calibration": calibration, **shards}
     with output_folder(out, "publish"):
         read = found_digests(**sources)
         given = (measures or MeasuresParams()) if params.left_out else None
         splits, calibrated = _write_splits(captions_dir, shards_dirs, out, given, calibration)
-        rows = {name: count for split in splits for table in split.tables for name, count in table.files.items()}
-        files = {
-            name: {"rows": rows[name], "bytes": (out / name).stat().st_size, "sha256": digest(out / name)}
-            for name in sorted(rows)
-        }
-        contents = Contents(params, out, captions_dir, splits, files, agreement, relevance_dir, calibrated)
-        beside = _write_beside(contents, out)
+        tables = tuple(table for split in splits for table in split.tables)
+        contents = Contents(
+            params, out, captions_dir, _files(tables, out), tables, splits, relevance_dir, calibrated,
+            agreement=agreement,
+        )  # fmt: skip
+        if relevance_dir:
+            draw_distributions(relevance_dir, splits[0].captions.digest, out / PICTURE)
+        beside = _write_beside(contents, out, dataset_card(contents), [PICTURE] if relevance_dir else [])
         inputs = {f"shards {split.name}": digest(split.shards.folder / MANIFEST) for split in splits}
         inputs |= _read_by_measures(splits) | {"captions": splits[0].captions.digest}
         inputs |= {"relevance": digest(relevance_dir / MANIFEST)} if relevance_dir else {}
@@ -83,14 +93,64 @@ def publish(
         # what `explore` scores new captions with
         facts = {"tokenizer": splits[0].shards.metadata["tokenizer"], "measures": contents.used}
         facts |= {"calibration": calibrated.facts()} if calibrated else {}
-        written, all_rows = params.model_dump(mode="json"), {**rows, **dict.fromkeys(beside, 0)}
+        written, all_rows = params.model_dump(mode="json"), _rows(contents, beside)
         return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
 
 
-def _language(given: str | None, captions_dir: Path, shards_dirs: Sequence[Path]) -> str:
+def publish_benchmark(
+    captions_dir: Path, labels_dirs: Sequence[Path], out: Path, params: PublishParams,
+    agreement: dict[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a folder in the layout `mteb`, from folders of `relevance` or `shards`, one a split. Returns the manifest.
+
+    Written are pairs that reach the first of `params.grades`, and own pairs. mteb counts every other pair as 0, also
+    what was not sampled, so that dense labels are the right source. The same input gives the same bytes.
+    Raises InputError as `publish`, and where the labels do not have the measure.
+    """
+    if not params.license:
+        raise InputError("no licence given", remedy=LICENCE)
+    if not params.grades:
+        remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
+        raise InputError("no grades given", remedy=remedy)
+    labels = [benchmark_labels(folder, captions_dir) for folder in labels_dirs]
+    names = [one.table.split for one in labels]
+    if not names or len(set(names)) < len(names):
+        problem = f"split '{max(names, key=names.count)}' is given twice" if names else "no labels to publish"
+        raise InputError(problem, remedy="give --relevance, or --shards, one of each split")
+    language = _language(params.language, captions_dir, [one.table for one in labels])
+    params = params.model_copy(update={"language": language})
+    sources = {"captions": captions_dir, **{f"labels {k}": folder for k, folder in enumerate(labels_dirs, 1)}}
+    with output_folder(out, "publish"):
+        read = found_digests(**sources)
+        splits = tuple(write_split(one, out, params) for one in labels)
+        tables = tuple(table for split in splits for table in split.tables)
+        contents = Benchmark(params, out, captions_dir, _files(tables, out), tables, splits, agreement=agreement)
+        beside = _write_beside(contents, out, benchmark_card(contents), [])
+        inputs = {f"{one.kind} {one.name}": digest(Path(one.labels.file) / MANIFEST) for one in splits}
+        inputs |= {"captions": splits[0].captions.digest}
+        require_unchanged(read, found_digests(**sources))
+        facts = {"tokenizer": splits[0].captions.tokenizer, "measures": contents.used}
+        written, all_rows = params.model_dump(mode="json"), _rows(contents, beside)
+        return write_manifest(out, "publish", params=written, inputs=inputs, rows=all_rows, **facts)
+
+
+def _files(tables: Sequence[PublishedTable], out: Path) -> dict[str, dict[str, Any]]:
+    """Rows, bytes and digest of each file."""
+    rows = {name: count for table in tables for name, count in table.files.items()}
+    return {
+        name: {"rows": rows[name], "bytes": (out / name).stat().st_size, "sha256": digest(out / name)}
+        for name in sorted(rows)
+    }
+
+
+def _rows(contents: Described, beside: Sequence[str]) -> dict[str, int]:
+    """Of each file of the manifest: what stands beside the tables has none."""
+    return {**{name: entry["rows"] for name, entry in contents.files.items()}, **dict.fromkeys(beside, 0)}
+
+
+def _language(given: str | None, captions_dir: Path, splits: Sequence[Captions]) -> str:
     """The language that is given; without one `en`, if the captions of every split are English."""
-    for folder in shards_dirs:
-        captions = read_captions(captions_dir, read_shards(folder).metadata["split"])
+    for captions in splits:
         if (share := english_share(captions)) >= LEAST_ENGLISH:
             continue
         found = f"of their words {share:.1%} are common English ones"
@@ -143,14 +203,11 @@ def _read_by_measures(splits: Sequence[Split]) -> dict[str, str]:
     return first
 
 
-def _write_beside(contents: Contents, out: Path) -> list[str]:
-    """The card, the Croissant metadata, the picture and the checksums; their names."""
-    names = [CARD, CROISSANT]
-    if contents.relevance_dir:
-        draw_distributions(contents.relevance_dir, contents.splits[0].captions.digest, out / PICTURE)
-        names.append(PICTURE)
+def _write_beside(contents: Described, out: Path, card: str, pictures: Sequence[str]) -> list[str]:
+    """The card, the Croissant metadata and the checksums, which are of `pictures` too; all their names."""
+    names = [CARD, CROISSANT, *pictures]
     write_json(out / CROISSANT, croissant(contents))
-    write_text(out / CARD, dataset_card(contents))
+    write_text(out / CARD, card)
     sums = {name: digest(out / name) for name in names} | {n: entry["sha256"] for n, entry in contents.files.items()}
     write_text(out / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
     return [*names, SUMS]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from capgrade.pipelines.publish.tables import Contents
+from capgrade.pipelines.publish.tables import Described
 from capgrade.schemas.judges import SAID
 
 LIMITS = (
@@ -18,7 +18,6 @@ LIMITS = (
     "Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT models) say little in "
     "other languages.",
     "Values of different measures have different scales, and equal values of two measures do not mean the same.",
-    "A pair that is absent was not sampled, which does not make it irrelevant.",
 )
 BIASES = (
     "Captions carry what their writers assumed, such as gender, age, or origin of the people they describe.",
@@ -26,7 +25,7 @@ BIASES = (
 )
 
 
-def responsible(contents: Contents) -> dict[str, Any]:
+def responsible(contents: Described) -> dict[str, Any]:
     """The RAI fields of the Croissant document. What is not known of the captions is left out, never invented."""
     source = contents.captions_params.get("source")
     drawn = source == "scenes"
@@ -39,16 +38,16 @@ def responsible(contents: Contents) -> dict[str, Any]:
             else f"Images and captions were not collected for this dataset: it holds {whence}, under its terms."
         ),
         "rai:dataAnnotationProtocol": (
-            "Every caption of a split was scored against the own captions of every image of it, and a sample of the "
-            f"pairs was kept, each with the probability of being drawn. No person labelled them. Measures: {measures}."
+            "Every caption of a split was scored against the own captions of every image of it, and "
+            f"{contents.kept}. No person labelled them. Measures: {measures}."
         ),
-        "rai:machineAnnotationTools": [f"capgrade {contents.splits[0].shards.metadata['package']}: {measures}"],
+        "rai:machineAnnotationTools": [f"capgrade {contents.package}: {measures}"],
         "rai:dataAnnotationAnalysis": _judged(contents),
         "rai:dataUseCases": (
             "Training and evaluating image-text retrieval with graded relevance; finding false negatives. Not for "
             "judging people, nor as a replacement of people's judgements of single pairs."
         ),
-        "rai:dataLimitations": list(LIMITS),
+        "rai:dataLimitations": [*LIMITS, contents.absent],
         "rai:dataBiases": list(BIASES),
         "rai:personalSensitiveInformation": (
             "None: texts and images are made by a program."
@@ -67,7 +66,7 @@ def responsible(contents: Contents) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _judged(contents: Contents) -> str:
+def _judged(contents: Described) -> str:
     """Agreement of the measures with judgements, or that it is not known."""
     if not contents.agreement:
         return "Agreement of the measures with people was not measured on these captions."

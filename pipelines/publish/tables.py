@@ -4,7 +4,7 @@ what a published folder is made from and holds, from which the card and Croissan
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from capgrade.schemas.shards import Shards, pair_columns
 
 MANIFEST, CARD, CROISSANT, SUMS = "manifest.json", "README.md", "croissant.json", "SHA256SUMS"
 PICTURE = "figures/distributions.png"
-FOLDERS = ("captions", "relevance", "figures")  # nothing else belongs in them
+BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
+FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
 ROW_GROUP = 128 * 1024
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 CAPTIONS = pa.schema([SCHEMA.field(n) for n in ("image_id", "caption_id", "caption", "tokens", "image_file")])
@@ -53,7 +54,7 @@ def write_captions(captions: Captions, out: Path) -> PublishedTable:
     split = hub_split(captions.split)
     name = f"captions/{split}-00000-of-00001.parquet"
     table = captions.table.select(CAPTIONS.names)
-    _write_parquet(out / name, CAPTIONS, iter(table.to_batches(ROW_GROUP)))
+    write_parquet(out / name, CAPTIONS, iter(table.to_batches(ROW_GROUP)))
     return PublishedTable("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
 
 
@@ -68,7 +69,7 @@ def write_pairs(
     batches, files, nbytes = _pair_batches(captions, shards, schema, own, calibrated), {}, 0
     for k in range(n_files):
         name = f"relevance/{split}-{of_all(k, n_files)}.parquet"
-        files[name], size = _write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
+        files[name], size = write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
         nbytes += size
     if sum(files.values()) != pairs:
         raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=shards.folder)
@@ -127,7 +128,7 @@ def _reason_lists(bits: np.ndarray, names: Sequence[str]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
 
 
-def _write_parquet(
+def write_parquet(
     path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], most: int | None = None
 ) -> tuple[int, int]:
     """Write batches until there are none, or `most` rows are reached; the rows written and their bytes in memory."""
@@ -178,31 +179,106 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Contents:
-    """Everything that the card and the Croissant metadata are written from."""
+class Described:
+    """What the Croissant metadata and every card are written from, whatever the layout."""
 
     params: PublishParams
     folder: Path
     captions_dir: Path
-    splits: tuple[Split, ...]
     files: dict[str, dict[str, Any]]  # name -> rows, bytes, sha256 of each table
-    agreement: dict[str, Any] | None = None
-    relevance_dir: Path | None = None
-    calibrated: Calibrated | None = None
+    all_tables: tuple[PublishedTable, ...]
+    agreement: dict[str, Any] | None = field(default=None, kw_only=True)
+
+    @property
+    def configs(self) -> list[str]:
+        """Their names, the default one first."""
+        return list(dict.fromkeys(table.config for table in self.all_tables))
+
+    def tables(self, config: str) -> list[PublishedTable]:
+        """The tables of a config, one per split."""
+        return [table for table in self.all_tables if table.config == config]
+
+    @property
+    def captions(self) -> list[Captions]:
+        """Of each split."""
+        raise NotImplementedError
 
     @property
     def measures(self) -> list[str]:
         """In the order of the columns."""
-        return self.splits[0].shards.measures
+        raise NotImplementedError
+
+    @property
+    def package(self) -> str:
+        """The version of capgrade that computed the labels."""
+        raise NotImplementedError
 
     @property
     def pairs(self) -> int:
-        """Pairs of all splits."""
+        """Of all splits."""
+        raise NotImplementedError
+
+    @property
+    def row(self) -> str:
+        """What a row is, for the card's first paragraph."""
+        raise NotImplementedError
+
+    @property
+    def kept(self) -> str:
+        """Which pairs are there, in words."""
+        raise NotImplementedError
+
+    @property
+    def absent(self) -> str:
+        """What it means that a pair is not there."""
+        raise NotImplementedError
+
+    def meaning(self, column: str) -> str:
+        """What a column holds, in words."""
+        raise NotImplementedError
+
+    @cached_property
+    def captions_params(self) -> dict[str, Any]:
+        """How the captions were made, without the folders of this machine."""
+        return base_names(read_manifest(self.captions_dir, "captions")["params"])
+
+
+@dataclass(frozen=True)
+class Contents(Described):
+    """Sampled pairs with every measure, and captions."""
+
+    splits: tuple[Split, ...]
+    relevance_dir: Path | None = None
+    calibrated: Calibrated | None = None
+
+    @property
+    def captions(self) -> list[Captions]:
+        return [split.captions for split in self.splits]
+
+    @property
+    def measures(self) -> list[str]:
+        return self.splits[0].shards.measures
+
+    @property
+    def package(self) -> str:
+        return str(self.splits[0].shards.metadata["package"])
+
+    @property
+    def pairs(self) -> int:
         return sum(table.rows for table in self.tables("relevance"))
 
-    def tables(self, config: str) -> list[PublishedTable]:
-        """The tables of a config, `captions` or `relevance`, one per split."""
-        return [table for split in self.splits for table in split.tables if table.config == config]
+    @property
+    def row(self) -> str:
+        named = f"{len(self.measures)} measure(s): {', '.join(self.measures)}"
+        return f"Each row of `relevance` is an image and a caption with their graded relevance by {named}."
+
+    @property
+    def kept(self) -> str:
+        return "a sample of the pairs was kept, each with the probability of being drawn"
+
+    @property
+    def absent(self) -> str:
+        return "A pair that is absent was not sampled, which does not make it irrelevant."
 
     @property
     def used(self) -> dict[str, Any]:
@@ -215,15 +291,9 @@ class Contents:
         return [name for name in self.measures if name + LEFT_OUT in self.tables("relevance")[0].schema.names]
 
     def meaning(self, column: str) -> str:
-        """What a column of the relevance table holds, in words."""
         if self.calibrated and column in self.calibrated.columns:
             return self.calibrated.meaning(column)
         return meaning(column, self.used)
-
-    @cached_property
-    def captions_params(self) -> dict[str, Any]:
-        """How the captions were made, without the folders of this machine."""
-        return base_names(read_manifest(self.captions_dir, "captions")["params"])
 
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:

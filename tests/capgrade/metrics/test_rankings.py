@@ -166,6 +166,10 @@ def test_labels_become_judgements(made_labels, tmp_path):
     for image, zero, caption, grade in rows:
         value = values[labels.image_ids.index(image), labels.caption_ids.index(caption)]
         assert zero == "0" and int(grade) == sum(value >= edge for edge in (0.5, 1.0, 2.0))
+    edge = next(v for v in values[known] if 0 < float(v) < float(str(v)))  # as 0.7 is in float32: just below
+    labels.to_qrels(tmp_path / "e", measure="cider", grades=[float(str(edge))])
+    graded = sum(line.endswith(" 1\n") for line in (tmp_path / "e").open())
+    assert graded == (values[known] >= edge).sum()
     qrels = Qrels.from_labels(labels, "cider")
     assert len(qrels.relevance) == known.sum() and len(qrels.queries) <= 60
     with pytest.raises(InputError, match=r"grades \[2, 1\] -> give rising thresholds"):

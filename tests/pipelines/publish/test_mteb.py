@@ -1,0 +1,142 @@
+"""The layout `mteb`: its tables against plain loops over the labels, what the card says, checks and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mlcroissant
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from datasets import load_dataset
+
+from capgrade.labels import Labels
+from capgrade.pipelines.publish.check import check
+from capgrade.pipelines.publish.folder import publish, publish_benchmark
+from capgrade.pipelines.relevance import relevance
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams
+from tests.conftest import call
+
+PARAMS = PublishParams(
+    name="tiny",
+    license="cc-by-4.0",
+    date="2026-01-31",
+    authors=("A. Author",),
+    citation="A. Author: Tiny.",
+    layout="mteb",
+    measure="rouge_l",
+    grades={"related": 0.3, "fits": 0.5},
+)
+
+
+@pytest.fixture(scope="module")
+def dense(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dense") / "train"
+    relevance(made / "captions", out, RelevanceParams(split="train", measures=("cider", "rouge_l")), MeasuresParams())
+    return out
+
+
+@pytest.fixture(scope="module")
+def benchmark(made: Path, dense: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("benchmark") / "out"
+    publish_benchmark(made / "captions", [dense, made / "relevance"], out, PARAMS)  # train and val
+    return out
+
+
+def test_the_tables_are_those_of_plain_loops(made: Path, dense: Path, benchmark: Path) -> None:
+    labels = Labels.load(dense, captions=made / "captions", measures=["rouge_l"])
+    values = labels.block(labels.image_ids, labels.caption_ids).relevance
+    pairs = {
+        (image, caption): values[i, c]
+        for i, image in enumerate(labels.image_ids)
+        for c, caption in enumerate(labels.caption_ids)
+        if values[i, c] >= 0.3 or labels.owner[c] == i
+    }
+    assert 0 < sum(value < 0.5 for value in pairs.values()) < len(pairs) < values.size
+    for way in ("t2i", "i2t"):
+        queries, corpus, qrels, gains = (
+            load_dataset(str(benchmark), f"{way}-{name}", split="train", cache_dir=str(benchmark.parent / "cache"))
+            for name in ("queries", "corpus", "qrels", "gains")
+        )
+        texts, images = (queries, corpus) if way == "t2i" else (corpus, queries)
+        assert list(texts["id"]) == labels.caption_ids and list(texts["text"]) == labels.texts
+        assert list(images["id"]) == labels.image_ids
+        assert (qrels.features["score"].dtype, gains.features["gain"].dtype) == ("int32", "float64")
+        found = {}
+        for row, gain in zip(qrels, gains, strict=True):
+            ids = row["query-id"], row["corpus-id"]
+            assert ids == (gain["query-id"], gain["corpus-id"])
+            found[ids if way == "i2t" else ids[::-1]] = row["score"], gain["gain"]
+        assert found == {ids: (int(v >= 0.3) + int(v >= 0.5), float(v)) for ids, v in pairs.items()}
+        order = {name: k for k, name in enumerate(queries["id"])}
+        assert (np.diff([order[name] for name in qrels["query-id"]]) >= 0).all()
+
+
+def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, dense: Path, tmp_path: Path) -> None:
+    params = PARAMS.model_copy(update={"measure": "cider", "grades": {"more than any": 11.0}})
+    publish_benchmark(made / "captions", [dense], tmp_path / "out", params)
+    qrels = pq.read_table(tmp_path / "out" / "t2i-qrels")
+    assert set(qrels["score"].to_pylist()) == {0}
+    assert qrels["query-id"].to_pylist() == pq.read_table(tmp_path / "out" / "texts")["id"].to_pylist()
+
+
+def test_card_croissant_and_manifest_hold_for_it(made: Path, dense: Path, benchmark: Path, tmp_path: Path) -> None:
+    card = (benchmark / "README.md").read_text()
+    assert "| 2 | fits | 0.5 |" in card and "mteb counts it as 0" in card and "capgrade relevance" in card
+    checked = check(str(benchmark))
+    assert checked.problems == () and checked.files == len(read_manifest(benchmark, "publish")["files"]) + 1
+    dataset = mlcroissant.Dataset(benchmark / "croissant.json")
+    assert (dataset.metadata.ctx.issues.errors, dataset.metadata.ctx.issues.warnings) == (set(), set())
+    name = "t2i-gains/train-00000-of-00001"
+    gains = [record[f"{name}/gain"] for record in dataset.records(name)]
+    assert gains == pq.read_table(benchmark / f"{name}.parquet")["gain"].to_pylist()
+    (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").write_bytes(b"")
+    assert "not in manifest.json" in str(check(str(benchmark)).problems[0])
+    (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").unlink()
+    publish_benchmark(made / "captions", [dense, made / "relevance"], tmp_path / "again", PARAMS)
+    assert all(
+        (tmp_path / "again" / n).read_bytes() == (benchmark / n).read_bytes() for n in ("manifest.json", "SHA256SUMS")
+    )
+
+
+def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) -> None:
+    given = ["--layout", "mteb", "--captions", str(made / "captions"), "--shards", str(made / "train")]
+    grades = ["--license", "mit", "--set", "publish.measure=rouge_l", "--set", "publish.grades={fits: 0.5}"]
+    assert call("publish", *given, *grades, "--out", str(tmp_path / "out")) == 0
+    assert "dense labels are the right source" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(InputError, match="a benchmark in the layout of mteb"):
+        Labels.load(tmp_path / "out")
+
+
+def test_it_replaces_the_other_layout_and_nothing_else(made: Path, dense: Path, tmp_path: Path) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    publish(made / "captions", [made / "train"], out, PublishParams(license="mit"))
+    publish_benchmark(made / "captions", [dense], out, PARAMS)
+    assert not list((out / "captions").glob("*")) and check(str(out)).problems == ()
+    (mine / "texts").mkdir(parents=True)
+    (mine / "texts" / "train-00000-of-00001.parquet").write_text("mine")
+    with pytest.raises(InputError, match="holds files that capgrade did not write"):
+        publish_benchmark(made / "captions", [dense], mine, PARAMS)
+    assert (mine / "texts" / "train-00000-of-00001.parquet").read_text() == "mine"
+
+
+def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path: Path) -> None:
+    def refused(said: str, folders: list[Path], **changed) -> None:
+        with pytest.raises(InputError, match=said):
+            publish_benchmark(made / "captions", folders, tmp_path / "out", PARAMS.model_copy(update=changed))
+        assert not (tmp_path / "out").exists()
+
+    refused("no grades given -> name rising thresholds", [dense], grades={})
+    refused("no licence given", [dense], license=None)
+    refused("split 'train' is given twice", [dense, made / "train"])
+    refused("no labels to publish", [])
+    refused("a publish folder", [made / "out"])
+    with pytest.raises(InputError, match="grades or a layout of sampled pairs"):
+        publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS)
+    with pytest.raises(ValueError, match="do not rise"):
+        PublishParams(grades={"a": 1.0, "b": 0.5})
+    assert (
+        call("publish", "--layout", "mtbe", "--captions", str(made / "captions"), "--out", str(tmp_path / "out")) == 2
+    )
