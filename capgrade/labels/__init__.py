@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from capgrade.labels.batches import GradedBatches
     from capgrade.labels.negatives import Negatives
-    from capgrade.schemas.captions import Captions
 
 Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array or torch tensor
 

@@ -306,7 +306,7 @@ def publish(
     captions: OptionalCaptions = None,
     shards: Annotated[list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")] = None,
     out: Annotated[Path | None, Option(help="Folder to write; with --push alone, the one to upload.")] = None,
-    name: Annotated[str | None, Option(help="Name of the dataset. Default: capgrade-scenes.")] = None,
+    name: Annotated[str | None, Option(hidden=True, help="--set publish.name=NAME")] = None,
     licence: Annotated[str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
     agreement: Annotated[Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
     relevance: Annotated[
