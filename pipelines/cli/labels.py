@@ -315,7 +315,7 @@ def publish(
     ] = None,
     layout: Annotated[
         str | None,
-        Option(help="mteb: a benchmark as mteb reads it, with grades: --set publish.grades='{fits: 0.6}'."),
+        Option(help="mteb: a benchmark, with publish.grades. Default: pairs."),
     ] = None,
     calibration: Annotated[
         Path | None,

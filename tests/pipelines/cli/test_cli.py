@@ -83,7 +83,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
         ("captions", CaptionsParams(), ("source", "tokenizer")),
         ("relevance", RelevanceParams(), ("measures",)),
         ("shards", ShardsParams(), ("measures",)),
-        ("publish", PublishParams(), ("name",)),
+        ("publish", PublishParams(), ("layout",)),
         ("regions", RegionsParams(), ("detector", "boxes")),
     ],
 )
