@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade import Qrels, Run, evaluate
+from capgrade import Qrels, Run, evaluate_lists
 from capgrade.labels import Labels
 from capgrade.pipelines.publish.folder import publish_benchmark
 from capgrade.pipelines.relevance import relevance
@@ -83,9 +83,9 @@ def test_its_ndcg_is_ours(world: Path, way: str, monkeypatch: pytest.MonkeyPatch
     if way == "t2i":
         matrix, grades, ids = matrix.T, grades.T, ids[::-1]
     judged = {q: {d: float(grades[i, j]) for j, d in enumerate(ids[1])} for i, q in enumerate(ids[0])}
+    best = Run.from_lists(ids[0], np.argsort(-matrix, axis=1), -np.sort(-matrix, axis=1), names=ids[1])
     for k in (5, 10, 20):
-        ours = evaluate(Run.from_lists(ids[0], np.argsort(-matrix, axis=1), -np.sort(-matrix, axis=1), names=ids[1]),
-                        Qrels.from_dict(judged), f"ndcg@{k}")  # fmt: skip
+        ours = evaluate_lists(best, Qrels.from_dict(judged), f"ndcg@{k}")
         theirs = calculate_retrieval_scores(run, qrels, [k]).all_scores
         each = np.array([theirs[query][f"ndcg_cut_{k}"] for query in ours.queries])
         assert np.abs(ours.values[f"ndcg@{k}"] - each).max() < 1e-6
