@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from capgrade.benchmarks.harness import Asked, Rows, best
-from capgrade.losses import LOSSES, Terms
+from capgrade.losses import LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import build, configure
-from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.base import CaptionTokens, Images
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
 MODELS: dict[str, dict[str, Any]] = {
@@ -42,19 +42,21 @@ def _row(seconds: float, batch: int) -> dict[str, float]:
     return {"seconds": seconds, "pairs_per_s": batch / seconds}
 
 
-def random_batch(batch: int) -> tuple[Images, Texts]:
+def random_batch(batch: int) -> tuple[Images, CaptionTokens]:
     """Images with all their regions, and captions."""
     lengths = torch.randint(WORDS[0], WORDS[1] + 1, (batch,))
     mask = torch.arange(int(lengths.max())) < lengths[:, None]
     tokens = torch.randint(4, VOCABULARY, mask.shape) * mask
     every = torch.ones(batch, REGIONS, dtype=torch.bool)
-    return Images(torch.rand(batch, REGIONS, FEATURES), torch.rand(batch, REGIONS, 5), every), Texts(tokens, mask)
+    return Images(torch.rand(batch, REGIONS, FEATURES), torch.rand(batch, REGIONS, 5), every), CaptionTokens(
+        tokens, mask
+    )
 
 
-def _model_seconds(name: str, images: Images, words: Texts) -> float:
+def _model_seconds(name: str, images: Images, words: CaptionTokens) -> float:
     """Of a step of a model, forward and backward."""
     model = build(name, configure(name, MODELS[name], FEATURES, 1), FEATURES, VOCABULARY).train()
-    loss = Terms([{"name": "triplet"}])
+    loss = LossTerms([{"name": "triplet"}])
 
     def step() -> None:
         model.zero_grad(set_to_none=True)
@@ -70,5 +72,5 @@ def _loss_seconds(name: str, batch: int) -> float:
     """Of a loss and its gradient."""
     scores = torch.rand(batch, batch).requires_grad_()
     known = ScoredBatch(scores, torch.eye(batch, dtype=torch.bool), torch.rand(batch, batch))
-    loss = Terms([{"name": name}])
+    loss = LossTerms([{"name": name}])
     return best(lambda: loss(known).backward())[0]

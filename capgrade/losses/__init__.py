@@ -35,7 +35,7 @@ from capgrade.losses.of_model import classify as classify
 from capgrade.losses.of_model import divergence as divergence
 from capgrade.losses.sam import sam
 from capgrade.losses.sigmoid import sigmoid
-from capgrade.losses.terms import Terms as Terms
+from capgrade.losses.terms import LossTerms as LossTerms
 from capgrade.losses.triplet import triplet, triplet_sn
 
 __all__ = [

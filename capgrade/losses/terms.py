@@ -17,7 +17,7 @@ ACTIVE = "active_"
 ROUNDING = 1e-5  # by which a measure may leave its range
 
 
-class Terms:
+class LossTerms:
     """The weighted sum of terms such as {"name": "sam", "weight": 10, "tau": 3}; `of` names a part of the model whose
     scores the term looks at. It counts the hinges of its losses as it goes (`active_hinges`).
 

@@ -81,7 +81,7 @@ def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path
             advance(len(chunk))
 
 
-class Stored(NamedTuple):
+class StoredVectors(NamedTuple):
     """What a store has of n texts; the rows of others hold nothing."""
 
     vectors: np.ndarray  # float32 [n, d]
@@ -89,7 +89,7 @@ class Stored(NamedTuple):
     known: np.ndarray  # bool [n]
 
 
-def read_stored(folder: Path, texts: Sequence[str]) -> Stored:
+def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
     """The vectors of texts in a store. A part that is damaged is removed: its texts are not known."""
     parts = {path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None}
     digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
@@ -98,7 +98,9 @@ def read_stored(folder: Path, texts: Sequence[str]) -> Stored:
     starts = np.cumsum([0, *(len(part) for part in parts.values())])
     ends = np.searchsorted(row[order], starts)
     size = max((part.schema.field("vector").type.list_size for part in parts.values()), default=0)
-    found = Stored(np.zeros((len(row), size), np.float32), np.zeros(len(row), np.int32), np.zeros(len(row), bool))
+    found = StoredVectors(
+        np.zeros((len(row), size), np.float32), np.zeros(len(row), np.int32), np.zeros(len(row), bool)
+    )
     for (path, part), start, first, last in zip(parts.items(), starts, ends[:-1], ends[1:], strict=False):
         here = order[first:last]
         vectors = part["vector"].combine_chunks().flatten().to_numpy().reshape(len(part), -1)[row[here] - start]
@@ -127,7 +129,7 @@ def _remove(damaged: Path) -> None:
 
 
 def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Sequence[int]) -> None:
-    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as `Stored.limits`. Two
+    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as `StoredVectors.limits`. Two
     processes that add the same write the same file. InputError where it cannot be written."""
     digests, size = _digests(texts), vectors.shape[1]
     schema = _schema(size)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.metrics.base import Block, Matrix, of_matrix
+from capgrade.metrics.base import Matrix, QueryBlock, of_matrix
 from capgrade.metrics.ranking import Array, Ties, rank
 from capgrade.schemas.errors import InputError
 
@@ -72,7 +72,7 @@ def _kernel(order, end, rel_order, rel_end):
     return out
 
 
-def asp_of(block: Block, relevance: str) -> Array:
+def asp_of(block: QueryBlock, relevance: str) -> Array:
     """`asp` of a block."""
     ranking, graded = block.ranking(), block.graded(relevance).ranking
     return _kernel(ranking.order, ranking.end, graded.order, graded.end)
@@ -91,7 +91,7 @@ def asp(scores: Matrix, relevance: Matrix, *, ties: Ties = "expected") -> Any:
     return of_matrix(scores, asp_of, relevance=relevance, ties=ties)
 
 
-def asp_average_of(block: Block, names: Sequence[str], weights: Sequence[float]) -> Array:
+def asp_average_of(block: QueryBlock, names: Sequence[str], weights: Sequence[float]) -> Array:
     """ASP(A) of a block: ASP with the weighted mean of several relevance matrices (DAA, appendix C and its table 1).
 
     The weights bring them to one scale, such as 1 / maximum of each: CIDEr-D reaches 10, ROUGE-L 1. The table's

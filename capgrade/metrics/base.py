@@ -1,8 +1,9 @@
 """What a metric sees: queries as rows, candidates as columns, one block of queries at a time, ranked once.
 
-A metric is a function from a `Block` and its options (`k`, `m`, `relevance`, `lists`, ...) to one float64 per query
-(NaN: this query is not part of the metric). Most are formulas over the gains expected at each place: `Block.gains_at`
-and `Block.hits_at`. Blocks are made and scored on threads, so memory does not grow with the number of queries.
+A metric is a function from a `QueryBlock` and its options (`k`, `m`, `relevance`, `lists`, ...) to one float64 per
+query (NaN: this query is not part of the metric). Most are formulas over the gains expected at each place:
+`QueryBlock.gains_at` and `QueryBlock.hits_at`. Blocks are made and scored on threads, so memory does not grow with the
+number of queries.
 
 NaN is refused by every metric, in a similarity and in relevance. An infinite similarity ranks like any other: +inf is
 above and -inf below all numbers, and equal infinities are tied. Metrics of cosines refuse it (`finite`). Relevance must
@@ -188,7 +189,7 @@ class Graded(NamedTuple):
 
 
 @dataclass
-class Block:
+class QueryBlock:
     """The queries start..stop of a task, ranked once for every metric."""
 
     queries: Queries
@@ -370,7 +371,7 @@ def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Arr
     step = rows or max(1, min(CELLS // width, -(-total // get_num_threads())))
     spans = [(start, min(start + step, total)) for start in range(0, total, step)]
     with ThreadPoolExecutor(get_num_threads()) as pool:
-        return np.concatenate(list(pool.map(lambda span: score(Block(queries, *span)), spans)))
+        return np.concatenate(list(pool.map(lambda span: score(QueryBlock(queries, *span)), spans)))
 
 
 def check_k(k: int, least: int = 1) -> int:

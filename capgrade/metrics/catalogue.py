@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.asp import asp_average_of, asp_of
-from capgrade.metrics.base import Block, Queries, Score, per_query
+from capgrade.metrics.base import Queries, QueryBlock, Score, per_query
 from capgrade.metrics.eccv import map_of
 from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.ncs import ncs_of
@@ -144,7 +144,7 @@ def score_all(queries: Queries, metrics: Sequence[Metric]) -> dict[str, Array]:
     whole = any(item.family.function in WHOLE for item in metrics)
     cut = max((max(item.cut.k, item.cut.m) for item in metrics), default=1)
 
-    def score(block: Block) -> Array:
+    def score(block: QueryBlock) -> Array:
         depth = None if whole else max([cut, *(longest(block.positives(name)) for name in queries.positives)])
         removes = queries.query_group is not None  # some may remove own items
         block.ranking(depth, removes)  # first and deepest, so that every metric reads the same one

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Positives, check_choice, of_matrix, share
+from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_choice, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.recall import longest
 from capgrade.schemas.eccv_lists import read_lists
@@ -16,7 +16,7 @@ from capgrade.schemas.errors import InputError
 SETS = ("eccv", "cxc", "original")
 
 
-def map_of(block: Block, lists: str) -> Array:
+def map_of(block: QueryBlock, lists: str) -> Array:
     """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside it."""
     own = block.positives(lists)
     hits = block.hits_at(own, longest(own))

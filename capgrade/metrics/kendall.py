@@ -9,7 +9,7 @@ import numpy as np
 
 from capgrade.bits import ones
 from capgrade.kernels import njit
-from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix
+from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix
 from capgrade.metrics.ranking import Array
 
 VARIANTS = ("a", "b")
@@ -95,7 +95,7 @@ def _kernel(order, end, rel_order, rel_end, below):
     return out
 
 
-def tau_of(block: Block, relevance: str, variant: str) -> Array:
+def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block. Ties are counted, never broken, so the tie rule does not enter."""
     ranking, graded = block.ranking(), block.graded(relevance).ranking
     order, rel_order = ranking.order, graded.order
@@ -156,7 +156,7 @@ def _head_kernel(order, end, values, k, tau_b):
     return out
 
 
-def cs_of(block: Block, relevance: str, k: int, variant: str = "b") -> Array:
+def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Array:
     """`coherent_score` of a block."""
     ranking = block.ranking(k)
     return _head_kernel(ranking.order, ranking.tied_end, block.graded(relevance, 1).values, k, variant == "b")

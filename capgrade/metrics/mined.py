@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.metrics.base import Block, Positives, Queries, per_query
+from capgrade.metrics.base import Positives, Queries, QueryBlock, per_query
 from capgrade.metrics.pmrp import hamming
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
@@ -81,7 +81,7 @@ def mined_precision(
         raise InputError("the scores of human positives hold NaN or infinity", remedy="give finite scores")
     thresholds = np.unique(np.quantile(human, np.linspace(0, 1, points), method="nearest"))[::-1].copy()
 
-    def count(block: Block) -> Array:
+    def count(block: QueryBlock) -> Array:
         return _counts(block.finite("scores"), thresholds, *block.groups(query_group is not None))
 
     mined = per_query(queries, count).sum(axis=0).cumsum()

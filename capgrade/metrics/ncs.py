@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Graded, Matrix, check_choice, check_k, of_matrix, share
+from capgrade.metrics.base import Graded, Matrix, QueryBlock, check_choice, check_k, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.semantic_recall import sr_of
 
@@ -14,7 +14,7 @@ FORMS = ("paper", "eq5", "authors")
 
 
 def weighted_gains(
-    block: Block, graded: Graded, weights: Array, *, removes: bool = False, exponential: bool = False
+    block: QueryBlock, graded: Graded, weights: Array, *, removes: bool = False, exponential: bool = False
 ) -> tuple[Array, Array]:
     """Of each query the gains at the first places, weighted by place and added up: as they are ranked, and at best."""
     rankings = block.ranking(len(weights), removes), graded.ranking
@@ -23,7 +23,7 @@ def weighted_gains(
     return found @ weights[: found.shape[1]], best @ weights[: best.shape[1]]
 
 
-def ncs_of(block: Block, relevance: str, k: int, form: str = "paper", removes: bool = False) -> Array:
+def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", removes: bool = False) -> Array:
     """`ncs` of a block; form `ordered` weighs place p by log2(k - p + 2), p from 1: what SAM's train_f30k.py chooses
     its epoch by (metric.py 115-123, `softer_order`)."""
     if form == "eq5":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, check_choice, check_k, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix, share
 from capgrade.metrics.ncs import weighted_gains
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.errors import InputError
@@ -20,7 +20,7 @@ def discounts(k: int) -> Array:
     return 1 / np.log2(np.arange(k) + 2.0)
 
 
-def ndcg_of(block: Block, relevance: str, k: int, gain: str = "linear") -> Array:
+def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> Array:
     """`ndcg` of a block."""
     graded = block.gains(relevance, k)
     if gain == "exponential" and (largest := graded.values.max()) > LARGEST:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, as_numpy, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.errors import InputError
 
@@ -17,7 +17,7 @@ ZETAS = (0, 1, 2)
 CLASSES = 90  # of COCO: category ids are 1..90 with gaps
 
 
-def pmrp_of(block: Block) -> Array:
+def pmrp_of(block: QueryBlock) -> Array:
     """`pmrp` of a block; the task's codes are (of queries, of candidates)."""
     if block.queries.codes is None:
         raise InputError("PMRP needs class vectors", remedy="give COCO's instances json or a matrix of 0 and 1")

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Positives, check_k, of_matrix, share
+from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 
 
-def any_in_top(block: Block, k: int, lists: str | None = None) -> Array:
+def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     """`recall` of a block: place by place the chance of a hit where there was none before, without replacement."""
     own = block.positives(lists)
     hits = block.hits_at(own, k)
@@ -23,7 +23,7 @@ def any_in_top(block: Block, k: int, lists: str | None = None) -> Array:
     return np.where(np.diff(own.indptr) > 0, 1 - missed, np.nan)
 
 
-def share_in_top(block: Block, k: int = 0, lists: str | None = None) -> Array:
+def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Array:
     """`recall_share` of a block; k = 0 is R-Precision."""
     own = block.positives(lists)
     hits = block.hits_at(own, k or longest(own))
@@ -31,12 +31,12 @@ def share_in_top(block: Block, k: int = 0, lists: str | None = None) -> Array:
     return share((hits * first).sum(axis=1), own.sizes, np.nan)
 
 
-def first_of(block: Block, lists: str | None = None) -> Array:
+def first_of(block: QueryBlock, lists: str | None = None) -> Array:
     """`first_rank` of a block. No ranking is needed: what beats the best positive is counted, and what ties with it."""
     return block.once(f"first {lists}", lambda: _first(block, block.positives(lists)))
 
 
-def _first(block: Block, own: Positives) -> Array:
+def _first(block: QueryBlock, own: Positives) -> Array:
     block.ranking(1)  # refuses NaN
     scores, row = block.similarity, np.repeat(np.arange(block.stop - block.start), np.diff(own.indptr))
     best = np.full(len(scores), -np.inf, scores.dtype)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Block, Matrix, Queries, as_numpy, check_k, of_matrix, per_query, share
+from capgrade.metrics.base import Matrix, Queries, QueryBlock, as_numpy, check_k, of_matrix, per_query, share
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
 COLLAPSE = 0.1  # of a cosine: less between the best candidate and the average one is called collapsed
 
 
-def lambda_of(block: Block, k: int, removes: bool = False) -> Array:
+def lambda_of(block: QueryBlock, k: int, removes: bool = False) -> Array:
     """`semantic_map` of a block."""
     if np.abs(block.finite()).max() > 1.001:
         raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
@@ -64,7 +64,7 @@ def collapse(scores: Matrix) -> Collapse:
     return Collapse(contrast, contrast < COLLAPSE)
 
 
-def contrast_of(block: Block) -> Array:
+def contrast_of(block: QueryBlock) -> Array:
     """Best minus mean similarity of each query."""
     similarity = block.finite()
     return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.metrics.base import Block, Matrix, Positives, Queries, check_choice, check_k, of_matrix, per_query, share
+from capgrade.metrics.base import (
+    Matrix,
+    Positives,
+    Queries,
+    QueryBlock,
+    check_choice,
+    check_k,
+    of_matrix,
+    per_query,
+    share,
+)
 from capgrade.metrics.ranking import Array, Ties, mean_gains
 from capgrade.schemas.errors import InputError
 
@@ -38,7 +48,7 @@ def _kernel(order, end, ideal, ideal_end, values, skip, groups, m, soft, places)
     return whole
 
 
-def sr_of(block: Block, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
+def sr_of(block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
     """`semantic_recall` of a block."""
     graded = (block.gains if weight == "soft" else block.graded)(relevance, m, removes)
     ranking, ideal = block.ranking(k, removes), graded.ranking
@@ -91,7 +101,7 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30)
     return found
 
 
-def _first(block: Block, depth: int) -> Array:
+def _first(block: QueryBlock, depth: int) -> Array:
     block.finite("relevance")  # scores are added up
     return block.ranking(depth).order[:, :depth]
 
@@ -125,7 +135,9 @@ def extension_name(relevance: str, m: int) -> str:
     return f"{relevance} extended by {m}"
 
 
-def sr_authors_of(block: Block, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = True) -> Array:
+def sr_authors_of(
+    block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = True
+) -> Array:
     """SR@K(m) of metric.py: the share of the extending items (`extension_set`) among the first K without own items.
 
     `soft` as the code has it: hits weighted N / (sum of N + 1e-20) and divided by their number once more, so the

@@ -21,7 +21,7 @@ from capgrade.pipelines.reproduce.recipe import (
     load_recipe,
     settings_of,
 )
-from capgrade.pipelines.reproduce.table import Part, as_json, markdown
+from capgrade.pipelines.reproduce.table import TableSection, as_json, markdown
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
@@ -65,7 +65,7 @@ def reproduce(
     if unknown := sorted(set(rows) - known.keys()):
         raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
-    given = _Given(recipe, settings, read_captions(captions, split), captions, regions, judgements, out, say)
+    given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out, say)
     with output_folder(out / name, KIND):
         parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
         table = as_json(name, recipe, parts, [*recipe.notes, *given.left_out], small)
@@ -79,7 +79,7 @@ def reproduce(
 
 
 @dataclass
-class _Given:
+class _Inputs:
     """What a table is made of; `left_out` says what cannot be computed here and why."""
 
     recipe: Recipe
@@ -97,7 +97,7 @@ class _Given:
         """The folder of a run."""
         return self.out / "runs" / name
 
-    def by_runs(self, chosen: Sequence[Row]) -> list[Part]:
+    def by_runs(self, chosen: Sequence[Row]) -> list[TableSection]:
         """Numbers of the chosen rows that have runs. Raises what `train` and `embed` raise."""
         labels, parts, images = self._labels(), [], self.captions.n_images
         for section in self.recipe.sections:
@@ -111,7 +111,7 @@ class _Given:
                 task, _ = load_task(self.captions_dir, similarity=files, split=self.captions.split)
                 ours.append(metrics_of(task, section, labels, self.captions, fold))
             protocol = f"mean of folds of {fold:,} images" if fold else f"all {images:,} images"
-            parts.append(Part(section, protocol, ours))
+            parts.append(TableSection(section, protocol, ours))
         return parts
 
     def _labels(self) -> dict[str, Path]:
@@ -148,7 +148,7 @@ class _Given:
             self.similarities[name, pooling] = index / SIMILARITY
         return self.similarities[name, pooling]
 
-    def by_people(self, chosen: Sequence[Row]) -> list[Part]:
+    def by_people(self, chosen: Sequence[Row]) -> list[TableSection]:
         """Correlations of the chosen rows' measures with people's judgements."""
         assert self.judgements is not None
         parts = []
@@ -167,7 +167,7 @@ class _Given:
             ours = [
                 _correlations(section, found.get(str(row.measure)) if row in chosen else None) for row in section.rows
             ]
-            parts.append(Part(section, self.judgements.name, ours))
+            parts.append(TableSection(section, self.judgements.name, ours))
         return parts
 
 

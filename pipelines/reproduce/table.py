@@ -12,7 +12,7 @@ EMPTY = "-"
 
 
 @dataclass(frozen=True)
-class Part:
+class TableSection:
     """A section with our numbers: per row a number a column, None where there is none."""
 
     section: Section
@@ -20,7 +20,9 @@ class Part:
     ours: Sequence[Sequence[float | None]]
 
 
-def as_json(name: str, recipe: Recipe, parts: Sequence[Part], notes: Sequence[str], small: bool) -> dict[str, Any]:
+def as_json(
+    name: str, recipe: Recipe, parts: Sequence[TableSection], notes: Sequence[str], small: bool
+) -> dict[str, Any]:
     """{"recipe", "paper", "table", ..., "sections": [{"title", "columns", "rows": [{"row", "published", "ours",
     "difference"}]}]}; numbers as the paper prints them, null where there is none."""
     sections = [

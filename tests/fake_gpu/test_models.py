@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from capgrade.losses import LOSSES, ScoredBatch, Terms
+from capgrade.losses import LOSSES, LossTerms, ScoredBatch
 from capgrade.trainer.models import MODELS, build, configure
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import encode_captions, encode_images, scores, to_device
@@ -88,7 +88,7 @@ def step(model: RetrievalModel, loss: str, device: str, bf16: bool) -> tuple[tor
     torch.manual_seed(1)
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16):
         batch = of_batch(model, device)
-        value = Terms([{"name": loss}])(batch)
+        value = LossTerms([{"name": loss}])(batch)
     value.backward()
     return batch.scores, value
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from capgrade.losses import ScoredBatch, Terms
+from capgrade.losses import LossTerms, ScoredBatch
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams, load_params
 from capgrade.schemas.presets import FILE, with_preset
@@ -81,7 +81,7 @@ def test_a_preset_is_what_its_authors_files_say(preset):
         same = ours == pytest.approx(theirs, rel=1e-9) if isinstance(theirs, float | int) else ours == theirs
         assert same and isinstance(ours, bool) == isinstance(theirs, bool), f"{field}: {ours!r}, theirs {theirs!r}"
     assert compared >= min(5, len(facts_of(preset)))
-    Terms(train.loss)
+    LossTerms(train.loss)
 
 
 def settings(preset: str) -> Iterator[str]:
@@ -141,7 +141,7 @@ def test_semanticmap_has_the_papers_losses():
         of_class = torch.cat([images[labels == c], captions[labels == c]])
         expected += 0.5 * float((of_class - of_class.mean(0)).square().sum())
     softmax = torch.cat(logits).softmax(1)[torch.arange(12), labels.repeat(2)]
-    assert float(Terms(train.loss)(batch)) == pytest.approx(expected - float(softmax.log().mean()), rel=1e-5)
+    assert float(LossTerms(train.loss)(batch)) == pytest.approx(expected - float(softmax.log().mean()), rel=1e-5)
 
 
 # A checkpoint and its loss.
@@ -161,7 +161,7 @@ def test_a_dual_encoder_is_tuned_at_its_own_temperature(preset):
     (term,) = train.loss
     assert (term["name"], term.get("targets", "own"), term["of"], term["temperature"]) == (loss, targets, "logits", 1)
     assert term.get("bias", 0.0) == 0.0 and train.clip is None
-    Terms(train.loss)
+    LossTerms(train.loss)
 
 
 def test_presets_of_params_yaml_change_single_options(tmp_path):

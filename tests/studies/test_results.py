@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from capgrade.losses import Terms
+from capgrade.losses import LossTerms
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import load_params
 from capgrade.trainer.models import kind_of
@@ -20,7 +20,7 @@ def test_every_preset_can_be_trained_and_is_of_a_comparison() -> None:
     for preset, sets in [*chosen, *((loss, ()) for loss in looked_up.LOSSES)]:
         train = load_params(results.PRESETS, [f"train.{one}" for one in (f"preset={preset}", *sets)]).train
         assert kind_of(train.model.name)
-        Terms(train.loss)
+        LossTerms(train.loss)
     assert yaml.safe_load(results.PRESETS.read_text())["presets"].keys() == compared
 
 

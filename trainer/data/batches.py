@@ -22,7 +22,7 @@ from capgrade.trainer.data.relevance import LookedUp
 Composition = Literal["random", "seeded"]
 
 
-class BatchPlan(batches.BatchPlan):
+class EpochPlan(batches.BatchPlan):
     """The plan of the pairs that are learnt from. random: without neighbours. seeded: with partners, the captions that
     shards keep as relevant to an image (`Neighbours.kept_for`); InputError for none."""
 

@@ -12,7 +12,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import ImageStore, PictureStore
-from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.base import CaptionTokens, Images
 from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
 
@@ -21,7 +21,7 @@ class Batch:
     """Some pairs. Numbers and rows are of the whole batch; tensors may hold one process's part of it."""
 
     images: Images
-    texts: Texts
+    texts: CaptionTokens
     image_numbers: np.ndarray  # int64 [B]
     caption_rows: np.ndarray  # int64 [B]
 
@@ -67,7 +67,7 @@ class Pairs:
         for at in range(0, self.captions.n_images, size):
             yield pad_images([self.store[image_id] for image_id in self.captions.image_ids[at : at + size]])
 
-    def caption_batches(self, size: int) -> Iterator[Texts]:
+    def caption_batches(self, size: int) -> Iterator[CaptionTokens]:
         """Every caption of the split in order."""
         for at in range(0, len(self.tokens), size):
             yield pad_texts(self.tokens[at : at + size])
@@ -104,11 +104,11 @@ def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
     return Images(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))
 
 
-def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> Texts:
+def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> CaptionTokens:
     """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask behind."""
     longest = longest or max(map(len, tokens))
     numbers = np.zeros((len(tokens), longest), np.int64)
     mask = np.zeros((len(tokens), longest), np.bool_)
     for k, row in enumerate(tokens):
         numbers[k, : len(row)], mask[k, : len(row)] = row, True
-    return Texts(torch.from_numpy(numbers), torch.from_numpy(mask))
+    return CaptionTokens(torch.from_numpy(numbers), torch.from_numpy(mask))

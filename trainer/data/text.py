@@ -21,14 +21,14 @@ from capgrade.trainer.models.pretrained import cut, load_tokenizer, word_pieces
 
 
 @dataclass(frozen=True)
-class Words:
+class Vocabulary:
     """Words of the training captions, the most frequent first; each caption between START and END."""
 
     words: tuple[str, ...]
     tokenizer: str  # of the captions table; free text is cut by it too
 
     @staticmethod
-    def fit(captions: Captions, min_count: int = 1, rows: np.ndarray | None = None) -> Words:
+    def fit(captions: Captions, min_count: int = 1, rows: np.ndarray | None = None) -> Vocabulary:
         """The words of the given caption rows (None: all) that come `min_count` times or more."""
         tokens = captions.table["tokens"] if rows is None else captions.table["tokens"].take(rows)
         counts = Counter(
@@ -38,7 +38,7 @@ class Words:
         kept = tuple(word for word, count in ranked if count >= min_count)
         if not kept:
             raise InputError(f"no word comes {min_count} times", remedy="lower train.min_count")
-        return Words(kept, captions.tokenizer)
+        return Vocabulary(kept, captions.tokenizer)
 
     @property
     def size(self) -> int:
@@ -85,7 +85,7 @@ class ModelTokens:
         write_json(path, {self.kind: self.model})
 
 
-Tokens = Words | ModelTokens  # how captions become numbers, 0 being padding; `size` is one more than the largest
+Tokens = Vocabulary | ModelTokens  # how captions become numbers, 0 being padding; `size` is one more than the largest
 
 
 def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
@@ -95,7 +95,7 @@ def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.nda
         return ModelTokens(checkpoint, "checkpoint")
     if (encoder := getattr(config, "text_model", None)) is not None:
         return ModelTokens(encoder)
-    return Words.fit(captions, min_count, rows)
+    return Vocabulary.fit(captions, min_count, rows)
 
 
 def load_tokens(path: Path) -> Tokens:
@@ -107,5 +107,5 @@ def load_tokens(path: Path) -> Tokens:
                 require_here(content[kind], path)
                 return ModelTokens(content[kind], kind)
         if {"tokenizer", "words"} <= content.keys():
-            return Words(tuple(content["words"]), content["tokenizer"])
+            return Vocabulary(tuple(content["words"]), content["tokenizer"])
     raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

@@ -28,7 +28,7 @@ from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.images import ImageStore
-from capgrade.trainer.data.text import Tokens, Words, load_tokens
+from capgrade.trainer.data.text import Tokens, Vocabulary, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Config, RetrievalModel
@@ -177,7 +177,7 @@ def vocabulary_of(init: str | None, own: Tokens) -> Tokens:
     if not (Path(init) / MODEL).is_file():
         raise InputError("no model to start from", file=Path(init) / MODEL, remedy="give train.init a finished run")
     known = load_tokens(Path(init) / VOCABULARY)
-    return known if isinstance(own, Words) and isinstance(known, Words) else own
+    return known if isinstance(own, Vocabulary) and isinstance(known, Vocabulary) else own
 
 
 def start_from(model: RetrievalModel, init: str, strict: bool) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.losses import DEFAULTS, Terms
+from capgrade.losses import DEFAULTS, LossTerms
 from capgrade.losses.terms import check_scale, needs
 from capgrade.measures import choose, names_of, read_by
 from capgrade.pretrained import fingerprint
@@ -20,11 +20,11 @@ from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import BatchPlan, DataShare
+from capgrade.trainer.data.batches import DataShare, EpochPlan
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
-from capgrade.trainer.data.text import Tokens, Words, make_tokens
+from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import start_from, vocabulary_of
 from capgrade.trainer.fit.validation import first_images, require_fold
@@ -55,9 +55,9 @@ class Setup:
     config: Config
     tokens: Tokens
     feature_dim: int
-    plan: BatchPlan
-    loss: Terms
-    first_loss: Terms  # in the epochs of `all_negatives_first`
+    plan: EpochPlan
+    loss: LossTerms
+    first_loss: LossTerms  # in the epochs of `all_negatives_first`
     needs: frozenset[str]
     relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
     validation: Pairs | None
@@ -92,7 +92,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
     dim, needed = store.metadata["dim"], needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
-    loss, first_loss = Terms(terms), Terms(_first_terms(terms, params.all_negatives_first))
+    loss, first_loss = LossTerms(terms), LossTerms(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
@@ -114,11 +114,11 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         start = Path(params.init)
         inputs |= given_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = build(params.model.name, config, dim, tokens.size)
-    if isinstance(tokens, Words):
+    if isinstance(tokens, Vocabulary):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
     not_initial = None if params.init is None else start_from(model, params.init, params.init_strict)
     batches = params.seed, shards, params.unique_images, params.drop_last
-    plan = BatchPlan(pairs, params.batch_size, params.composition, *batches)
+    plan = EpochPlan(pairs, params.batch_size, params.composition, *batches)
     validation = None if held_out is None else Pairs(held_out, store, tokens.encode(held_out))
     dense = None
     if split is not None and held_out is not None and computed:

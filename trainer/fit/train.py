@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from capgrade.losses.terms import ACTIVE, Terms
+from capgrade.losses.terms import ACTIVE, LossTerms
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
@@ -71,7 +71,7 @@ def train(
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """What a process trains, and with what."""
 
     out: Path
@@ -98,7 +98,7 @@ class Run:
         return {**known, "average": self.average}
 
     @property
-    def loss(self) -> Terms:
+    def loss(self) -> LossTerms:
         first = self.history.epoch < self.params.all_negatives_first
         return self.setup.first_loss if first else self.setup.loss
 
@@ -139,7 +139,7 @@ def _train(
 
 def _started(
     out: Path, params: TrainParams, setup: Setup, device: torch.device, process: Process, history: History
-) -> Run:
+) -> TrainingRun:
     scorer = setup.model.to(device)
     optimiser = make_optimiser(scorer, params)
     schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
@@ -148,10 +148,10 @@ def _started(
     if average is not None:
         average.update_parameters(scorer)  # the mean starts as the weights before the first step
     model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
-    return Run(out, params, setup, device, process, scorer, model, optimiser, schedule, average, history)
+    return TrainingRun(out, params, setup, device, process, scorer, model, optimiser, schedule, average, history)
 
 
-def _open(run: Run) -> None:
+def _open(run: TrainingRun) -> None:
     """The folder as it is while a run trains: nothing in it says that one has ended, or is of another run."""
     out, setup, history = run.out, run.setup, run.history
     last = history.best_is_last(run.params.best_by)
@@ -162,7 +162,7 @@ def _open(run: Run) -> None:
     _save_best(run)  # the run may have been stopped after its state was written and before its model was
 
 
-def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
+def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
     """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
     plan, history = run.setup.plan, run.history
     run.scorer.train()
@@ -184,7 +184,7 @@ def _epoch(run: Run, advance: Callable[[int], None]) -> dict[str, float]:
     return from_first(lambda: {"loss": history.mean_loss(), **hinges, **metrics, "pairs_per_s": rate})
 
 
-def _learn(run: Run, batch: Batch, share: float) -> None:
+def _learn(run: TrainingRun, batch: Batch, share: float) -> None:
     """Add `share` of a batch's gradient to what the next step goes by."""
     with autocast(run.params.precision, run.device):
         scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
@@ -194,7 +194,7 @@ def _learn(run: Run, batch: Batch, share: float) -> None:
     run.history.steps.append((run.history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
 
 
-def _step(run: Run) -> None:
+def _step(run: TrainingRun) -> None:
     mean_gradients(run.scorer.parameters())
     if run.params.clip is not None:
         clip_grad_norm_(run.scorer.parameters(), run.params.clip)
@@ -205,7 +205,7 @@ def _step(run: Run) -> None:
         run.average.update_parameters(run.scorer)
 
 
-def _keep(run: Run) -> None:
+def _keep(run: TrainingRun) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
     run.history.save(run.parts, run.device)
     _save_best(run)
@@ -217,7 +217,7 @@ def _keep(run: Run) -> None:
         write_epoch(run.out, epoch)
 
 
-def _save_best(run: Run) -> None:
+def _save_best(run: TrainingRun) -> None:
     """The model of the last epoch, if it is the best by a measure that one is kept for."""
     wanted = {run.params.best_by: MODEL}
     if run.params.also_best_by:

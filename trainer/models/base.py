@@ -27,7 +27,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Texts:
+class CaptionTokens:
     """A batch of captions as numbers of words or word pieces, padded to the longest.
 
     Special tokens ([CLS], [SEP]) are tokens: `mask` is True there too.
@@ -97,9 +97,9 @@ class RetrievalModel(nn.Module):
     def encode_images(self, images: Images) -> Encoded: ...
 
     @abstractmethod
-    def encode_captions(self, captions: Texts) -> Encoded: ...
+    def encode_captions(self, captions: CaptionTokens) -> Encoded: ...
 
-    def forward(self, images: Images, captions: Texts) -> tuple[Encoded, Encoded]:
+    def forward(self, images: Images, captions: CaptionTokens) -> tuple[Encoded, Encoded]:
         """Both sides of a batch; what `torch.compile` compiles."""
         return self.encode_images(images), self.encode_captions(captions)
 
@@ -121,7 +121,7 @@ class RetrievalModel(nn.Module):
     def learn_words(self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray) -> None:
         """Told before training: the vocabulary by falling frequency, the captions learnt from and their images."""
 
-    def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
+    def own_losses(self, images: Encoded, captions: Encoded, texts: CaptionTokens) -> dict[str, Tensor]:
         """Losses that the model has of its own, scalars, means over the pairs of a batch in training."""
         return {}
 

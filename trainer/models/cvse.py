@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize, pad
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import FIRST, Encoded, Images, RetrievalModel, Texts, cosines, upcast
+from capgrade.trainer.models.base import FIRST, CaptionTokens, Encoded, Images, RetrievalModel, cosines, upcast
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, unit_regions
 from capgrade.trainer.models.text_encoder import STOP_WORDS
 
@@ -161,7 +161,7 @@ class Cvse(RetrievalModel):
         instance, concepts = self.pool_regions(regions, images.mask), self.concepts()
         return self.fused(instance, self.of_images(instance, concepts), concepts)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         words = normalize(self.read(captions)[0], dim=-1)
         instance, concepts = self.pool_words(words, captions.mask), self.concepts()
         known = (SHARPNESS * self.labels(captions).to(instance.dtype)).softmax(1)
@@ -172,7 +172,7 @@ class Cvse(RetrievalModel):
         """float [K, D], unit length; their words have the vectors that the GRU reads."""
         return self.graph(self.read.embed(self.concept_words.clamp(min=0)))
 
-    def labels(self, captions: Texts) -> Tensor:
+    def labels(self, captions: CaptionTokens) -> Tensor:
         """bool [B, K]"""
         if self.training and captions.images is not None:
             return self.image_labels[captions.images]
@@ -191,7 +191,7 @@ class Cvse(RetrievalModel):
         parts = torch.stack([pad(x, (0, width - x.shape[1])) for x in (instance, consensus, shares)], 1)
         return Encoded(vector, parts, torch.ones_like(parts[:, :, 0], dtype=torch.bool))
 
-    def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
+    def own_losses(self, images: Encoded, captions: Encoded, texts: CaptionTokens) -> dict[str, Tensor]:
         """The mean over pairs of KL(shares of the caption from those of its image)."""
         p, q = (side.sets[0][:, 2, : self.config.concepts] for side in (captions, images))
         tiny = torch.finfo(p.dtype).tiny

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize, pad
 
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import END, START, Encoded, Images, RetrievalModel, Texts, Transform, upcast
+from capgrade.trainer.models.base import END, START, CaptionTokens, Encoded, Images, RetrievalModel, Transform, upcast
 from capgrade.trainer.models.pretrained import load_tokenizer
 
 Positive = Annotated[int, Field(gt=0)]
@@ -75,7 +75,7 @@ class DualEncoder(RetrievalModel):
         pixels = images.features[:, 0].unflatten(1, (3, self.side, self.side))
         return self._encoded(self.encoder.get_image_features(pixel_values=pixels))
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         length = captions.tokens.shape[1]
         if length > self.positions:
             problem = f"a caption of {length} tokens, the model takes {self.positions}"

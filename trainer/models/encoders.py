@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capgrade.trainer.models.base import Images, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Images, upcast
 
 RegionNorm = Literal["features", "authors"]
 AUTHORS_REGIONS = 36
@@ -77,7 +77,7 @@ class WordGru(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=both_ways)
 
-    def forward(self, captions: Texts) -> tuple[Tensor, Tensor]:
+    def forward(self, captions: CaptionTokens) -> tuple[Tensor, Tensor]:
         states, last = run_gru(self.gru, self.dropout(self.embed(captions.tokens)), captions.mask.sum(1))
         directions = upcast(states).unflatten(2, (-1, self.gru.hidden_size)).mean(2)
         return directions.masked_fill(~captions.mask.unsqueeze(2), 0), upcast(last).mean(0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 from capgrade.trainer.models.encoders import EVAL_IMAGES, WordGru, linear, scored_by_length, unit_regions
 
 Direction = Literal["t2i", "i2t"]
@@ -48,7 +48,7 @@ class Scan(RetrievalModel):
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(None, unit_regions(self.project, images), images.mask)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(None, normalize(self.read(captions)[0], dim=-1), captions.mask)
 
     @torch.compiler.disable  # its tiles follow the lengths of a batch; the encoders are compiled

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import (
     EVAL_IMAGES,
     RegionNorm,
@@ -119,7 +119,7 @@ class Sgraf(RetrievalModel):
         regions = unit_regions(self.project, images)
         return Encoded(self.pool_regions(regions, images.mask), regions, images.mask)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         words = normalize(self.read(captions)[0], dim=-1)
         return Encoded(self.pool_words(words, captions.mask), words, captions.mask)
 

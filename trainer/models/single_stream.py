@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import fold, normalize
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import linear
 
 
@@ -22,7 +22,7 @@ class SingleStreamConfig:
     width: int = 64  # channels of the first stage
 
 
-class Block(nn.Module):
+class ConvolutionBlock(nn.Module):
     """x + two 3 x 3 convolutions; the first halves the picture where the channels grow.
 
     GroupNorm, not BatchNorm: pictures and captions come in batches of their own and must not get statistics of
@@ -73,7 +73,7 @@ class SingleStream(RetrievalModel):
         widths = [config.width * scale for scale in (1, 1, 2, 2, 4, 4)]
         self.network = nn.Sequential(
             nn.Conv2d(3, config.width, 3, padding=1, bias=False),
-            *(Block(a, b) for a, b in zip(widths, widths[1:], strict=False)),
+            *(ConvolutionBlock(a, b) for a, b in zip(widths, widths[1:], strict=False)),
             nn.GroupNorm(8, widths[-1]),
             nn.ReLU(),
         )
@@ -89,7 +89,7 @@ class SingleStream(RetrievalModel):
         present = images.features.masked_fill(~images.mask.unsqueeze(2), 0)
         return self.encode(self.regions(present), images.mask)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return self.encode(self.words(captions.tokens), captions.mask)
 
     def classify(self, encoded: Encoded) -> Tensor:

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.alignment import align, require
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
 
@@ -81,7 +81,7 @@ class TERN(RetrievalModel):
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(_unit(self._regions(images)[:, 0]))
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(_unit(self._words(captions)[:, 0]))
 
     def _regions(self, images: Images) -> Tensor:
@@ -91,7 +91,7 @@ class TERN(RetrievalModel):
         mask = nn.functional.pad(images.mask, (1, 0), value=True)
         return self.image_joint(self.image_projection(self.image_layers(x, mask)), mask)
 
-    def _words(self, captions: Texts) -> Tensor:
+    def _words(self, captions: CaptionTokens) -> Tensor:
         """float [B, W, embed_dim], [CLS] first."""
         joint = self.text_joint or self.image_joint
         return joint(self.text_projection(self.text_encoder(captions)), captions.mask)
@@ -120,13 +120,13 @@ class TERAN(TERN):
     def encode_images(self, images: Images) -> Encoded:
         return Encoded(None, _unit(self._regions(images)[:, 1:]), images.mask)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(None, _unit(self._words(captions)), self._taking_part(captions))
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         return align(images, captions, self.pooling, self.padding, evaluation=not self.training)
 
-    def _taking_part(self, captions: Texts) -> Tensor:
+    def _taking_part(self, captions: CaptionTokens) -> Tensor:
         """bool [B, W]"""
         place = torch.arange(captions.mask.shape[1], device=captions.mask.device)
         behind = 2 if self.padding == "authors" else 1

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from capgrade.pretrained import EMBEDDED, from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Pretrained, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Pretrained, upcast
 from capgrade.trainer.models.pretrained import load_tokenizer
 
 ENGLISH = "english"  # names our list of stop words
@@ -34,7 +34,7 @@ class TextEncoder(Pretrained):
         self.width: int = config.hidden_size
         self.requires_grad_(not frozen)
 
-    def forward(self, captions: Texts) -> Tensor:
+    def forward(self, captions: CaptionTokens) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self.encoder(input_ids=captions.tokens, attention_mask=captions.mask.long())[0]
 
@@ -52,7 +52,7 @@ class TextWords(nn.Module):
         self.encoder = TextEncoder(model, layers, frozen)
         self.project = nn.Linear(self.encoder.width, embed)
 
-    def forward(self, captions: Texts) -> tuple[Tensor, None]:
+    def forward(self, captions: CaptionTokens) -> tuple[Tensor, None]:
         states = upcast(self.project(self.encoder(captions)))
         return states.masked_fill(~captions.mask.unsqueeze(2), 0), None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import WordGru, linear, masked_mean
 
 
@@ -32,5 +32,5 @@ class Vse(RetrievalModel):
         feature = normalize(masked_mean(images.features, images.mask), dim=-1)
         return Encoded(normalize(upcast(self.project(feature)), dim=-1))
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))

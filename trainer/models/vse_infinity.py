@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
@@ -115,18 +115,18 @@ class VseInfinity(RetrievalModel):
             hidden = self.norm(hidden.flatten(0, 1)).view_as(hidden)
         return self.outer(hidden.relu()) + self.project(features)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         if self.training and self.config.drop:
             captions = self.augmented(captions)
         return Encoded(normalize(self.pool_words(self.states(captions), captions.mask), dim=-1))
 
-    def states(self, captions: Texts) -> Tensor:
+    def states(self, captions: CaptionTokens) -> Tensor:
         """float [B, W, embed], before pooling."""
         if isinstance(self.read, TextEncoder):
             return self.word_projection(self.read(captions))
         return self.read(captions)[0]
 
-    def augmented(self, captions: Texts) -> Texts:
+    def augmented(self, captions: CaptionTokens) -> CaptionTokens:
         """Captions with some words masked, changed or left out."""
         tokens, mask = captions.tokens, captions.mask
         draw, other = drawn(mask), torch.randint(1, self.words, tokens.shape).to(tokens.device)
@@ -142,7 +142,7 @@ class VseInfinity(RetrievalModel):
         left = torch.where(left.any(1, keepdim=True), left, mask)
         order = left.byte().argsort(dim=1, descending=True, stable=True)
         left = left.gather(1, order)
-        return Texts(tokens.gather(1, order) * left, left)
+        return CaptionTokens(tokens.gather(1, order) * left, left)
 
 
 def drawn(mask: Tensor) -> Tensor:

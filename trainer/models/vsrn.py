@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, pad
 
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 
 
@@ -73,10 +73,10 @@ class Vsrn(RetrievalModel):
         vector = normalize(upcast(self.last_norm(upcast(last))), dim=-1)
         return Encoded(vector, v, mask) if self.training else Encoded(vector)
 
-    def encode_captions(self, captions: Texts) -> Encoded:
+    def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(normalize(self.read(captions)[1], dim=-1))
 
-    def own_losses(self, images: Encoded, captions: Encoded, texts: Texts) -> dict[str, Tensor]:
+    def own_losses(self, images: Encoded, captions: Encoded, texts: CaptionTokens) -> dict[str, Tensor]:
         return {"captioning": self.captioner(*images.sets, texts)}
 
 
@@ -101,7 +101,7 @@ class Captioner(nn.Module):
         for layer in (self.narrow, self.out):
             nn.init.xavier_normal_(layer.weight)
 
-    def forward(self, regions: Tensor, mask: Tensor, captions: Texts) -> Tensor:
+    def forward(self, regions: Tensor, mask: Tensor, captions: CaptionTokens) -> Tensor:
         """regions [B, R, D] -> a scalar."""
         seen, last = run_gru(self.read, self.dropout(self.narrow(regions)), mask.sum(1))
         written = self.states(seen, mask, last[0], self.embed(captions.tokens))

@@ -16,9 +16,9 @@ import torch
 from torch.nn.functional import pad
 
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 
-_T = TypeVar("_T", Images, Texts)
+_T = TypeVar("_T", Images, CaptionTokens)
 SIZE = 256  # images or captions encoded at a time
 
 
@@ -27,7 +27,7 @@ def encode_images(model: RetrievalModel, batches: Iterable[Images]) -> Encoded:
     return _encoded(model, model.encode_images, batches)
 
 
-def encode_captions(model: RetrievalModel, batches: Iterable[Texts]) -> Encoded:
+def encode_captions(model: RetrievalModel, batches: Iterable[CaptionTokens]) -> Encoded:
     """Every caption in order, on the model's device."""
     return _encoded(model, model.encode_captions, batches)
 

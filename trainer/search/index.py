@@ -129,7 +129,7 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Index:
+class RunIndex:
     """What `embed` wrote."""
 
     images: Encoded
@@ -144,7 +144,7 @@ class Index:
         return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
 
 
-def read_index(folder: Path) -> Index:
+def read_index(folder: Path) -> RunIndex:
     """InputError when it is unfinished or damaged."""
     read_manifest(folder, KIND)
     items = read_json(folder / ITEMS)
@@ -155,7 +155,7 @@ def read_index(folder: Path) -> Index:
         problem = f"damaged: {' '.join(str(error).split())}"
         raise InputError(problem, file=folder, remedy="run `capgrade evaluate --run` again") from error
     images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
-    return Index(images, captions, *ids, owner)
+    return RunIndex(images, captions, *ids, owner)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Searcher:
 
     model: RetrievalModel
     tokens: Tokens
-    index: Index
+    index: RunIndex
     feature_dim: int
     folder: Path  # of the index
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 _ALSO = {"k": "\u212a", "s": "\u017f", "i": "\u0130\u0131"}
 
 
-class _Part(NamedTuple):
+class _Piece(NamedTuple):
     """A piece of a pattern: whether it matches nothing, and the positions it can begin and end with."""
 
     empty: bool
@@ -101,21 +101,21 @@ class Automaton:
             self._states[positions] = _State(positions, min(ended, default=-1))
         return self._states[positions]
 
-    def _parse(self, pattern: str) -> _Part:
+    def _parse(self, pattern: str) -> _Piece:
         part, at = self._choice(pattern, 0)
         if at != len(pattern):
             raise ValueError(f"pattern {pattern!r} ends early, at {at}")
         return part
 
-    def _choice(self, pattern: str, at: int) -> tuple[_Part, int]:
+    def _choice(self, pattern: str, at: int) -> tuple[_Piece, int]:
         part, at = self._sequence(pattern, at)
         while pattern[at : at + 1] == "|":
             other, at = self._sequence(pattern, at + 1)
-            part = _Part(part.empty or other.empty, part.first | other.first, part.last | other.last)
+            part = _Piece(part.empty or other.empty, part.first | other.first, part.last | other.last)
         return part, at
 
-    def _sequence(self, pattern: str, at: int) -> tuple[_Part, int]:
-        whole = _Part(True, frozenset(), frozenset())
+    def _sequence(self, pattern: str, at: int) -> tuple[_Piece, int]:
+        whole = _Piece(True, frozenset(), frozenset())
         while at < len(pattern) and pattern[at] not in "|)":
             part, at = self._atom(pattern, at)
             while at < len(pattern) and pattern[at] in "*+?":
@@ -125,10 +125,10 @@ class Automaton:
             self._link(whole.last, part.first)
             first = whole.first | part.first if whole.empty else whole.first
             last = part.last | whole.last if part.empty else part.last
-            whole = _Part(whole.empty and part.empty, first, last)
+            whole = _Piece(whole.empty and part.empty, first, last)
         return whole, at
 
-    def _atom(self, pattern: str, at: int) -> tuple[_Part, int]:
+    def _atom(self, pattern: str, at: int) -> tuple[_Piece, int]:
         char = pattern[at]
         if char == "(":
             part, at = self._choice(pattern, at + 1)
@@ -147,14 +147,14 @@ class Automaton:
             return self._set(f"[{char.lower()}{char.upper()}{_ALSO.get(char.lower(), '')}]"), at + 1
         return self._set(re.escape(char)), at + 1
 
-    def _set(self, body: str) -> _Part:
+    def _set(self, body: str) -> _Piece:
         return self._position(self._sets.setdefault(body, len(self._sets)))
 
-    def _position(self, number: int) -> _Part:
+    def _position(self, number: int) -> _Piece:
         self._set_at.append(number)
         self._follow.append(set())
         here = frozenset([len(self._set_at) - 1])
-        return _Part(False, here, here)
+        return _Piece(False, here, here)
 
     def _link(self, before: frozenset[int], after: frozenset[int]) -> None:
         for position in before:

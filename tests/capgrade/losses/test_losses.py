@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import losses
-from capgrade.losses import COUNTED, DEFAULTS, LOSSES, Terms
+from capgrade.losses import COUNTED, DEFAULTS, LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
 from capgrade.losses.terms import check_scale, needs
 from capgrade.metrics import asp
@@ -64,7 +64,7 @@ def call(name, batch, scores=None, **options):
 
 
 def term(name, **options):
-    return Terms([{"name": name, **SMOOTH.get(name, {}), **options}])
+    return LossTerms([{"name": name, **SMOOTH.get(name, {}), **options}])
 
 
 def soft_info_nce(batch, **options):
@@ -147,8 +147,8 @@ def test_the_share_of_active_hinges_is_that_of_the_equation(name, options, seed)
 
 def test_terms_of_one_loss_count_their_hinges_together_and_other_losses_have_none():
     batch = batch_of(1)
-    both = Terms([{"name": "triplet"}, {"name": "triplet", "negatives": "sum"}, *({"name": n} for n in set(FUNCTIONS)
-                 - set(HINGES))])  # fmt: skip
+    others = [{"name": name} for name in set(FUNCTIONS) - set(HINGES)]
+    both = LossTerms([{"name": "triplet"}, {"name": "triplet", "negatives": "sum"}, *others])
     both(batch)
     costs = [cost > 0 for kind in ("hard", "sum") for _, cost in equations.triplet(batch, negatives=kind)]
     assert both.active_hinges() == {"active_triplet": pytest.approx(np.mean(costs))}
@@ -300,7 +300,7 @@ def test_soft_asp_becomes_asp():
 def test_terms_are_weighed_and_checked():
     batch = batch_of(0)
     one, two = term("triplet")(batch), term("kendall")(batch)
-    both = Terms([{"name": "triplet"}, {"name": "kendall", "weight": 0.5}])(batch)
+    both = LossTerms([{"name": "triplet"}, {"name": "kendall", "weight": 0.5}])(batch)
     assert float(both) == pytest.approx(float(one) + 0.5 * float(two), rel=1e-5)
     assert needs([{"name": "triplet"}]) == needs([{"name": "info_nce"}]) == frozenset()
     assert needs([{"name": "sam"}, {"name": "centre"}]) == {"relevance", "vectors"}
@@ -317,14 +317,14 @@ def test_terms_are_weighed_and_checked():
         ({"name": "kendall_windows", "alpha": 2.5}, "no window of alpha 2.5 and beta 0.1 fits"),
     ):
         with pytest.raises(InputError, match=message):
-            Terms([given_])
+            LossTerms([given_])
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers():
     terms = yaml.safe_load("[{name: info_nce, temperature: 5e-2, weight: 1e0}, {name: ladder, margins: [2e-1, 1e-2]}]")
     assert isinstance(terms[0]["temperature"], str)
-    found = Terms(terms)(batch_of(0))
-    assert float(found) == pytest.approx(float(Terms([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
+    found = LossTerms(terms)(batch_of(0))
+    assert float(found) == pytest.approx(float(LossTerms([{"name": "info_nce"}, {"name": "ladder"}])(batch_of(0))))
 
 
 def test_a_term_looks_at_the_scores_of_a_part():
@@ -339,8 +339,8 @@ def test_a_term_looks_at_the_scores_of_a_part():
 def test_logits_take_no_second_temperature():
     for given_ in ({"name": "info_nce"}, {"name": "info_nce", "temperature": 0.05}, {"name": "sigmoid", "bias": 0.0}):
         with pytest.raises(InputError, match="divides them by a temperature, .*give this term temperature: 1.0"):
-            Terms([{**given_, "of": "logits"}])
-        Terms([{**given_, "of": "logits", "temperature": 1.0}, {**given_, "of": "instance"}])
+            LossTerms([{**given_, "of": "logits"}])
+        LossTerms([{**given_, "of": "logits", "temperature": 1.0}, {**given_, "of": "instance"}])
     for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
         term(name, of="logits")
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from capgrade.losses import Terms
+from capgrade.losses import LossTerms
 from capgrade.measures import choose
 from capgrade.metrics.catalogue import metric
 from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names, settings_of
@@ -29,7 +29,7 @@ def test_a_recipe_has_what_its_rows_need(name: str) -> None:
     for small in (False, True):
         settings = settings_of(recipe, None, [], small)
         for run in settings.runs.values():
-            Terms([{**term, "alpha": 0.2} if "alpha" in term else term for term in run.loss])
+            LossTerms([{**term, "alpha": 0.2} if "alpha" in term else term for term in run.loss])
             configure(run.model.name, run.model.options, 2048, 10)
             choose([run.measure], settings.measures)
     choose(recipe.relevance, settings.measures)

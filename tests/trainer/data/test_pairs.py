@@ -19,10 +19,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.data.batches import BatchPlan, DataShare, prefetched
+from capgrade.trainer.data.batches import DataShare, EpochPlan, prefetched
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
-from capgrade.trainer.data.text import Words
+from capgrade.trainer.data.text import Vocabulary
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 SIZE = 100, 50
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pairs(folder: Path) -> Pairs:
     captions = read_captions(folder / "captions")
-    return Pairs(captions, RegionStore(folder / "regions"), Words.fit(captions).encode(captions))
+    return Pairs(captions, RegionStore(folder / "regions"), Vocabulary.fit(captions).encode(captions))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_a_batch_holds_what_the_tables_hold(pairs):
 
 
 def test_parts_of_two_processes_are_the_whole(pairs):
-    for rows in BatchPlan(pairs, 12, seed=1).epoch(0):
+    for rows in EpochPlan(pairs, 12, seed=1).epoch(0):
         whole, parts = pairs.collate(rows), [pairs.collate(rows, slice(a, a + 6)) for a in (0, 6)]
         for side in ("images", "texts"):
             for name, tensor in vars(getattr(whole, side)).items():
@@ -123,7 +123,7 @@ def test_a_whole_split_comes_in_order(pairs):
 
 
 def test_random_batches_hold_every_caption_once(pairs):
-    plan = BatchPlan(pairs, 7, seed=5)
+    plan = EpochPlan(pairs, 7, seed=5)
     seen = np.concatenate(plan.epoch(0))
     n = len(pairs.rows)
     assert len(set(seen)) == len(seen) == n // 7 * 7 == plan.batches_an_epoch * 7
@@ -133,17 +133,17 @@ def test_random_batches_hold_every_caption_once(pairs):
 def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, sampled, composition):
     """As a DataLoader with `drop_last` or without, but for a rest of one pair, which has no negative."""
     n = len(pairs.rows)
-    whole = BatchPlan(pairs, 9, composition, 0, sampled)
-    plan = BatchPlan(pairs, 9, composition, 0, sampled, drop_last=False)
+    whole = EpochPlan(pairs, 9, composition, 0, sampled)
+    plan = EpochPlan(pairs, 9, composition, 0, sampled, drop_last=False)
     for number in (0, 1):
         dropped, kept = whole.epoch(number), plan.epoch(number)
         assert [len(rows) for rows in kept] == [9] * (n // 9) + [n % 9]
         assert all(np.array_equal(a, b) for a, b in zip(dropped, kept, strict=False)) and n % 9 > 1
         assert len(kept) == plan.batches_an_epoch and sum(map(len, kept)) == plan.pairs_an_epoch
         assert not set(kept[-1]) & set(np.concatenate(dropped)) or composition == "seeded"
-    one = BatchPlan(some(pairs, pairs.rows[:19]), 9, drop_last=False)
+    one = EpochPlan(some(pairs, pairs.rows[:19]), 9, drop_last=False)
     assert [len(rows) for rows in one.epoch(0)] == [9, 9] and one.batches_an_epoch == 2
-    images = BatchPlan(pairs, 9, unique_images=True, drop_last=False)
+    images = EpochPlan(pairs, 9, unique_images=True, drop_last=False)
     rests = [rows for rows in images.epoch(0) if len(rows) < 9]
     assert len(rests) == len(images.rests) > 1
     assert all(len(set(pairs.captions.owner[rows])) == len(rows) for rows in rests)
@@ -152,8 +152,8 @@ def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, sampled, compos
 @pytest.mark.parametrize("unique_images", [False, True])
 @pytest.mark.parametrize("composition", ["random", "seeded"])
 def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, composition, unique_images):
-    def plan(seed: int) -> BatchPlan:
-        return BatchPlan(pairs, 9, composition, seed, sampled, unique_images)
+    def plan(seed: int) -> EpochPlan:
+        return EpochPlan(pairs, 9, composition, seed, sampled, unique_images)
 
     first, again = plan(3), plan(3)
     first.epoch(0)
@@ -170,13 +170,13 @@ def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, compositi
 
 def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower the size of batches"):
-        BatchPlan(pairs, 999)
+        EpochPlan(pairs, 999)
     with pytest.raises(InputError, match="a batch of 41 from 40 images"):
-        BatchPlan(pairs, 41, unique_images=True)
+        EpochPlan(pairs, 41, unique_images=True)
     with pytest.raises(InputError, match="seeded batches need the sampled captions of each image -> give --shards"):
-        BatchPlan(pairs, 8, "seeded")
+        EpochPlan(pairs, 8, "seeded")
     with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
-        BatchPlan(some(pairs, np.array([0, 1])), 2, "seeded", partners=sampled)
+        EpochPlan(some(pairs, np.array([0, 1])), 2, "seeded", partners=sampled)
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
     with pytest.raises(InputError, match="no regions of image 'i5', 35 such of 40 -> extract them: capgrade regions"):
         Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.losses import Terms
+from capgrade.losses import LossTerms
 from capgrade.measures.embeddings import embed as embed_texts
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
@@ -332,8 +332,8 @@ def test_a_run_learns_otherwise_computed(small, tmp_path, option, trained, monke
 
 
 def test_losses_are_computed_outside_of_autocast(small, tmp_path, monkeypatch):
-    seen, real, casting = [], Terms.__call__, torch.is_autocast_enabled
-    monkeypatch.setattr(Terms, "__call__", lambda terms, batch: seen.append(casting("cpu")) or real(terms, batch))
+    seen, real, casting = [], LossTerms.__call__, torch.is_autocast_enabled
+    monkeypatch.setattr(LossTerms, "__call__", lambda terms, batch: seen.append(casting("cpu")) or real(terms, batch))
     run(small, tmp_path, "train.precision=bf16", epochs=1)
     assert len(seen) == 6 and not any(seen)
 

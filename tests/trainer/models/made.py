@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from capgrade.trainer.models import build, configure
-from capgrade.trainer.models.base import Encoded, Images, RetrievalModel, Texts
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 
 FEATURES = 12
 VOCABULARY = 19
@@ -36,12 +36,12 @@ def images(regions: Sequence[int] = REGIONS, padded: int = 6, garbage: float = 0
     return Images(whole, torch.zeros(len(regions), padded, 5), mask)
 
 
-def texts(words: Sequence[int] = WORDS, padded: int = 7, seed: int = 1) -> Texts:
+def texts(words: Sequence[int] = WORDS, padded: int = 7, seed: int = 1) -> CaptionTokens:
     tokens = torch.randint(1, VOCABULARY, (len(words), 7), generator=torch.Generator().manual_seed(seed))
     mask = prefix(words, padded)
     whole = torch.zeros(len(words), padded, dtype=torch.int64)
     whole[:, :7] = tokens
-    return Texts(whole * mask, mask)
+    return CaptionTokens(whole * mask, mask)
 
 
 def made(name: str, random: float | None = None, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def encoded(
     return _sides(model, images(sizes[0], regions, garbage), texts(sizes[1], words))[:2]
 
 
-def _sides(model: RetrievalModel, seen: Images, read: Texts) -> tuple[Encoded, Encoded, Texts]:
+def _sides(model: RetrievalModel, seen: Images, read: CaptionTokens) -> tuple[Encoded, Encoded, CaptionTokens]:
     dtype = next(model.parameters()).dtype
     seen = replace(seen, features=seen.features.to(dtype), boxes=seen.boxes.to(dtype))
     read = replace(read, images=OWNER[: len(read.tokens)])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Texts
+from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.cvse import Consensus, Cvse, CvseConfig, adjacency, choose_concepts, said, word_vectors
 
 from .made import PAIRS, REGIONS, VOCAB, close, encoded, images, made, outputs, same, texts
@@ -131,10 +131,10 @@ def test_a_caption_alone_speaks_of_what_it_says() -> None:
     """Labels of evaluation depend on no other caption; those of training on the image's captions."""
     model = cvse().eval()
     captions = texts(PAIRS)
-    whole, one = model.encode_captions(captions), Texts(captions.tokens[1:2], captions.mask[1:2])
+    whole, one = model.encode_captions(captions), CaptionTokens(captions.tokens[1:2], captions.mask[1:2])
     close(model.encode_captions(one).vector, whole.vector[1:2], 1e-9)
     number = int(model.concept_words[0])
-    tokens = Texts(torch.tensor([[number, 0], [3, 0]]), torch.tensor([[True, False], [True, False]]))
+    tokens = CaptionTokens(torch.tensor([[number, 0], [3, 0]]), torch.tensor([[True, False], [True, False]]))
     assert model.labels(tokens)[:, 0].tolist() == [True, False]
     own = model.labels(captions)
     training = model.train().labels(replace(captions, images=torch.tensor([0, 0, 1, 1, 2])))

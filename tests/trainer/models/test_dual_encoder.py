@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.losses import Terms
+from capgrade.losses import LossTerms
 from capgrade.losses.base import ScoredBatch
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import pad_texts
@@ -106,7 +106,7 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     logits = model.more_scores(images, captions)["logits"]
     own = torch.eye(len(CAPTIONS), dtype=torch.bool)
     scores = model.scores(images, captions)
-    loss = Terms([LOSS[name]])(ScoredBatch(scores, own, more={"logits": logits}))
+    loss = LossTerms([LOSS[name]])(ScoredBatch(scores, own, more={"logits": logits}))
     loss.backward()
 
     theirs = AutoModel.from_pretrained(folder).train().double()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Images, Texts
+from capgrade.trainer.models.base import CaptionTokens, Images
 from capgrade.trainer.models.pretrained import load_tokenizer, word_pieces
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
 
@@ -23,10 +23,10 @@ def images(counts=(3, 5, 2, 4)) -> Images:
     return Images(*(x * mask[..., None] for x in (features, boxes)), mask)
 
 
-def texts(model: str) -> Texts:
+def texts(model: str) -> CaptionTokens:
     rows = [torch.tensor(row.ids) for row in word_pieces(TEXTS, model)]
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    return Texts(tokens, torch.arange(tokens.shape[1]) < torch.tensor([len(row) for row in rows])[:, None])
+    return CaptionTokens(tokens, torch.arange(tokens.shape[1]) < torch.tensor([len(row) for row in rows])[:, None])
 
 
 def tern(bert: str, **options) -> TERN:
@@ -123,7 +123,7 @@ def test_teran_loads_tern(bert):
 def test_compiled(bert):
     model = teran(bert)
 
-    def scored(pictures: Images, captions: Texts) -> torch.Tensor:
+    def scored(pictures: Images, captions: CaptionTokens) -> torch.Tensor:
         return model.scores(model.encode_images(pictures), model.encode_captions(captions))
 
     compiled = torch.compile(scored, backend="eager")

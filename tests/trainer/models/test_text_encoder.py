@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, RobertaTokenizerFast
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import Texts
+from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.pretrained import load_tokenizer, word_pieces
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces, word_starts
 
@@ -24,7 +24,7 @@ def test_hidden_states_equal_sentence_transformers():
     rows = [torch.tensor(row.ids) for row in word_pieces(CAPTIONS)]
     tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     with torch.inference_mode():
-        states = TextEncoder().eval()(Texts(tokens, tokens != 0))
+        states = TextEncoder().eval()(CaptionTokens(tokens, tokens != 0))
     expected = load_encoder(EMBEDDED).encode(CAPTIONS, output_value="token_embeddings")
     for row, state, known in zip(rows, states, expected, strict=True):
         known = known[: len(row)].cpu()
@@ -52,7 +52,7 @@ def test_no_captions_and_empty_ones(bert):
 
 
 def test_first_layers_are_those_of_the_whole(bert):
-    captions = Texts(torch.tensor([[2, 9, 10, 3]]), torch.ones(1, 4, dtype=torch.bool))
+    captions = CaptionTokens(torch.tensor([[2, 9, 10, 3]]), torch.ones(1, 4, dtype=torch.bool))
     whole, first = TextEncoder(bert).eval(), TextEncoder(bert, layers=1).eval()
     states = whole.encoder(captions.tokens, output_hidden_states=True).hidden_states
     assert torch.allclose(first(captions), states[1], atol=1e-6) and len(first.encoder.encoder.layer) == 1

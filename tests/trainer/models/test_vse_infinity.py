@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from capgrade.trainer.models import vse_infinity
-from capgrade.trainer.models.base import Texts
+from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.vse_infinity import GeneralPooling, VseInfinity
 
 from .made import REGIONS, VOCABULARY, WORDS, close, encoded, images, made, prefix, same, texts
@@ -68,12 +68,12 @@ def test_the_authors_norm_counts_padding() -> None:
 def test_a_fifth_of_the_words_is_drawn() -> None:
     model, words = infinity(), 4000
     tokens = torch.arange(words).remainder(VOCABULARY - 1)[None] + 1
-    found = model.augmented(Texts(tokens, torch.ones(1, words, dtype=torch.bool)))
+    found = model.augmented(CaptionTokens(tokens, torch.ones(1, words, dtype=torch.bool)))
     masked = (found.tokens == model.masking).sum().item() / words
     gone = 1 - found.mask.sum().item() / words
     assert masked == pytest.approx(0.1, abs=0.02) and gone == pytest.approx(0.08, abs=0.02)
     assert (found.tokens[~found.mask] == 0).all() and found.mask[0, : int(found.mask.sum())].all()
-    untouched = model.augmented(Texts(tokens[:, :1], torch.ones(1, 1, dtype=torch.bool)))
+    untouched = model.augmented(CaptionTokens(tokens[:, :1], torch.ones(1, 1, dtype=torch.bool)))
     assert untouched.mask.all(), "a caption keeps its last word"
 
 
@@ -90,7 +90,7 @@ def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
     draws = torch.tensor([[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]])  # of words: runs goes, dog is changed
     monkeypatch.setattr(vse_infinity, "drawn", lambda mask: draws)
     tokens = torch.tensor([_numbers(bert, pieces)])
-    found = model.augmented(Texts(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+    found = model.augmented(CaptionTokens(tokens, torch.ones_like(tokens, dtype=torch.bool)))
     ids = found.tokens[0].tolist()
     assert found.mask[0].tolist() == [True] * 7 + [False] * 2
     assert ids[:5] + ids[6:] == _numbers(bert, ["[CLS]", "[MASK]", "play", "##ing", "##s", "[SEP]", "[PAD]", "[PAD]"])
