@@ -130,7 +130,10 @@ NOT_RUN: dict[str, dict[str, str]] = {
         "capgrade agree --captions coco": "wants a hundred judgements; test_calibration.py has them",
         "capgrade agree --captions captions": "wants judged captions of Flickr8k",
     },
-    "notebook.md": {"capgrade bench shards": "tests/benchmarks/test_shards.py runs it"},
+    "notebook.md": {
+        "capgrade bench shards": "tests/benchmarks/test_shards.py runs it",
+        "python": "wants people's judgements of MS-COCO; tests/studies/test_mined.py runs its parts",
+    },
     "first_hour.md": {
         "dvc": ELSEWHERE,
         "git": ELSEWHERE,
