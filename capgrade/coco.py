@@ -111,8 +111,8 @@ class Bleu:
         """
         corpus = Corpus(_given(gts, res), NO_TOKENIZER)
         numbers, _ = number_ngrams(corpus.words.ptr, corpus.words.word, self._n)
-        pairs, sentences = corpus.given, counted(corpus.words.ptr, numbers)
-        counts = statistics_of_pairs(*pairs.pairs, sentences, sentences, pairs.ref_ptr, pairs.refs)
+        given, sentences = corpus.given, counted(corpus.words.ptr, numbers)
+        counts = statistics_of_pairs(given.pairs, sentences, sentences)
         total = counts.sum(axis=0)
         if verbose:
             words_, closest, *rest = (int(value) for value in total)
@@ -175,7 +175,8 @@ class Spice:
         """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not read."""
         corpus = Corpus(_given(gts, res), NO_TOKENIZER)
         fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
-        values = fitted.regrouped(corpus.given.ref_ptr, corpus.given.refs).pairs(*corpus.given.pairs)
+        pairs = corpus.given.pairs
+        values = fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
 
     def method(self) -> str:

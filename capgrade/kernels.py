@@ -29,6 +29,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import types
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -88,8 +89,8 @@ class _Kernel(CPUDispatcher):
         return CPUDispatcher(self.py_func, self.locals, options, _PartCompiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """numba's, of a call in a kernel."""
-        return self.part.get_call_template(args, kws)
+        """numba's, of a call in a kernel. A constant is of its type: numba would compile a kernel for each."""
+        return self.part.get_call_template([types.unliteral(one) for one in args], kws)
 
     def get_overload(self, sig: Any) -> Any:
         """As `get_call_template`."""

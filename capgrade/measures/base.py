@@ -41,6 +41,21 @@ class Error(NamedTuple):
         return least / (1 - self.relative * np.sign(least))
 
 
+class ImagePairs(NamedTuple):
+    """Captions to score with images' references, pair by pair, as kernels take them."""
+
+    images: np.ndarray  # int64 [pairs]
+    captions: np.ndarray  # int64 [pairs]: rows of a table of captions
+    ref_ptr: np.ndarray  # int64 [images + 1]
+    refs: np.ndarray  # int64: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]] of another table
+    leave_out: bool = False  # the two tables are one, and a caption is not among its own references
+
+    @property
+    def order(self) -> np.ndarray:
+        """int64 [pairs]: in which those of an image follow each other."""
+        return np.argsort(self.images, kind="stable")
+
+
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
@@ -151,6 +166,10 @@ class ArrayState(State):
                 np.save(folder / f"{name}.npy", value, allow_pickle=False)
         scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
+
+    def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:
+        """Captions of any table with these images' references."""
+        return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)  # type: ignore[attr-defined]
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """The same captions under other reference sets, a caption among them counted."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
+from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
 from capgrade.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -57,11 +57,12 @@ def _closest(size, own, words):
 
 
 @njit(nogil=True, cache=True)
-def matches_of_pairs(begin, end, images, rows, captions, references, ref_ptr, refs, leave_out, out):
+def matches_of_pairs(begin, end, pairs, captions, references, out):
     most = captions.start.shape[1]
     for k in range(begin, end):
-        c, own = rows[k], refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]
-        if leave_out:
+        c, image = pairs.captions[k], pairs.images[k]
+        own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
+        if pairs.leave_out:
             own = own[own != c]
         size = captions.words[c]
         found = np.empty(size, np.int64)
@@ -71,18 +72,12 @@ def matches_of_pairs(begin, end, images, rows, captions, references, ref_ptr, re
             out[k, 2 + most + n] = max(size - n, 0)
 
 
-def statistics_of_pairs(
-    images: np.ndarray, rows: np.ndarray, captions: Sentences, references: Sentences, ref_ptr: np.ndarray,
-    refs: np.ndarray, leave_out: bool = False,
-) -> np.ndarray:  # fmt: skip
+def statistics_of_pairs(pairs: ImagePairs, captions: Sentences, references: Sentences) -> np.ndarray:
     """Counts of each pair, float64 [pairs, 2 + 2 orders]: the caption's words, those of the reference of closest
     length, matches of each order, n-grams of each order.
-
-    Pair k is caption rows[k] with the references of image images[k], rows of `references` that are
-    refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k].
     """
-    out = np.empty((len(rows), 2 + 2 * captions.start.shape[1]))
-    in_threads(matches_of_pairs, len(out), images, rows, captions, references, ref_ptr, refs, leave_out, out)
+    out = np.empty((len(pairs.captions), 2 + 2 * captions.start.shape[1]))
+    in_threads(matches_of_pairs, len(out), pairs, captions, references, out)
     return out
 
 
@@ -101,7 +96,7 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     return precision * penalty[..., None]
 
 
-class Index(NamedTuple):
+class BleuIndex(NamedTuple):
     """The captions as rows of n-grams of up to k words and as an inverted index over (n-gram, count) terms."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
@@ -190,7 +185,7 @@ def _score_chunk(begin, end, images, first, index, k, out):
 
 @dataclass(frozen=True)
 class FittedBleu(ArrayState):
-    """The arrays of `Index`."""
+    """The arrays of `BleuIndex`."""
 
     ref_ptr: np.ndarray
     refs: np.ndarray
@@ -219,7 +214,7 @@ class FittedBleu(ArrayState):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
         mine = sentences_of(self.start, self.gram, self.counts, self.words)
-        counts = statistics_of_pairs(images, captions, mine, mine, self.ref_ptr, self.refs, self.leave_out)
+        counts = statistics_of_pairs(self.image_pairs(images, captions, self.leave_out), mine, mine)
         return bleu_of(counts)[:, -1].astype(np.float32)
 
     @property
@@ -229,7 +224,7 @@ class FittedBleu(ArrayState):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""
-        index = Index(*(getattr(self, name) for name in Index._fields))
+        index = BleuIndex(*(getattr(self, name) for name in BleuIndex._fields))
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             in_threads(_score_chunk, len(images), images, first, index, self.k, out[:, : last - first])

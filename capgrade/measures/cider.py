@@ -21,7 +21,7 @@ import numpy as np
 
 from capgrade.measures import cider_kernel as kernel
 from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, leaves_out
-from capgrade.measures.cider_kernel import Folded, Postings, Ranked, Rows
+from capgrade.measures.cider_kernel import Postings, Ranked, ReferenceTable, Rows
 from capgrade.measures.cider_pairs import Form, Weighted, inverse_norms, score_pairs
 from capgrade.measures.ngrams import (
     DocumentFrequencies,
@@ -81,8 +81,8 @@ class FittedCider(ArrayState):
 
     def scores(self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with n-grams numbered as here."""
-        form = Form(leave_out, self.clip, self.sigma, self.scale)
-        return score_pairs(images, rows, captions, self.sentences, self.ref_ptr, self.refs, self.gain, form)
+        pairs, form = self.image_pairs(images, rows, leave_out), Form(self.clip, self.sigma, self.scale)
+        return score_pairs(pairs, captions, self.sentences, self.gain, form)
 
     @property
     def sentences(self) -> Weighted:
@@ -107,10 +107,10 @@ class FittedCider(ArrayState):
 
         return fill
 
-    def fold(self, images: np.ndarray, first: int) -> Folded:
+    def fold(self, images: np.ndarray, first: int) -> ReferenceTable:
         """The terms of these images' references that captions from row `first` on have, and what a caption gains by
         each."""
-        folded: Folded = kernel.fold_references(images, first, self.rows, self.postings)[0]
+        folded: ReferenceTable = kernel.fold_references(images, first, self.rows, self.postings)[0]
         return folded
 
     @cached_property
@@ -148,8 +148,8 @@ class Cider:
         """Index the captions. InputError when the document frequencies come from a single image (all scores
         would be 0), or `self_reference: left_out` leaves an image without references."""
         leave_out = leaves_out(self.params.self_reference, captions)
-        form = Form(leave_out, clip=True, sigma=self.params.sigma)
-        return _index_by(self.params.document_frequency, captions, form)
+        form = Form(clip=True, sigma=self.params.sigma)
+        return _index_by(self.params.document_frequency, captions, form, leave_out)
 
 
 class CiderPlain:
@@ -164,7 +164,7 @@ class CiderPlain:
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
         leave_out = leaves_out(self.params.self_reference, captions)
-        return _index_by(self.params.document_frequency, captions, Form(leave_out, clip=False, sigma=np.inf))
+        return _index_by(self.params.document_frequency, captions, Form(clip=False, sigma=np.inf), leave_out)
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> DocumentFrequencies:
@@ -181,16 +181,16 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
-def _index_by(source: str | None, captions: Captions, form: Form) -> FittedCider:
+def _index_by(source: str | None, captions: Captions, form: Form, leave_out: bool) -> FittedCider:
     """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`."""
     ngrams = count_ngrams(captions)
     frequencies = corpus_frequencies(captions, ngrams, source)
     df = frequencies.of(ngrams.text)
     idf = np.log(frequencies.n_images) - np.log(np.maximum(df, 1))
-    return index(captions, ngrams, idf, form)
+    return index(captions, ngrams, idf, form, leave_out)
 
 
-def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> FittedCider:
+def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, leave_out: bool) -> FittedCider:
     """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
     chunk = np.arange(captions.n_captions) // CHUNK
     sentences, gain = ngrams.sentences, idf**2
@@ -220,7 +220,7 @@ def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form) -> Fi
         clip=form.clip,
         sigma=form.sigma,
         scale=form.scale,
-        leave_out=form.leave_out,
+        leave_out=leave_out,
         **postings(ngrams, rank, inv_norm),
     )
 

@@ -51,7 +51,7 @@ class Ranked(NamedTuple):
     norm_of_rank: np.ndarray  # float32 [4, n_captions]: inverse norms by rank
 
 
-class Folded(NamedTuple):
+class ReferenceTable(NamedTuple):
     """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
 
     start: np.ndarray  # int64 [images + 1]
@@ -94,13 +94,14 @@ def first_from(values, begin, end, wanted):
 
 
 @njit(fastmath={"contract", "nsz"}, cache=True)  # no sum in another order, whoever it is compiled into
-def fold_image(i, first, rows, postings, row, term, cursor, ending, orders, table):
+def fold_image(i, first, rows, postings, row, folded, cursor):
     """The terms of image i from `row` on; returns the row behind them."""
     ref_ptr, refs, ptr, gram, count, gain = rows.ref_ptr, rows.refs, rows.ptr, rows.gram, rows.counts, rows.gain
     order, inv_norm, length_class, penalty = rows.order, rows.inv_norm, rows.length_class, rows.penalty
     clip, scale = rows.clip, rows.scale
     term_ptr, term_count, dense_row = postings.term_ptr, postings.term_count, postings.dense_row
     post_ptr, post_rank = postings.ptr, postings.rank
+    term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table
     begin, last, n_classes = ref_ptr[i], ref_ptr[i + 1], penalty.shape[0]
     total = 0
     for q in range(begin, last):
@@ -140,33 +141,28 @@ def fold_image(i, first, rows, postings, row, term, cursor, ending, orders, tabl
 
 
 @njit(nogil=True, cache=True)
-def _fold_images(
-    begin, end, images, first, rows, postings, start, used, term, cursor, following, ending, orders, table
-):
-    post_rank, dense_row = postings.rank, postings.dense_row
+def _fold_images(begin, end, images, first, rows, postings, folded, cursor, following):
     for b in range(begin, end):
-        row = fold_image(images[b], first, rows, postings, start[b], term, cursor, ending, orders, table)
-        used[b] = row - start[b]
-        for k in range(start[b], row):
-            following[k] = post_rank[cursor[k]] if dense_row[term[k]] < 0 else -1
+        start = folded.start[b]
+        row = fold_image(images[b], first, rows, postings, start, folded, cursor)
+        folded.used[b] = row - start
+        for k in range(start, row):
+            following[k] = postings.rank[cursor[k]] if postings.dense_row[folded.term[k]] < 0 else -1
 
 
 def fold_references(
     images: np.ndarray, first: int, rows: Rows, postings: Postings
-) -> tuple[Folded, np.ndarray, np.ndarray]:
+) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
     """The terms of each image, and for each a table over length classes of what a caption with it gains, before its
     own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense row: both
     int64 [terms]."""
     start = _room(images, rows, postings.term_ptr)
     n_terms, used = start[-1], np.empty(images.shape[0], np.int64)
-    term, cursor = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
-    following, ending = np.empty(n_terms, np.int64), np.empty(n_terms, np.int64)
+    term, ending, cursor, following = (np.empty(n_terms, np.int64) for _ in range(4))
     orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, rows.penalty.shape[0]), np.float32)
-    in_threads(
-        _fold_images, len(images), images, first, rows, postings,
-        start, used, term, cursor, following, ending, orders, table,
-    )  # fmt: skip
-    return Folded(start, used, term, ending, orders, table), cursor, following
+    folded = ReferenceTable(start, used, term, ending, orders, table)
+    in_threads(_fold_images, len(images), images, first, rows, postings, folded, cursor, following)
+    return folded, cursor, following
 
 
 @njit(cache=True)
@@ -220,7 +216,7 @@ def _score_images(begin, end, folded, cursor, following, postings, ranked, full,
 
 
 def score_chunk(
-    folded: Folded, cursor: np.ndarray, following: np.ndarray, postings: Postings, ranked: Ranked, full: float,
+    folded: ReferenceTable, cursor: np.ndarray, following: np.ndarray, postings: Postings, ranked: Ranked, full: float,
     first: int, last: int, out: np.ndarray,
 ) -> None:  # fmt: skip
     """Captions first..last, which have these ranks too, into out; cursors move on behind them.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
+from capgrade.measures.base import ImagePairs
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -20,7 +21,6 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class Form(NamedTuple):
     """Which tf-idf cosine."""
 
-    leave_out: bool  # a caption is not among its own references
     clip: bool  # an n-gram of the caption counts at most as often as the reference has it
     sigma: float  # of the penalty, inf for none
     scale: float = 10.0 / MAX_ORDER  # the value of equal captions, divided by the orders
@@ -50,7 +50,7 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     return out
 
 
-class Terms(NamedTuple):
+class ReferenceTerms(NamedTuple):
     """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
 
     places: np.ndarray  # int32 [a power of two]: -1 where free
@@ -88,11 +88,11 @@ def _terms(refs, weighted, gain):
                     places[at], gram[used] = used, g
                     used += 1
                 counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
-    return Terms(places, gram, counts, weight)
+    return ReferenceTerms(places, gram, counts, weight)
 
 
 @njit(cache=True)
-def _pair(c, refs, weighted, references, terms, form, cosine):
+def _pair(c, refs, weighted, references, terms, form, leave_out, cosine):
     """One caption with an image's references; `cosine` is room for one number each."""
     captions, cosine[:] = weighted.sentences, 0
     for n in range(references.start.shape[1]):
@@ -104,7 +104,7 @@ def _pair(c, refs, weighted, references, terms, form, cosine):
                     cosine[q] += found * weighted.inverse[c, n] * terms.weight[t, q]
     total, used = 0.0, 0
     for q in range(refs.shape[0]):
-        if not (form.leave_out and refs[q] == c):
+        if not (leave_out and refs[q] == c):
             apart = max(captions.words[c] - 1, 0) - max(references.words[refs[q]] - 1, 0)  # "lengths" are of bigrams
             total += cosine[q] * np.exp(-(apart**2) / (2 * form.sigma**2))
             used += 1
@@ -112,28 +112,26 @@ def _pair(c, refs, weighted, references, terms, form, cosine):
 
 
 @njit(nogil=True, cache=True)
-def cider_of_pairs(begin, end, order, images, rows, captions, references, ref_ptr, refs, gain, form, out):
+def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, out):
     """Pairs order[begin:end], in which those of an image follow each other."""
-    image, own = np.int64(-1), refs[:0]
+    image, own = np.int64(-1), pairs.refs[:0]
     terms, cosine = _terms(own, references, gain), np.empty(0)
     for k in order[begin:end]:
-        if images[k] != image:
-            image = images[k]
-            own = refs[ref_ptr[image] : ref_ptr[image + 1]]
+        if pairs.images[k] != image:
+            image = pairs.images[k]
+            own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
             terms, cosine = _terms(own, references, gain), np.empty(own.shape[0])
-        out[k] = _pair(rows[k], own, captions, references.sentences, terms, form, cosine)
+        c, leave_out = pairs.captions[k], pairs.leave_out
+        out[k] = _pair(c, own, captions, references.sentences, terms, form, leave_out, cosine)
 
 
 def score_pairs(
-    images: np.ndarray, rows: np.ndarray, captions: Weighted, references: Weighted, ref_ptr: np.ndarray,
-    refs: np.ndarray, gain: np.ndarray, form: Form,
-) -> np.ndarray:  # fmt: skip
-    """float64 [pairs]: caption rows[k] with the references of image images[k], rows of `references` that are
-    refs[ref_ptr[image] : ref_ptr[image + 1]]; NaN where none is left.
+    pairs: ImagePairs, captions: Weighted, references: Weighted, gain: np.ndarray, form: Form
+) -> np.ndarray:
+    """float64 [pairs]; NaN where no reference is left.
 
     Source: Vedantam et al. 2015, eq. 1-4 and section 7; pycocoevalcap `cider/cider_scorer.py`.
     """
-    out = np.empty(len(rows))
-    order = np.argsort(images, kind="stable")
-    in_threads(cider_of_pairs, len(out), order, images, rows, captions, references, ref_ptr, refs, gain, form, out)
+    out = np.empty(len(pairs.captions))
+    in_threads(cider_of_pairs, len(out), pairs.order, pairs, captions, references, gain, form, out)
     return out

@@ -17,7 +17,7 @@ import numpy as np
 
 from capgrade.bits import ones
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
+from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import RougeParams
 from capgrade.text.words import tokens_of, without_empty_sentences
@@ -30,11 +30,21 @@ ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in 
 LEAST = np.float32(1e-30)
 
 
-class Texts(NamedTuple):
+class WordRows(NamedTuple):
     """Words of captions as numbers; one without words has an empty one, as `"".split(" ")`."""
 
     ptr: np.ndarray  # int64 [sentences + 1]
     word: np.ndarray  # int32
+
+
+class BlockForm(NamedTuple):
+    """How a rectangle is scored: the F-score, and images side by side in blocks."""
+
+    beta2: np.float32
+    mean: bool
+    n_vocabulary: int
+    width: int  # images of a block
+    slots: int  # references of an image, at most
 
 
 @njit(cache=True)
@@ -51,15 +61,14 @@ def _longest_common(a, b, row):
 
 
 @njit(nogil=True, cache=True)
-def rouge_l_of_pairs(
-    begin, end, images, rows, captions, references, ref_ptr, refs, longest, beta2, mean, leave_out, out
-):
+def rouge_l_of_pairs(begin, end, pairs, captions, references, longest, beta2, mean, out):
     row = np.empty(longest + 1, np.int32)
     for k in range(begin, end):
-        mine = captions.word[captions.ptr[rows[k]] : captions.ptr[rows[k] + 1]]
+        c, image = pairs.captions[k], pairs.images[k]
+        mine = captions.word[captions.ptr[c] : captions.ptr[c + 1]]
         precision, recall, total, used = 0.0, 0.0, 0.0, 0
-        for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
-            if not (leave_out and r == rows[k]):
+        for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
+            if not (pairs.leave_out and r == c):
                 theirs = references.word[references.ptr[r] : references.ptr[r + 1]]
                 common = _longest_common(mine, theirs, row)
                 precision = max(precision, common / mine.shape[0])
@@ -76,18 +85,15 @@ def rouge_l_of_pairs(
 
 
 def score_pairs(
-    images: np.ndarray, rows: np.ndarray, captions: Texts, references: Texts, ref_ptr: np.ndarray,
-    refs: np.ndarray, beta: float = 1.2, mean: bool = False, leave_out: bool = False,
-) -> np.ndarray:  # fmt: skip
-    """float64 [pairs]: caption rows[k] with the references of image images[k], rows of `references` that are
-    refs[ref_ptr[image] : ref_ptr[image + 1]]; with `leave_out` without row rows[k]. NaN where none is left.
+    pairs: ImagePairs, captions: WordRows, references: WordRows, beta: float = 1.2, mean: bool = False
+) -> np.ndarray:
+    """float64 [pairs]; NaN where no reference is left.
 
     F of the largest precision and the largest recall over the references, each on its own, as pycocoevalcap
     `rouge/rouge.py` takes them; with `mean` the mean of F over the references.
     """
-    out, longest = np.empty(len(rows)), int(np.diff(references.ptr).max(initial=0))
-    args = images, rows, captions, references, ref_ptr, refs, longest, beta**2, mean, leave_out, out
-    in_threads(rouge_l_of_pairs, len(out), *args)
+    out, longest = np.empty(len(pairs.captions)), int(np.diff(references.ptr).max(initial=0))
+    in_threads(rouge_l_of_pairs, len(out), pairs, captions, references, longest, beta**2, mean, out)
     return out
 
 
@@ -285,8 +291,10 @@ def _largest(lcs, length, image, longest, recall):
 
 
 @njit(cache=True, nogil=True)
-def _score_blocks(begin, end, images, captions, ref_ptr, refs, ptr, word, n_vocabulary, beta2, mean, width, slots, out):
-    """Images in blocks of `width`, blocks begin..end, with all captions."""
+def _score_blocks(begin, end, images, captions, ref_ptr, refs, texts, form, out):
+    """Images in blocks, begin..end, with all captions."""
+    beta2, mean, n_vocabulary, width, slots = form
+    ptr, word = texts
     lanes, room = slots * width, _longest(captions, ptr) + 1
     free, found, tile = np.empty(lanes, np.uint16), np.empty(lanes, np.uint16), np.empty((SOME, width), np.float32)
     words, long_words, share = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(width, np.float32)
@@ -352,14 +360,14 @@ class FittedRougeL(ArrayState):
         """As `Fitted.pairs`."""
         return self.scores(images, captions, self.texts, self.leave_out).astype(np.float32)
 
-    def scores(self, images: np.ndarray, rows: np.ndarray, captions: Texts, leave_out: bool = False) -> np.ndarray:
+    def scores(self, images: np.ndarray, rows: np.ndarray, captions: WordRows, leave_out: bool = False) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with words numbered as here."""
-        return score_pairs(images, rows, captions, self.texts, self.ref_ptr, self.refs, self.beta, self.mean, leave_out)
+        return score_pairs(self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean)
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> WordRows:
         """The captions as `score_pairs` takes them."""
-        return Texts(self.ptr, self.word)
+        return WordRows(self.ptr, self.word)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for."""
@@ -383,8 +391,9 @@ class FittedRougeL(ArrayState):
     def _fill(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
         width = int(np.clip(MOST // slots, 1, IMAGES))
-        args = self.ref_ptr, self.refs, self.ptr, self.word, self.n_vocabulary, np.float32(self.beta**2), self.mean
-        in_threads(_score_blocks, -(-len(images) // width), images, captions, *args, width, slots, out)
+        form = BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, width, slots)
+        blocks = -(-len(images) // width)
+        in_threads(_score_blocks, blocks, images, captions, self.ref_ptr, self.refs, self.texts, form, out)
 
 
 class RougeL:

@@ -46,15 +46,16 @@ def _dot(a, b, sums):
 
 
 @njit(nogil=True, cache=True)
-def cosine_of_pairs(begin, end, images, rows, vectors, embeddings, ref_ptr, refs, folding, leave_out, out):
+def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
     """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
     sums = np.empty(LANES)
     for k in range(begin, end):
         largest, total, used = -np.inf, 0.0, 0
-        for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
-            if (leave_out and r == rows[k]) or (folding == FIRST and used):
+        c, image = pairs.captions[k], pairs.images[k]
+        for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
+            if (pairs.leave_out and r == c) or (folding == FIRST and used):
                 continue
-            cosine = _dot(vectors[rows[k]], embeddings[r], sums)
+            cosine = _dot(vectors[c], embeddings[r], sums)
             largest, total, used = max(largest, cosine), total + cosine, used + 1
         out[k] = np.nan if not used else largest if folding == MAX else total / used
 
@@ -87,8 +88,8 @@ class FittedSbert(ArrayState):
     def scores(self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False) -> np.ndarray:
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
         out, folding = np.empty(len(rows)), REFERENCES.index(self.references)
-        args = vectors, self.embeddings, self.ref_ptr, self.refs, folding, leave_out, out
-        in_threads(cosine_of_pairs, len(out), images, rows, *args)
+        pairs = self.image_pairs(images, rows, leave_out)
+        in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         return cosine_range(out.astype(np.float32))
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:

@@ -35,4 +35,4 @@ class TfidfCosine:
         words = alphabetical(number_words(word_unigram(captions.texts)), 1)
         df = np.bincount(words.sentences.gram, minlength=len(words.keys))
         idf = np.log((1 + captions.n_captions) / (1 + df)) + 1
-        return index(captions, words, idf, Form(leave_out, clip=False, sigma=np.inf, scale=1.0))
+        return index(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), leave_out)

@@ -18,7 +18,7 @@ from capgrade.measures.cider_pairs import Weighted
 from capgrade.measures.embeddings import encode, load_encoder
 from capgrade.measures.mixture import FittedMixture, Mixture
 from capgrade.measures.ngrams import MAX_ORDER, count_ngrams, sentences_of
-from capgrade.measures.rouge import FittedRougeL, RougeL, Texts
+from capgrade.measures.rouge import FittedRougeL, RougeL, WordRows
 from capgrade.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -106,7 +106,7 @@ class UnseenRougeL:
     def __call__(self, text: str) -> np.ndarray:
         numbers = np.array([self._number.get(token, -1) for token in _tokens(text, self.tokenizer)], np.int32)
         images = np.arange(len(self.fitted.ref_ptr) - 1)
-        caption = Texts(np.array([0, len(numbers)]), numbers)
+        caption = WordRows(np.array([0, len(numbers)]), numbers)
         return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)
 
 

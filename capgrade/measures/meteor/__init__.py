@@ -16,10 +16,10 @@ import numpy as np
 
 from capgrade.bits import Ties
 from capgrade.kernels import in_threads
-from capgrade.measures.base import ArrayState, by_image, leaves_out
+from capgrade.measures.base import ArrayState, leaves_out
 from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
-from capgrade.measures.meteor.index import Index, index_words
+from capgrade.measures.meteor.index import MatchIndex, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
 from capgrade.measures.meteor.tops import BoundIndex
 from capgrade.measures.tops import Tops, every_pair, sorted_tops
@@ -32,7 +32,7 @@ from capgrade.text.words import Words, tokens_of
 
 @dataclass(frozen=True)
 class FittedMeteor(ArrayState):
-    """The captions as words and phrases, and which of them match (`index.Index`)."""
+    """The captions as words and phrases, and which of them match (`index.MatchIndex`)."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]
@@ -67,36 +67,33 @@ class FittedMeteor(ArrayState):
         return out
 
     def _score(self, images: np.ndarray, captions: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        different, ptr, order = by_image(images)
-        values, out, by_order = np.empty(len(captions)), np.empty(len(captions)), np.empty_like(counts)
-        in_threads(kernel.score, len(different), different, ptr, captions[order], *self.arrays, values, by_order)
-        out[order] = values
-        counts[order[: len(counts)]] = by_order
-        return out
+        pairs, values = self.image_pairs(images, captions, self.leave_out), np.empty(len(captions))
+        in_threads(kernel.score, len(values), pairs.order, pairs, self.index, self.longest, values, counts)
+        return values
 
     def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
         """As `Searches.tops`: by the bounds of `tops`, where the captions are few words enough for them."""
-        if self._longest > tops.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
+        if self.longest > tops.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
             return every_pair(self, images, k, ties)
         rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
-        pairs = np.zeros(len(images), np.int64)
-        out = ties.images[images], ties.captions, rows, values, pairs
-        in_threads(tops.tops, len(images), images, *self.arrays, self.bounds, *out)
-        return sorted_tops(images, rows, values, pairs, k, ties)
+        found = Tops(rows, values, np.zeros(len(images), np.int64))
+        pairs = self.image_pairs(images, np.empty(0, np.int64), self.leave_out)
+        in_threads(tops.tops, len(images), pairs, self.index, self.longest, self.bounds, ties, found)
+        return sorted_tops(images, *found, k, ties)
 
     @cached_property
     def bounds(self) -> BoundIndex:
         return tops.bound_index(self)
 
     @property
-    def _longest(self) -> int:
-        return int(np.diff(self.ptr).max(initial=0))
+    def longest(self) -> int:
+        """Words of the longest caption, 1 at least."""
+        return int(np.diff(self.ptr).max(initial=1))
 
     @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, bool, Index, int]:
-        """What the kernels take: references, whether a caption is left out of its own, index, words of the longest."""
-        index = Index(*(getattr(self, name) for name in Index._fields))
-        return self.ref_ptr, self.refs, self.leave_out, index, max(self._longest, 1)
+    def index(self) -> MatchIndex:
+        """What the kernels take."""
+        return MatchIndex(*(getattr(self, name) for name in MatchIndex._fields))
 
 
 class Meteor:
@@ -117,7 +114,7 @@ class Meteor:
         return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
 
 
-def index_of(tokens: Words, ids: Sequence[str]) -> Index:
+def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:
     """Index captions, each tokens. InputError for one that METEOR's protocol would take for several."""
     refuse_bars(tokens, ids)
     lexicon = read_lexicon()

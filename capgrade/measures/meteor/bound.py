@@ -76,17 +76,16 @@ def _look(hits, r, cells, places, bits_1, bits_2):
 
 
 @njit(cache=True)
-def bound(hits, r, cells, places, bits_1, bits_2, function_1, function_2, length_1, length_2, words_1, words_2):
-    """At least METEOR of a caption and a reference, from their function words, their weighted lengths and numbers of
-    words.
-
-    `hits` are the caption's with any reference, r is the reference, `cells` uint64 [units, references, 3] its words
-    that a unit matches. Room: `places` uint64 [words of the caption + 1], bits_1 and bits_2 uint64 [3].
-    """
+def bound(c, r, hits, im, index, room):
+    """At least METEOR of a caption with reference r of an image, `hits` being the caption's with any of them."""
+    ref, places, bits_1, bits_2 = im.refs[r], room.places, room.bits[0], room.bits[1]
+    words_1, words_2 = index.ptr[c + 1] - index.ptr[c], index.ptr[ref + 1] - index.ptr[ref]
+    if words_1 > BITS or words_2 > BITS:
+        return 1.0
     for j in range(words_1 + 1):
         places[j] = 0
-    inner_1, inner_2 = _look(hits, r, cells, places, bits_1, bits_2)
-    weight_1, weight_2 = _weight(bits_1, function_1), _weight(bits_2, function_2)
+    inner_1, inner_2 = _look(hits, r, im.bits, places, bits_1, bits_2)
+    weight_1, weight_2 = _weight(bits_1, index.function_bits[c]), _weight(bits_2, index.function_bits[ref])
     if weight_1 == 0 or weight_2 == 0:
         return 0.0
     for j in range(words_1):
@@ -95,4 +94,4 @@ def bound(hits, r, cells, places, bits_1, bits_2, function_1, function_2, length
         inner_1 |= np.uint64(both != 0) << np.uint64(j)
     neighbours = count(inner_1) + count(inner_2)
     penalty = 0.0 if neighbours == words_1 + words_2 - 2 else PENALTY[neighbours]
-    return f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty)
+    return f_score(weight_1 / index.weight[c], weight_2 / index.weight[ref]) * (1 - penalty)

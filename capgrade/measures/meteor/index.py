@@ -23,7 +23,7 @@ EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
 
 
-class Index(NamedTuple):
+class MatchIndex(NamedTuple):
     """Arrays of the captions and of what matches."""
 
     ptr: np.ndarray  # int64 [n_captions + 1]: words of each caption
@@ -41,7 +41,7 @@ class Index(NamedTuple):
     match_rank: np.ndarray  # int32 [matches]: order among the paraphrases of a place
 
 
-def index_words(sentences: Words, lexicon: Lexicon) -> Index:
+def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     """Index captions of METEOR's words. InputError for a caption of more words than the kernels can count."""
     ptr, word, words = sentences
     longest = int(np.diff(ptr).max(initial=0))
@@ -58,7 +58,7 @@ def index_words(sentences: Words, lexicon: Lexicon) -> Index:
     matches = [_word_matches(known, key), *_paraphrase_matches(pairs, unit)]
     function = np.array([one.is_function for one in known], np.uint8)[word]
     n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
-    return Index(
+    return MatchIndex(
         ptr=ptr,
         function=function,
         function_bits=_as_bits(function, ptr),

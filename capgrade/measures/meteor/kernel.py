@@ -43,7 +43,7 @@ WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
 COUNTS = MATCHED + 16
 
 
-class Folded(NamedTuple):
+class ReferenceMatches(NamedTuple):
     """The references of an image and what matches them."""
 
     refs: np.ndarray  # int64 [references]
@@ -52,7 +52,7 @@ class Folded(NamedTuple):
     bits: np.ndarray  # uint64 [units, references, 3]: words of the reference by class of weight, of each cell
 
 
-class Room(NamedTuple):
+class AlignmentRoom(NamedTuple):
     """Arrays to work in."""
 
     hits: np.ndarray  # int64 [7 * longest, 3]
@@ -95,7 +95,9 @@ def _cell_starts(refs, index, local, n_units):
         for u in index.unit[index.unit_ptr[refs[r]] : index.unit_ptr[refs[r] + 1]]:
             for v in index.match_unit[index.match_ptr[u] : index.match_ptr[u + 1]]:
                 ptr[np.int64(local[v]) * width + r + 1] += 1
-    return np.cumsum(ptr)
+    for cell in range(n_units * width):
+        ptr[cell + 1] += ptr[cell]
+    return ptr
 
 
 @njit(cache=True)
@@ -201,36 +203,29 @@ def metric(counts):
     return max(f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty), 0.0)
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def fold(refs, index, local):
     """The references of an image, whose matching units are numbered in `local` until `forget`."""
     n_units = _number_units(refs, index, local)
     ptr = _cell_starts(refs, index, local, n_units)
     entry, bits = _possible_matches(refs, index, local, ptr)
-    return Folded(refs, ptr, entry, bits.reshape(n_units, refs.shape[0], 3))
+    return ReferenceMatches(refs, ptr, entry, bits.reshape(n_units, refs.shape[0], 3))
 
 
 @njit(cache=True)
 def new_room(width, longest):
     """For so many references and captions of at most `longest` words."""
-    return Room(
+    return AlignmentRoom(
         np.empty((7 * longest, 3), np.int64), np.empty(width), np.empty(longest + 1, np.uint64),
         np.empty((2, 3), np.uint64), np.empty((2, MATCHES), np.int64), workspace(longest, MATCHES),
         np.empty((2, COUNTS)),
     )  # fmt: skip
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def limit(c, r, hits, im, index, room):
     """What the score of a caption with reference r cannot exceed."""
-    ref = im.refs[r]
-    words_1, words_2 = index.ptr[c + 1] - index.ptr[c], index.ptr[ref + 1] - index.ptr[ref]
-    if words_1 > BITS or words_2 > BITS:
-        return 1.0 * SLACK
-    return SLACK * bound(
-        hits, r, im.bits, room.places, room.bits[0], room.bits[1], index.function_bits[c],
-        index.function_bits[ref], index.weight[c], index.weight[ref], words_1, words_2,
-    )  # fmt: skip
+    return SLACK * bound(c, r, hits, im, index, room)
 
 
 @njit(cache=True)
@@ -258,7 +253,10 @@ def _best(c, leave_out, im, index, local, room):
     for r in range(im.refs.shape[0]):
         room.bounds[r] = -1.0 if leave_out and im.refs[r] == c else limit(c, r, hits, im, index, room)
     for _ in range(im.refs.shape[0]):
-        r = room.bounds.argmax()
+        r = 0
+        for other in range(1, im.refs.shape[0]):
+            if room.bounds[other] > room.bounds[r]:
+                r = other
         if room.bounds[r] <= best:
             break
         room.bounds[r] = -1
@@ -271,15 +269,18 @@ def _best(c, leave_out, im, index, local, room):
 
 
 @njit(nogil=True, cache=True)
-def score(begin, end, images, ptr, rows, ref_ptr, refs, leave_out, index, longest, values, counts):
-    """METEOR of captions rows[ptr[b] : ptr[b + 1]] with image images[b], b from `begin` to `end`, into values
-    float64 [len(rows)]; and its counts into float64 [len(rows), COUNTS], or none into [0, COUNTS]."""
-    local = np.full(index.match_ptr.shape[0] - 1, -1, np.int32)
-    for b in range(begin, end):
-        own = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
-        im, room = fold(own, index, local), new_room(own.shape[0], longest)
-        for k in range(ptr[b], ptr[b + 1]):
-            values[k] = _best(rows[k], leave_out, im, index, local, room)
-            for x in range(COUNTS if counts.shape[0] else 0):
-                counts[k, x] = room.counts[1, x]
-        forget(own, index, local)
+def score(begin, end, order, pairs, index, longest, values, counts):
+    """METEOR of pairs order[begin:end], in which those of an image follow each other, into values float64 [pairs]; and
+    its counts into float64 [pairs, COUNTS], or none into [0, COUNTS]."""
+    local, image = np.full(index.match_ptr.shape[0] - 1, -1, np.int32), np.int64(-1)
+    own = pairs.refs[:0]
+    im, room = fold(own, index, local), new_room(0, longest)
+    for k in order[begin:end]:
+        if pairs.images[k] != image:
+            forget(own, index, local)
+            image = pairs.images[k]
+            own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
+            im, room = fold(own, index, local), new_room(own.shape[0], longest)
+        values[k] = _best(pairs.captions[k], pairs.leave_out, im, index, local, room)
+        for x in range(COUNTS if counts.shape[0] else 0):
+            counts[k, x] = room.counts[1, x]

@@ -54,7 +54,7 @@ class BoundIndex(NamedTuple):
     kind_words: np.ndarray  # float64 [kinds]
 
 
-class Room(NamedTuple):
+class BoundRoom(NamedTuple):
     """Of one worker."""
 
     local: np.ndarray  # int32 [n_units]: number of a unit among those that match the image's, -1 for none
@@ -252,20 +252,18 @@ def _best(im, index, ix, room, work, heap, rows, seed, keys):
 
 
 @njit(nogil=True, cache=True)
-def tops(begin, end, images, ref_ptr, refs, leave_out, index, longest, ix, seeds, keys, out_rows, out_values, pairs):
-    """The best captions of images begin..end, equal ones by the hashes `seeds` of images and `keys` of captions
-    (`Ties`), unsorted, into out_rows int64 and out_values float32 [images, k].
-
-    pairs int64 [images]: captions that were aligned with a reference or more.
-    """
+def tops(begin, end, pairs, index, longest, ix, ties, found):
+    """The best captions of pairs.images[begin:end], equal ones by `Ties`, unsorted, into `Tops`. Its `pairs` are
+    captions that were aligned with a reference or more."""
+    images, leave_out = pairs.images, pairs.leave_out
     n = index.ptr.shape[0] - 1
-    room = Room(
+    room = BoundRoom(
         np.full(index.match_ptr.shape[0] - 1, -1, np.int32), np.zeros((ix.token_ptr[-1], LANES), np.uint16),
         np.empty((n, LANES), np.uint16), np.empty(n, np.float32), np.empty(n, np.bool_), np.empty(LANES, np.float32),
         np.empty((ix.kind_weight.shape[0], LANES), np.float32), leave_out,
     )  # fmt: skip
     for b in range(begin, end):
-        own = refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]
+        own = pairs.refs[pairs.ref_ptr[images[b]] : pairs.ref_ptr[images[b] + 1]]
         im, work = fold(own, index, room.local), new_room(own.shape[0], longest)
         units = _local_units(im, index, room.local)
         worth = _fill(units, im, index, ix, room.table)
@@ -274,7 +272,8 @@ def tops(begin, end, images, ref_ptr, refs, leave_out, index, longest, ix, seeds
         _add_words(index.ptr, ix, room.table, room.sums)
         _prepare(im, index, ix, room.weight, room.left)
         _fill_bounds(own.shape[0], ix, room)
-        pairs[b] = _best(im, index, ix, room, work, out_values[b], out_rows[b], seeds[b], keys)
+        seed, keys = ties.images[images[b]], ties.captions
+        found.pairs[b] = _best(im, index, ix, room, work, found.values[b], found.rows[b], seed, keys)
         _empty(units, ix, room.table)
         forget(own, index, room.local)
 

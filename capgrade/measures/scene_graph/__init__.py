@@ -29,13 +29,13 @@ class FittedSceneGraph(ArrayState):
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray  # int64 [n_captions + 1]
-    tuples: np.ndarray  # int32 [entries], ascending within a caption
-    weight: np.ndarray  # float32 [entries]
-    total: np.ndarray  # float32 [n_captions]: sum of a caption's weights
-    post_ptr: np.ndarray  # int64 [n_tuples + 1]
-    post_caption: np.ndarray  # int32 [entries], ascending within a tuple
-    post_weight: np.ndarray  # float32 [entries]
+    ptr: np.ndarray  # from here on as `CaptionTuples`
+    tuples: np.ndarray
+    weight: np.ndarray
+    total: np.ndarray
+    post_ptr: np.ndarray
+    post_caption: np.ndarray
+    post_weight: np.ndarray
     beta: float
     leave_out: bool
 
@@ -47,8 +47,8 @@ class FittedSceneGraph(ArrayState):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
         out = np.empty(len(captions), np.float32)
-        order = np.argsort(images, kind="stable")
-        in_threads(kernel.score_pairs, len(out), order, images, captions, *self.rows, self.beta2, self.leave_out, out)
+        pairs = self.image_pairs(images, captions, self.leave_out)
+        in_threads(kernel.score_pairs, len(out), pairs.order, pairs, self.graphs, self.beta2, out)
         return out
 
     @property
@@ -58,18 +58,17 @@ class FittedSceneGraph(ArrayState):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""
-        postings = (self.post_ptr, self.post_caption, self.post_weight)
+        sets = self.ref_ptr, self.refs, self.graphs, self.beta2
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            args = images, first, last, *self.rows, *postings, self.beta2, out
-            in_threads(kernel.score_run, len(images), *args)
+            in_threads(kernel.score_run, len(images), images, first, last, *sets, out)
 
         return fill
 
     @property
-    def rows(self) -> tuple[np.ndarray, ...]:
-        """References, and the captions' tuples."""
-        return self.ref_ptr, self.refs, self.ptr, self.tuples, self.weight, self.total
+    def graphs(self) -> kernel.CaptionTuples:
+        """The captions as kernels take them."""
+        return kernel.CaptionTuples(*(getattr(self, name) for name in kernel.CaptionTuples._fields))
 
     @property
     def beta2(self) -> float:

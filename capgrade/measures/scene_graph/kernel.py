@@ -6,23 +6,37 @@ in the order of tuple numbers everywhere, so both ways give the same bits.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from capgrade.kernels import njit
 
 
+class CaptionTuples(NamedTuple):
+    """The captions' tuples, by caption and by tuple."""
+
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    tuples: np.ndarray  # int32 [entries], ascending within a caption
+    weight: np.ndarray  # float32 [entries]
+    total: np.ndarray  # float32 [n_captions]: sum of a caption's weights
+    post_ptr: np.ndarray  # int64 [n_tuples + 1]
+    post_caption: np.ndarray  # int32 [entries], ascending within a tuple
+    post_weight: np.ndarray  # float32 [entries]
+
+
 @njit(cache=True)
-def merge(i, without, ref_ptr, refs, ptr, tuples, weight):
+def merge(refs, without, graphs):
     """The tuples of an image's references, sorted, their weights and the sum of these; caption `without` left out."""
     n = 0
-    for q in range(ref_ptr[i], ref_ptr[i + 1]):
-        n += ptr[refs[q] + 1] - ptr[refs[q]]
+    for r in refs:
+        n += graphs.ptr[r + 1] - graphs.ptr[r]
     all_tuples, all_weights = np.empty(n, np.int32), np.empty(n, np.float32)
     k = 0
-    for q in range(ref_ptr[i], ref_ptr[i + 1]):
-        if refs[q] != without:
-            for p in range(ptr[refs[q]], ptr[refs[q] + 1]):
-                all_tuples[k], all_weights[k] = tuples[p], weight[p]
+    for r in refs:
+        if r != without:
+            for p in range(graphs.ptr[r], graphs.ptr[r + 1]):
+                all_tuples[k], all_weights[k] = graphs.tuples[p], graphs.weight[p]
                 k += 1
     order = np.argsort(all_tuples[:k])
     merged, best = np.empty(k, np.int32), np.empty(k, np.float32)
@@ -48,56 +62,51 @@ def f_score(matched, found, caption_total, image_total, beta2):
 
 
 @njit(nogil=True, cache=True)
-def score_run(
-    begin, end, images, first, last, ref_ptr, refs, ptr, tuples, weight, total, post_ptr, post_caption, post_weight,
-    beta2, out,
-):  # fmt: skip
+def score_run(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out):
     """Captions first..last with images begin..end into out: each tuple of an image's graph adds to the captions that
     have it."""
     for b in range(begin, end):
         matched, found = np.zeros(last - first, np.float32), np.zeros(last - first, np.float32)
-        merged, best, image_total = merge(images[b], -1, ref_ptr, refs, ptr, tuples, weight)
+        merged, best, image_total = merge(refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], -1, graphs)
         for u in range(merged.shape[0]):
-            start, end = post_ptr[merged[u]], post_ptr[merged[u] + 1]
-            p = start + np.searchsorted(post_caption[start:end], first) if first else start
-            while p < end and post_caption[p] < last:
-                c = post_caption[p] - first
-                matched[c] += post_weight[p]
+            start, stop = graphs.post_ptr[merged[u]], graphs.post_ptr[merged[u] + 1]
+            p = start + np.searchsorted(graphs.post_caption[start:stop], first) if first else start
+            while p < stop and graphs.post_caption[p] < last:
+                c = graphs.post_caption[p] - first
+                matched[c] += graphs.post_weight[p]
                 found[c] += best[u]
                 p += 1
         for c in range(last - first):
-            out[b, c] = f_score(matched[c], found[c], total[first + c], image_total, beta2)
+            out[b, c] = f_score(matched[c], found[c], graphs.total[first + c], image_total, beta2)
 
 
 @njit(cache=True)
-def _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2):
+def _score_pair(c, merged, best, image_total, graphs, beta2):
     """One caption and a merged graph, both sorted by tuple."""
     matched, found = np.float32(0), np.float32(0)
     u = 0
-    for p in range(ptr[c], ptr[c + 1]):
-        while u < merged.shape[0] and merged[u] < tuples[p]:
+    for p in range(graphs.ptr[c], graphs.ptr[c + 1]):
+        while u < merged.shape[0] and merged[u] < graphs.tuples[p]:
             u += 1
-        if u < merged.shape[0] and merged[u] == tuples[p]:
-            matched += weight[p]
+        if u < merged.shape[0] and merged[u] == graphs.tuples[p]:
+            matched += graphs.weight[p]
             found += best[u]
-    return f_score(matched, found, total[c], image_total, beta2)
+    return f_score(matched, found, graphs.total[c], image_total, beta2)
 
 
 @njit(nogil=True, cache=True)
-def score_pairs(
-    begin, end, order, images, captions, ref_ptr, refs, ptr, tuples, weight, total, beta2, leave_out, out
-):  # fmt: skip
+def score_pairs(begin, end, order, pairs, graphs, beta2, out):
     """Pairs order[begin:end], in which those of an image follow each other, into out float32 [pairs]."""
     image, without = np.int64(-1), np.int64(-1)
     merged, best, image_total = np.empty(0, np.int32), np.empty(0, np.float32), np.float32(0)
     for k in order[begin:end]:
-        c = captions[k]
-        left = np.int64(-1)
-        if leave_out:
-            for r in refs[ref_ptr[images[k]] : ref_ptr[images[k] + 1]]:
+        c, i, left = pairs.captions[k], pairs.images[k], np.int64(-1)
+        own = pairs.refs[pairs.ref_ptr[i] : pairs.ref_ptr[i + 1]]
+        if pairs.leave_out:
+            for r in own:
                 if r == c:
                     left = c
-        if images[k] != image or left != without:
-            image, without = images[k], left
-            merged, best, image_total = merge(image, without, ref_ptr, refs, ptr, tuples, weight)
-        out[k] = _score_pair(c, merged, best, image_total, ptr, tuples, weight, total, beta2)
+        if i != image or left != without:
+            image, without = i, left
+            merged, best, image_total = merge(own, without, graphs)
+        out[k] = _score_pair(c, merged, best, image_total, graphs, beta2)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capgrade.measures.base import ImagePairs
 from capgrade.schemas.errors import InputError
 
 Captions = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
@@ -30,9 +31,9 @@ class Given:
     ref_ptr: np.ndarray
 
     @property
-    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """Image and row of each candidate."""
-        return self.owner, np.arange(len(self.owner))
+    def pairs(self) -> ImagePairs:
+        """Each candidate with the references of its image."""
+        return ImagePairs(self.owner, np.arange(len(self.owner)), self.ref_ptr, self.refs)
 
     @property
     def refs(self) -> np.ndarray:

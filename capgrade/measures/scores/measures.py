@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import as_python, is_compiled
-from capgrade.measures.base import ArrayState
+from capgrade.measures.base import ArrayState, ImagePairs
 from capgrade.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pairs
 from capgrade.measures.cider_pairs import Form, Weighted, cider_of_pairs, inverse_norms
 from capgrade.measures.cider_pairs import score_pairs as cider_pairs
 from capgrade.measures.meteor import FittedMeteor, added_up, index_of, metrics
 from capgrade.measures.meteor import kernel as meteor_kernel
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
-from capgrade.measures.rouge import Texts, rouge_l_of_pairs
+from capgrade.measures.rouge import WordRows, rouge_l_of_pairs
 from capgrade.measures.rouge import score_pairs as rouge_pairs
 from capgrade.measures.sbert import Sbert, cosine_of_pairs
 from capgrade.measures.scene_graph import SceneGraph
@@ -56,7 +56,7 @@ def averaged(values: np.ndarray) -> Scored:
 def bleu(corpus: Corpus) -> dict[str, Scored]:
     """BLEU-1 to BLEU-4, 0..1, as pycocoevalcap `bleu/bleu_scorer.py` with the closest reference length."""
     given, sentences = corpus.given, corpus.grams
-    counts = statistics_of_pairs(*given.pairs, sentences, sentences, given.ref_ptr, given.refs)
+    counts = statistics_of_pairs(given.pairs, sentences, sentences)
     values = bleu_of(counts)
     return {
         f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
@@ -73,8 +73,8 @@ def cider_scores(
     """
     gain, n = idf**2, len(owner)
     weighted = Weighted(sentences, inverse_norms(sentences, gain))
-    refs, form = np.arange(n, len(weighted.inverse)), Form(leave_out=False, clip=True, sigma=sigma)
-    return cider_pairs(owner, np.arange(n), weighted, weighted, ref_ptr, refs, gain, form)
+    pairs = ImagePairs(owner, np.arange(n), ref_ptr, np.arange(n, len(weighted.inverse)))
+    return cider_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
 
 
 def cider(corpus: Corpus) -> dict[str, Scored]:
@@ -84,15 +84,15 @@ def cider(corpus: Corpus) -> dict[str, Scored]:
 
 def rouge_l(corpus: Corpus) -> dict[str, Scored]:
     """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
-    given, texts = corpus.given, Texts(corpus.tokens.ptr, corpus.tokens.word)
-    return {"rouge_l": averaged(rouge_pairs(*given.pairs, texts, texts, given.ref_ptr, given.refs))}
+    given, texts = corpus.given, WordRows(corpus.tokens.ptr, corpus.tokens.word)
+    return {"rouge_l": averaged(rouge_pairs(given.pairs, texts, texts))}
 
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
-    given = corpus.given
-    index = index_of(corpus.tokens, given.texts)
-    counts = FittedMeteor(given.ref_ptr, given.refs, **index._asdict(), leave_out=False).counts(*given.pairs)
+    pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
+    fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, **index._asdict(), leave_out=False)
+    counts = fitted.counts(pairs.images, pairs.captions)
     return {"meteor": Scored(metrics(counts), added_up(counts), metrics)}
 
 
@@ -109,7 +109,8 @@ def sbert(corpus: Corpus) -> dict[str, Scored]:
 
 def _own_pairs(fitted: ArrayState, corpus: Corpus) -> Scored:
     """A fitted measure of each candidate with its own references."""
-    return averaged(fitted.regrouped(corpus.given.ref_ptr, corpus.given.refs).pairs(*corpus.given.pairs))
+    pairs = corpus.given.pairs
+    return averaged(fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions))
 
 
 MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {

@@ -98,16 +98,12 @@ def test_the_bound_is_one(seed: int) -> None:
     n = len(fitted.ptr) - 1
     alone = fitted.regrouped(np.arange(n + 1), np.arange(n))
     values = alone.score(np.arange(n)).T
-    _, _, _, index, longest = alone.arrays
+    index = alone.index
     local = np.full(len(index.match_ptr) - 1, -1, np.int32)
     for r in range(n):
-        im, room = fold(np.array([r]), index, local), new_room(1, longest)
+        im, room = fold(np.array([r]), index, local), new_room(1, alone.longest)
         for c in range(n):
-            most = bound(
-                find_hits(c, index, local, room.hits), 0, im.bits, room.places, room.bits[0], room.bits[1],
-                index.function_bits[c], index.function_bits[r], index.weight[c], index.weight[r],
-                index.ptr[c + 1] - index.ptr[c], index.ptr[r + 1] - index.ptr[r],
-            )  # fmt: skip
+            most = bound(c, 0, find_hits(c, index, local, room.hits), im, index, room)
             assert most * (1 + 1e-7) >= values[c, r]
         local[:] = -1
 
