@@ -305,7 +305,10 @@ def _score_blocks(begin, end, images, captions, ref_ptr, refs, texts, form, out)
         long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
         long_of = _together(first, last, images, ref_ptr, refs, ptr, word, short.shape[0], local, local_long)
         masks, inverse = np.zeros((long_of.shape[0], lanes), np.uint16), np.float32(1) / length
-        masks[: short.shape[0]], carry = short, np.empty(long.shape[2], np.uint64)
+        for w in range(short.shape[0]):  # one by one: numba compiles an error's text for a whole array at once
+            for lane in range(lanes):
+                masks[w, lane] = short[w, lane]
+        carry = np.empty(long.shape[2], np.uint64)
         long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
         longest, recall = np.zeros(width, np.float32), np.zeros(width, np.float32)
         for at in range(0, captions.shape[0], SOME):

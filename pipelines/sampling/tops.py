@@ -10,48 +10,42 @@ from capgrade.measures.base import Error
 BLOCK = 64  # captions compared together
 
 
-@njit(cache=True)
-def _least(values, k, absolute, relative):
-    """The least value that may be among the k highest of some: v + error(v) reaches t - error(t) of the k-th highest t.
-    Of values that others surpass it is a lower bound."""
-    kth = np.partition(values, values.shape[0] - k)[values.shape[0] - k]
-    if absolute == 0 and relative == 0:
-        return kth
-    least = np.float64(kth) - relative * abs(np.float64(kth)) - 2 * absolute
-    return np.nextafter(np.float32(least / (1 + relative * np.sign(least))), np.float32(-np.inf))
+@njit(nogil=True, cache=True)
+def _group_maxima(begin, end, values, highest):
+    groups = highest.shape[1]
+    for b in range(begin, end):
+        most = highest[b]
+        for at in range(0, values.shape[1], groups):
+            some = values[b, at : at + groups]
+            for j in range(some.shape[0]):
+                most[j] = some[j] if at == 0 or some[j] > most[j] else most[j]
 
 
 @njit(nogil=True, cache=True)
-def _candidates(begin, end, values, k, absolute, relative, rows, sizes):
-    n = values.shape[1]
-    groups = min(n, max(4 * k, n // BLOCK))  # each has one value in so many
-    highest = np.empty(groups, np.float32)
+def _reaching(begin, end, values, least, rows, sizes):
     for b in range(begin, end):
-        row, out, size, least = values[b], rows[b], 0, np.float32(-np.inf)
-        if n > k:
-            highest[:] = row[:groups]
-            for at in range(groups, n, groups):
-                some = row[at : at + groups]
-                for j in range(some.shape[0]):
-                    highest[j] = some[j] if some[j] > highest[j] else highest[j]
-            least = _least(highest, k, absolute, relative)
-        for at in range(0, n, BLOCK):
+        row, size = values[b], 0
+        for at in range(0, row.shape[0], BLOCK):
             some, high = row[at : at + BLOCK], np.uint8(0)
             for j in range(some.shape[0]):
-                high |= np.uint8(some[j] >= least)
+                high |= np.uint8(some[j] >= least[b])
             if high:
                 for j in range(some.shape[0]):
-                    if some[j] >= least:
-                        out[size] = at + j
+                    if some[j] >= least[b]:
+                        rows[b, size] = at + j
                         size += 1
-        if size > k:
-            least = _least(row[out[:size]], k, absolute, relative)
-            for j in range(size):
-                if row[out[j]] >= least:
-                    out[sizes[b]] = out[j]
-                    sizes[b] += 1
-        else:
-            sizes[b] = size
+        sizes[b] = size
+
+
+def _least(values: np.ndarray, k: int, error: Error) -> np.ndarray:
+    """float32: the least value that may be among the k highest of the last axis: v + error(v) reaches t - error(t) of
+    the k-th highest t. Of values that others surpass it is a lower bound."""
+    kth: np.ndarray = np.partition(values, -k, axis=-1)[..., -k]
+    if not any(error):
+        return kth
+    least = kth.astype(np.float64) - error.relative * np.abs(kth.astype(np.float64)) - 2 * error.absolute
+    below = (least / (1 + error.relative * np.sign(least))).astype(np.float32)
+    return np.nextafter(below, np.float32(-np.inf))
 
 
 def candidates(values: np.ndarray, k: int, error: Error) -> np.ndarray:
@@ -59,8 +53,14 @@ def candidates(values: np.ndarray, k: int, error: Error) -> np.ndarray:
 
     values float32 [images, captions] without NaN, within `error` of the true ones.
     """
-    rows, sizes = np.empty(values.shape, np.int32), np.zeros(len(values), np.int64)  # few pages are touched
-    if k:
-        in_threads(_candidates, len(values), values, k, *error, rows, sizes)
-    found = zip(rows, sizes, strict=True)
-    return np.concatenate([one[:size] + b * np.int64(values.shape[1]) for b, (one, size) in enumerate(found)])
+    n = values.shape[1]
+    if n <= k or not k:
+        return np.arange(values.size if k else 0)
+    groups = min(n, max(4 * k, n // BLOCK))  # each has one value in so many
+    highest = np.empty((len(values), groups), np.float32)
+    in_threads(_group_maxima, len(values), values, highest)
+    rows, sizes = np.empty(values.shape, np.int32), np.empty(len(values), np.int64)  # few pages are touched
+    in_threads(_reaching, len(values), values, _least(highest, k, error), rows, sizes)
+    found = [row[:size] for row, size in zip(rows, sizes, strict=True)]
+    best = [row[one[row] >= _least(one[row], k, error)] for row, one in zip(found, values, strict=True)]
+    return np.concatenate([row + b * np.int64(n) for b, row in enumerate(best)])

@@ -99,7 +99,11 @@ def _draw(begin, end, seeds, caption_keys, offered, held, together, rows, sizes)
                 limits[m, w] = limit_for(rows.shape[3], members[m, w])
         while True:
             _draw_image(b, seeds[b], caption_keys, offered, held, together, limits, keys, rows[b], sizes[b])
-            if (sizes[b] >= np.minimum(members, rows.shape[3])).all():
+            missing = False
+            for m in range(limits.shape[0]):
+                for w in range(limits.shape[1]):
+                    missing |= sizes[b, m, w] < min(members[m, w], rows.shape[3])
+            if not missing:
                 break
             limits[:] = ANY  # too few keys were below them
 
