@@ -28,13 +28,14 @@ MOST_WORDS = np.iinfo(np.uint16).max
 
 
 @njit(cache=True)
-def _clipped(c, own, n, captions, references, found):
-    """Matches of order n + 1 of caption c, each n-gram counted at most as often as in one of the references `own`."""
+def _clipped(c, own, left_out, n, captions, references, found):
+    """Matches of order n + 1 of caption c, each n-gram counted at most as often as in one of the references `own`, but
+    for the one that is left out."""
     start, size = captions.start[c, n], captions.stop[c, n] - captions.start[c, n]
     found[:size] = 0
     for r in own:
         at, end = references.start[r, n], references.stop[r, n]
-        for x in range(size):
+        for x in range(size if r != left_out else 0):
             while at < end and references.gram[at] < captions.gram[start + x]:
                 at += 1
             if at < end and references.gram[at] == captions.gram[start + x]:
@@ -46,12 +47,12 @@ def _clipped(c, own, n, captions, references, found):
 
 
 @njit(cache=True)
-def _closest(size, own, words):
-    """The length of the reference that is nearest in length, the shorter of two; -1 of none."""
+def _closest(size, own, left_out, words):
+    """The length of the reference that is nearest in length, the shorter of two; -1 of none. One is left out."""
     closest = np.int64(-1)
     for r in own:
         nearer, near = abs(words[r] - size), abs(closest - size)
-        if closest < 0 or nearer < near or (nearer == near and words[r] < closest):
+        if r != left_out and (closest < 0 or nearer < near or (nearer == near and words[r] < closest)):
             closest = words[r]
     return closest
 
@@ -62,13 +63,12 @@ def matches_of_pairs(begin, end, pairs, captions, references, out):
     for k in range(begin, end):
         c, image = pairs.captions[k], pairs.images[k]
         own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
-        if pairs.leave_out:
-            own = own[own != c]
+        left_out = c if pairs.leave_out else np.int64(-1)
         size = captions.words[c]
         found = np.empty(size, np.int64)
-        out[k, 0], out[k, 1] = size, _closest(size, own, references.words)
+        out[k, 0], out[k, 1] = size, _closest(size, own, left_out, references.words)
         for n in range(most):
-            out[k, 2 + n] = _clipped(c, own, n, captions, references, found)
+            out[k, 2 + n] = _clipped(c, own, left_out, n, captions, references, found)
             out[k, 2 + most + n] = max(size - n, 0)
 
 
@@ -137,7 +137,7 @@ def _fold(refs, index, k, factor):
             grams[used], most[used] = all_grams[x], all_counts[x]
             used += 1
     for d in range(index.lengths.shape[0]):
-        ratio = (index.lengths[d] + TINY) / (_closest(index.lengths[d], refs, index.words) + SMALL)
+        ratio = (index.lengths[d] + TINY) / (_closest(index.lengths[d], refs, -1, index.words) + SMALL)
         factor[d] = index.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
     return grams[:used], most[:used]
 

@@ -7,6 +7,7 @@ alone a tf-idf cosine.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ def _inverse_norms(begin, end, sentences, gain, out):
             squares = 0.0
             for p in range(sentences.start[s, n], sentences.stop[s, n]):
                 squares += sentences.counts[p] ** 2 * gain[sentences.gram[p]]
-            out[s, n] = 1 / np.sqrt(squares) if squares > 0 else 0.0
+            out[s, n] = 1 / math.sqrt(squares) if squares > 0 else 0.0
 
 
 def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
@@ -106,7 +107,7 @@ def _pair(c, refs, weighted, references, terms, form, leave_out, cosine):
     for q in range(refs.shape[0]):
         if not (leave_out and refs[q] == c):
             apart = max(captions.words[c] - 1, 0) - max(references.words[refs[q]] - 1, 0)  # "lengths" are of bigrams
-            total += cosine[q] * np.exp(-(apart**2) / (2 * form.sigma**2))
+            total += cosine[q] * math.exp(-(apart**2) / (2 * form.sigma**2))
             used += 1
     return form.scale * total / used if used else np.nan
 
@@ -114,8 +115,7 @@ def _pair(c, refs, weighted, references, terms, form, leave_out, cosine):
 @njit(nogil=True, cache=True)
 def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, out):
     """Pairs order[begin:end], in which those of an image follow each other."""
-    image, own = np.int64(-1), pairs.refs[:0]
-    terms, cosine = _terms(own, references, gain), np.empty(0)
+    image = np.int64(-1)
     for k in order[begin:end]:
         if pairs.images[k] != image:
             image = pairs.images[k]

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from capgrade.bits import Ties
-from capgrade.kernels import in_threads
+from capgrade.kernels import as_python, in_threads
 from capgrade.measures.base import ArrayState, leaves_out
 from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
@@ -135,7 +135,8 @@ def metrics(counts: np.ndarray) -> np.ndarray:
     Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
     (`MeteorScorer.computeMetrics`).
     """
-    return np.array([kernel.metric(row) for row in np.ascontiguousarray(counts, np.float64)])
+    with as_python(True):  # a few thousand rows
+        return np.array([kernel.metric(row) for row in np.asarray(counts, np.float64).tolist()])
 
 
 def added_up(counts: np.ndarray) -> np.ndarray:

@@ -258,7 +258,7 @@ def workspace(longest, room):
         np.empty(2 * BEAM, np.int64),
         np.empty(2 * BEAM, np.int64),
         np.empty((2 * BEAM, 3), np.int64),
-        np.zeros((2 * BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((2 * BEAM, (longest + 63) // 64), np.uint64),
         np.empty((BEAM * room, 2), np.int64),
         np.zeros((2, longest), np.int32),
     )

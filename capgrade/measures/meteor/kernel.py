@@ -274,7 +274,6 @@ def score(begin, end, order, pairs, index, longest, values, counts):
     its counts into float64 [pairs, COUNTS], or none into [0, COUNTS]."""
     local, image = np.full(index.match_ptr.shape[0] - 1, -1, np.int32), np.int64(-1)
     own = pairs.refs[:0]
-    im, room = fold(own, index, local), new_room(0, longest)
     for k in order[begin:end]:
         if pairs.images[k] != image:
             forget(own, index, local)

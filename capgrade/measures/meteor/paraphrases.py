@@ -180,7 +180,7 @@ def occurring_pairs(
     encoded = [w.encode("utf-8", "surrogatepass") for w in words]
     start = np.concatenate([[0], np.cumsum([len(w) for w in encoded])]).astype(np.int64)
     hashes, at = np.empty(len(words), np.uint64), np.empty((len(word), LONGEST), np.int32)
-    hash_runs(np.frombuffer(b"".join(encoded), np.uint8), start, hashes)
+    hash_runs(np.frombuffer(b"".join(encoded), np.uint8).astype(np.int64), start, hashes)
     seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
     phrases = table.phrase, table.bucket, table.begins
     in_threads(_occurring, len(ptr) - 1, ptr, word, hashes, *phrases, at, seen)

@@ -98,7 +98,6 @@ def _score_pair(c, merged, best, image_total, graphs, beta2):
 def score_pairs(begin, end, order, pairs, graphs, beta2, out):
     """Pairs order[begin:end], in which those of an image follow each other, into out float32 [pairs]."""
     image, without = np.int64(-1), np.int64(-1)
-    merged, best, image_total = np.empty(0, np.int32), np.empty(0, np.float32), np.float32(0)
     for k in order[begin:end]:
         c, i, left = pairs.captions[k], pairs.images[k], np.int64(-1)
         own = pairs.refs[pairs.ref_ptr[i] : pairs.ref_ptr[i + 1]]
