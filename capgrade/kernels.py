@@ -101,10 +101,10 @@ class _PartCompiler(Compiler):
     """numba's, into a library that others link."""
 
     def __init__(self, typingctx: Any, targetctx: Any, library: None, *rest: Any) -> None:
-        super().__init__(typingctx, targetctx, _Part(targetctx.codegen(), "part"), *rest)
+        super().__init__(typingctx, targetctx, _PartLibrary(targetctx.codegen(), "part"), *rest)
 
 
-class _Part(JITCodeLibrary):
+class _PartLibrary(JITCodeLibrary):
     """Code as it was written, without machine code."""
 
     def _optimize_final_module(self) -> None:
@@ -119,7 +119,7 @@ class _Part(JITCodeLibrary):
         return 0
 
     @property
-    def codegen(self) -> _Part:
+    def codegen(self) -> _PartLibrary:
         """Where `set_env` is called."""
         return self
 

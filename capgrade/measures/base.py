@@ -187,13 +187,6 @@ class ArrayState(State):
         return cls(**scalars, **arrays)
 
 
-def by_image(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different ones of image numbers int64 [n], rising; where the pairs of each start in the order that brings
-    them together, int64 [different + 1]; and that order, int64 [n]."""
-    some, counts = np.unique(images, return_counts=True)
-    return some, np.append(0, np.cumsum(counts)), np.argsort(images, kind="stable")
-
-
 def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row in `images` and caption of every pair of an image with one of its own captions: int64, int64."""
     sizes = ref_ptr[images + 1] - ref_ptr[images]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.measures.base import ArrayState, Error, Fill, by_image
+from capgrade.measures.base import ArrayState, Error, Fill
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import number, read_table
@@ -31,6 +31,13 @@ _DAMAGED = (
     tokenize.TokenError,
 )  # fmt: skip
 COLUMNS = ("image_id", "caption_id", "score")  # of judgements
+
+
+def _by_image(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The different ones of image numbers int64 [n], rising; where the pairs of each start in the order that brings
+    them together, int64 [different + 1]; and that order, int64 [n]."""
+    some, counts = np.unique(images, return_counts=True)
+    return some, np.append(0, np.cumsum(counts)), np.argsort(images, kind="stable")
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class FittedImported(ArrayState):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`. InputError for a value that is not finite, or not yet computed in TERAN's file."""
         cells, out = self._opened(), np.empty(len(captions), np.float32)
-        some, ptr, order = by_image(images)
+        some, ptr, order = _by_image(images)
         for k in range(len(some)):
             one, asked = some[k : k + 1], order[ptr[k] : ptr[k + 1]]
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]

@@ -17,7 +17,7 @@ from capgrade.measures.base import ArrayState, Error, Fill, leaves_out
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
-from capgrade.measures.scene_graph.tuples import Concepts, Reader
+from capgrade.measures.scene_graph.tuples import Concepts, TupleReader
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
 from capgrade.text.language import warn_unless_english
@@ -114,7 +114,7 @@ class SceneGraph:
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Starts int64 [n_captions + 1], tuple numbers int32 and weights float32, ascending by number within a caption."""
-    reader = Reader(Concepts(scene_lexicon()), params)
+    reader = TupleReader(Concepts(scene_lexicon()), params)
     number: dict[tuple[str, ...], int] = {}
     ptr, numbers, weights = [0], [], []
     for words in captions.table["tokens"].to_pylist():

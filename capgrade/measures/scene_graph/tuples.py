@@ -82,7 +82,7 @@ class Concepts:
 
 
 @dataclass
-class Reader:
+class TupleReader:
     """Turns graphs into tuples. `params` has the weights, of which an object's is 1."""
 
     concepts: Concepts

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import Graph, parse
-from capgrade.measures.scene_graph.tuples import Concepts, Reader, Tuples
+from capgrade.measures.scene_graph.tuples import Concepts, TupleReader, Tuples
 from capgrade.pipelines.cli import app
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
@@ -116,7 +116,7 @@ def test_weights_by_hand() -> None:
 
 
 def slow_matrix(sets: list[list[str]], params: SceneGraphParams) -> np.ndarray:
-    reader = Reader(Concepts(scene_lexicon()), params)
+    reader = TupleReader(Concepts(scene_lexicon()), params)
     graphs = [[reader.tuples(parsed(caption)) for caption in captions] for captions in sets]
     leave_out = params.self_reference == "left_out"
     return np.array(
