@@ -298,7 +298,7 @@ class Target:
         scored = {name: sum(one.scored[name] for one in files.values()) for name in run.job.kinds}
         pairs = sum(one.pairs for one in files.values())
         manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, scored=scored, **run.facts)
-        remote.drop_partial(entries)
+        remote.drop_partial({*entries, MANIFEST, _claim(run)})
         self.put(MANIFEST, lambda file: write_json(file, manifest))
         remote.delete(_claim(run))
         return manifest

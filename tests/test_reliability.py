@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import multiprocessing
 import os
 import signal
@@ -13,7 +12,6 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -25,11 +23,8 @@ from capgrade.schemas import claims, files
 from capgrade.schemas.claims import LOCK, holder, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    MANIFEST,
     WORK,
     atomic,
-    digest,
-    open_arrow,
     read_manifest,
     write_arrow,
     write_manifest,
@@ -146,40 +141,6 @@ def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> No
             read_manifest(tmp_path, "shards")  # its files may be replaced from now on
 
 
-class Killed(BaseException):
-    """As kill -9: nothing cleans up."""
-
-
-def test_a_run_killed_while_it_removes_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each deletion: receipts that are left stand on their parts, and the run's key is there."""
-    unlink, left = os.unlink, 0
-
-    def counted(*args: object, **named: object) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise Killed
-        unlink(*args, **named)  # type: ignore[arg-type]
-
-    for deletions in range(30):
-        work = tmp_path / str(deletions) / ".work"
-        for name in ("key", "fit/a.npy", *(f"parts/{k}-pairs.arrow" for k in range(6)), "parts/groups/7-.json"):
-            write_text(work / name, "x")
-        for k in range(6):
-            write_text(work / "parts" / f"{k}-.json", "{}")
-        left = deletions
-        with monkeypatch.context() as patch, suppress(Killed):
-            patch.setattr(os, "unlink", counted)
-            files.remove_work(work.parent)
-        receipts = list(work.rglob("*.json"))
-        assert (work / "key").is_file() or not receipts
-        for receipt in (work / "parts").glob("*.json"):
-            assert receipt.with_name(f"{receipt.stem}pairs.arrow").is_file()
-        files.remove_work(work.parent)
-        assert not work.exists()
-    assert left > 0  # the last was not killed
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path):
     """A file system of 1 MB; skipped where mounting is not allowed."""
@@ -269,42 +230,6 @@ def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
 
 def receipts(out: Path) -> list[Path]:
     return sorted((out / WORK / "parts").glob("*.json"))
-
-
-def finished(out: Path) -> dict[Path, tuple[int, int]]:
-    """Inode and time of each finished part, which is as its receipt says, and of the receipt."""
-    parts = []
-    for receipt in receipts(out):
-        block = receipt.stem.rstrip("-")
-        for name, sha in json.loads(receipt.read_text()).items():
-            parts.append(receipt.with_name(f"{block}-{name}.arrow"))
-            assert digest(parts[-1]) == sha, f"{receipt.name} stands on another {parts[-1].name}"
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (*receipts(out), *parts)}
-
-
-@pytest.mark.parametrize("stage", ["relevance", "shards"])
-def test_killed_at_random_moments(stage: str, captions_dir: Path, tmp_path: Path) -> None:
-    """By kill -9, again and again: parts that were finished stay as they are, every file that is not called a temporary
-    one is whole, and the end is every byte as of a run left alone."""
-    draw, out, kills = Random(3), tmp_path / "out", 0
-    subprocess.run(command(stage, captions_dir, tmp_path / "whole"), check=True, capture_output=True)
-    while not (out / MANIFEST).is_file():
-        before, wanted = finished(out), len(receipts(out)) + draw.randint(1, 3)
-        process = subprocess.Popen(command(stage, captions_dir, out), stderr=subprocess.PIPE)
-        while process.poll() is None and len(receipts(out)) < wanted:
-            time.sleep(0.005)
-        time.sleep(draw.uniform(0, 0.03))
-        kills += process.poll() is None
-        process.kill()
-        process.communicate()
-        for path in out.rglob("*.arrow"):
-            open_arrow(path)
-        if not (out / MANIFEST).is_file():
-            assert before.items() <= finished(out).items()
-    subprocess.run(command(stage, captions_dir, out), check=True, capture_output=True)  # clears up after a late kill
-    assert kills and not verify(out).problems
-    whole, end = ({p.name: p.read_bytes() for p in folder.iterdir()} for folder in (tmp_path / "whole", out))
-    assert end == whole
 
 
 def descendants(pid: int) -> list[int]:

@@ -9,11 +9,10 @@ from typing import Annotated
 import typer
 
 from capgrade.pipelines.cli.options import (
-    AsJson,
+    COMMON_OPTIONS,
+    CommonOptions,
     Measures,
     OptionalCaptions,
-    ParamsFile,
-    Sets,
     load,
     names_of,
     refuse,
@@ -39,9 +38,7 @@ def bench(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
     captions: OptionalCaptions = None,
     measures: Measures = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Time us beside another library in one process, and print the largest difference of results.
 
@@ -51,19 +48,19 @@ def bench(
     if name not in BENCHES:
         raise InputError(f"no benchmark '{name}'", remedy=f"choose from: {', '.join(BENCHES)}")
     reads, default = BENCHES[name]
-    given = {"captions": captions, "measures": measures}
-    refuse(f"with bench {name}", **{option: value for option, value in given.items() if option not in reads.split()})
-    if lacks := [one for one in reads.split() if given[one] is None and one != "measures"]:
+    inputs = {"captions": captions, "measures": measures}
+    refuse(f"with bench {name}", **{option: value for option, value in inputs.items() if option not in reads.split()})
+    if lacks := [one for one in reads.split() if inputs[one] is None and one != "measures"]:
         raise InputError(f"bench {name} without --{lacks[0]}", remedy=f"give --{lacks[0]} DIR")
     from capgrade.benchmarks.harness import Asked, show
 
-    known = load(params, sets)
+    known = load(given.params, given.sets)
     names = names_of(measures or default) if default else ()
     if known.bench.embeddings is None:
         require_all(measures=names)
-    asked = Asked(captions or Path(), names, known, params, sets or [])
+    asked = Asked(captions or Path(), names, known, given.params, given.sets or [])
     rows = import_module(f"capgrade.benchmarks.{name}").bench(asked)
-    if as_json:
+    if given.as_json:
         say(rows, True)
     else:
         show(f"bench {name}", rows)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
@@ -20,8 +20,6 @@ from capgrade.pipelines.cli.options import (
     OptionalCaptions,
     OptionalOut,
     Out,
-    ParamsFile,
-    Sets,
     Split,
     beam_options,
     load,
@@ -35,6 +33,9 @@ from capgrade.pipelines.cli.options import (
     with_given,
 )
 from capgrade.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from capgrade.schemas.params import MeasuresParams
 
 
 def captions(
@@ -105,31 +106,38 @@ def _frequencies(captions: Path, split: str | None, out: Path) -> None:
     typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
+def _scored(
+    context: typer.Context, stage: str, measures: str | None, split: str | None, given: CommonOptions
+) -> tuple[Any, MeasuresParams, list[str]]:
+    """The stage's parameters and those of measures, and Beam's options, when what they need is installed."""
+    loaded = load(given.params, given.sets, measures)
+    block = getattr(loaded, stage)
+    block = with_given(block, measures=names_of(measures, block.measures), split=split)
+    options = beam_options(context)
+    require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
+    return block, loaded.measures, options
+
+
 def relevance(
     context: typer.Context,
     captions: CaptionsAt,
     out: Out,
     measures: Measures = None,
     split: Split = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Dense relevance of every caption to every image, for evaluation splits: one Arrow file per measure.
 
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
-    loaded = load(params, sets, measures)
-    block = with_given(loaded.relevance, measures=names_of(measures, loaded.relevance.measures), split=split)
-    options = beam_options(context)
-    require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
+    block, how, options = _scored(context, "relevance", measures, split, given)
     from capgrade.pipelines.execution.remote import here
     from capgrade.pipelines.relevance import relevance as stage
 
-    done = stage(here(captions), out, block, loaded.measures, options)
+    done = stage(here(captions), out, block, how, options)
     rows = {name: entry["rows"] for name, entry in done["files"].items() if name.endswith(".arrow")}
     files = ", ".join(f"{name} {count:,} x {done['n_captions']:,}" for name, count in rows.items())
-    say(done, as_json, f"{files} -> {out}")
+    say(done, given.as_json, f"{files} -> {out}")
 
 
 def shards(
@@ -142,9 +150,7 @@ def shards(
         str | None, Option(help="3/8: the third of eight parts, into OUT.parts; in any order, on any machine.")
     ] = None,
     join: Annotated[bool, Option("--join", help="Write OUT from the parts; the same bytes as in one run.")] = False,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Sampled subsets of captions for each image, for training splits: Arrow shards; the dense matrix is not stored.
 
@@ -152,24 +158,18 @@ def shards(
     """
     if part is not None and join:
         raise InputError("--part and --join together", remedy="make the parts first, then join them")
-    loaded = load(params, sets, measures)
-    block = with_given(loaded.shards, measures=names_of(measures, loaded.shards.measures), split=split)
-    options = beam_options(context)
-    require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
+    block, how, options = _scored(context, "shards", measures, split, given)
     from capgrade.pipelines.execution.remote import here
     from capgrade.pipelines.shards import ShardsPart, join_shards
     from capgrade.pipelines.shards import shards as stage
 
     folder = here(captions)
     mine = ShardsPart.parse(part) if part is not None else None
-    if join:
-        done = join_shards(folder, out, block, loaded.measures)
-    else:
-        done = stage(folder, out, block, loaded.measures, options, mine)
+    done = join_shards(folder, out, block, how) if join else stage(folder, out, block, how, options, mine)
     out = mine.folder(out) if mine else out
     rows = sum(entry["rows"] for entry in done["files"].values())
     count = f"{len(done['files'])} {'block' if part else 'shard'}(s)"
-    say(done, as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
+    say(done, given.as_json, f"{done['pairs']:,} pairs of {rows:,} images in {count} -> {out}")
 
 
 def agree(

@@ -11,8 +11,9 @@ import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
-    AsJson,
+    COMMON_OPTIONS,
     CaptionsDir,
+    CommonOptions,
     Images,
     Measures,
     ParamsFile,
@@ -191,9 +192,7 @@ def judge(
     max_cost: Annotated[
         float | None, Option(min=0, help="Stop before this run costs more; set judge.price_in, _out.")
     ] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Ask a model at a chat endpoint how well captions describe images, as judgements that `agree` reads.
 
@@ -204,7 +203,7 @@ def judge(
 
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
-    asked = load(params, sets).judge
+    asked = load(given.params, given.sets).judge
     if max_cost is not None and not (asked.price_in or asked.price_out):
         remedy = "set judge.price_in and judge.price_out, per million tokens"
         raise InputError("--max-cost without prices", remedy=remedy)
@@ -212,7 +211,7 @@ def judge(
         captions, pairs, out, endpoint=endpoint, model=model, images=images, split=split, max_cost=max_cost,
         params=asked,
     )  # fmt: skip
-    say(done, as_json, f"{done['answered']:,} of {done['pairs']:,} pairs answered -> {out}")
+    say(done, given.as_json, f"{done['answered']:,} of {done['pairs']:,} pairs answered -> {out}")
     if done["unanswered"]:
         beside = out.with_name(f"{out.stem}-unanswered.csv")
         typer.echo(f"{done['unanswered']:,} pairs have no answer that counts -> {beside}", err=True)

@@ -9,11 +9,11 @@ import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
+    COMMON_OPTIONS,
     AsJson,
+    CommonOptions,
     OptionalOut,
-    ParamsFile,
     RegionsDir,
-    Sets,
     load,
     overrides,
     refuse,
@@ -32,9 +32,7 @@ def regions(
     model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
 
@@ -47,9 +45,9 @@ def regions(
     from capgrade.pipelines.regions import regions as stage
 
     options = overrides("regions", {"detector": detector, "model": model, "weights": weights, "boxes": boxes})
-    done = stage(images, out, load(params, [*(sets or []), *options]).regions)
+    done = stage(images, out, load(given.params, [*(given.sets or []), *options]).regions)
     if done:
-        say(done, as_json, _regions_line(done, out))
+        say(done, given.as_json, _regions_line(done, out))
 
 
 def _regions_line(done: dict[str, Any], out: Path) -> str:

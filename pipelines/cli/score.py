@@ -8,7 +8,13 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from capgrade.pipelines.cli.options import AsJson, ParamsFile, Sets, load, require_all, say
+from capgrade.pipelines.cli.options import (
+    COMMON_OPTIONS,
+    CommonOptions,
+    load,
+    require_all,
+    say,
+)
 
 
 def score(
@@ -21,9 +27,7 @@ def score(
     frequencies: Annotated[
         Path | None, Option(help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.")
     ] = None,
-    params: ParamsFile = None,
-    sets: Sets = None,
-    as_json: AsJson = False,
+    given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no network.
 
@@ -36,21 +40,21 @@ def score(
     from capgrade.pipelines.cli.tables import paired_table, scores_table
     from capgrade.scoring import score as score_captions
 
-    given = load(params, sets).score
+    asked = load(given.params, given.sets).score
     known = read_references(references)
-    counted = Frequencies.read(frequencies, given.tokenizer) if frequencies else None
+    counted = Frequencies.read(frequencies, asked.tokenizer) if frequencies else None
 
     def scored(path: Path) -> Any:
         own = read_candidates(path)
         of_own = references_of(own, known, path)
         in_order = dict(sorted(own.items(), key=_by_id))
-        return score_captions(in_order, of_own, names, tokenizer=given.tokenizer, frequencies=counted)
+        return score_captions(in_order, of_own, names, tokenizer=asked.tokenizer, frequencies=counted)
 
-    settings: dict[str, Any] = {"level": given.level, "samples": given.samples, "seed": given.seed}
+    settings: dict[str, Any] = {"level": asked.level, "samples": asked.samples, "seed": asked.seed}
     first = scored(candidates)
     intervals = first.intervals(**settings)
     tests = first.compare(scored(compare), **settings) if compare else {}
-    if as_json:
+    if given.as_json:
         result = {
             "corpus": first.corpus,
             "intervals": {name: [one.low, one.high] for name, one in intervals.items()},
@@ -61,7 +65,7 @@ def score(
         return
     scores_table(intervals, len(first.ids), len(known))
     if compare:
-        paired_table(f"{candidates.name} less {compare.name}, the same images", tests, given.level)
+        paired_table(f"{candidates.name} less {compare.name}, the same images", tests, asked.level)
 
 
 def _by_id(item: tuple[Any, Any]) -> tuple[bool, Any]:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +13,6 @@ from capgrade.measures.ngrams import document_frequencies
 from capgrade.measures.rouge import RougeL
 from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution import runners
-from capgrade.pipelines.execution.job import Worker
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.sampling.plan import id_keys
 from capgrade.pipelines.shards import plan_of, shards
@@ -131,64 +126,6 @@ def test_the_same_bytes_on_two_processes(captions_dir: Path, tmp_path: Path) -> 
     relevance(captions_dir, tmp_path / "one", DENSE, MeasuresParams())
     relevance(captions_dir, tmp_path / "two", DENSE, MeasuresParams(), MULTI)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
-def test_killed_run_goes_on_where_it_stopped(captions_dir: Path, tmp_path: Path) -> None:
-    """kill -9 between two blocks; the next run computes only what is missing and gives the same bytes."""
-    script = (
-        "import sys, time\nfrom pathlib import Path\nfrom capgrade.pipelines.execution import job\n"
-        "from capgrade.pipelines.shards import shards\nfrom capgrade.schemas.params import *\n"
-        "write = job.write_json\n"
-        "job.write_json = lambda path, value: (write(path, value), print('block', flush=True), time.sleep(0.5))\n"
-        f"shards(Path({str(captions_dir)!r}), Path({str(tmp_path / 'out')!r}), "
-        f"ShardsParams.model_validate({SAMPLED.model_dump()!r}), MeasuresParams())\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    for _ in range(2):
-        process.stdout.readline()
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    receipts = sorted((tmp_path / "out" / ".work" / "parts").glob("*.json"))
-    assert 2 <= len(receipts) < 5
-    before = {path: path.stat().st_mtime_ns for path in receipts}
-    seen: list[int] = []
-    make = Worker.make
-
-    def watched(self: Worker, block: int) -> None:
-        seen.append(block)
-        make(self, block)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Worker, "make", watched)
-        patch.setattr(files, "remove_work", lambda folder: None)
-        shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
-    assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
-    shards(captions_dir, tmp_path / "undisturbed", SAMPLED, MeasuresParams())
-    done = {name: (tmp_path / "out" / name).read_bytes() for name in contents(tmp_path / "undisturbed")}
-    assert done == contents(tmp_path / "undisturbed")
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("name", ["000002-pairs.arrow", "000002-scored.arrow", "000002-.json"])
-@pytest.mark.parametrize("damage", [flip, lambda path: path.write_bytes(path.read_bytes()[:-9]), Path.unlink])
-def test_a_damaged_part_is_computed_again(name: str, damage, captions_dir: Path, tmp_path: Path) -> None:
-    """It alone: its digest is not that of its receipt."""
-    out, made = tmp_path / "out", list[int]()
-    stopped(shards, captions_dir, out, SAMPLED, MeasuresParams())
-    damage(out / ".work" / "parts" / name)
-    with pytest.MonkeyPatch.context() as patch:
-        tables = Worker.tables
-        patch.setattr(Worker, "tables", lambda self, block: (made.append(block), tables(self, block))[1])
-        shards(captions_dir, out, SAMPLED, MeasuresParams())
-    assert made == [2]
-    shards(captions_dir, tmp_path / "fresh", SAMPLED, MeasuresParams())
-    assert contents(out) == contents(tmp_path / "fresh")
 
 
 def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards
-from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
@@ -61,17 +60,6 @@ def test_what_is_no_part_is_refused(text: str) -> None:
         ShardsPart.parse(text)
 
 
-@pytest.mark.parametrize("order", [[3, 1, 2], [2, 2, 1, 3, 1]])
-def test_any_order_and_repeated(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, order: list[int]
-) -> None:
-    for number in order:
-        make(captions_dir, tmp_path / "out", f"{number}/3")
-    assert join(captions_dir, tmp_path / "out") == expected
-    assert join(captions_dir, tmp_path / "out") == expected
-    assert not verify(tmp_path).problems
-
-
 def test_as_many_parts_as_blocks_and_no_more(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     for number in range(1, 10):
         make(captions_dir, tmp_path / "out", f"{number}/9")
@@ -97,22 +85,6 @@ def test_as_a_function_that_can_be_sent(captions_dir: Path, expected: dict[str, 
     for number in (3, 1, 2, 1):
         sent, part = pickle.loads(pickle.dumps((work, ShardsPart(number, 3))))
         assert pickle.loads(pickle.dumps(sent(part)))["kind"] == "shards_part"
-    assert join(captions_dir, tmp_path / "out") == expected
-
-
-def test_a_part_that_is_stopped_goes_on(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    make(captions_dir, tmp_path / "out", "2/2")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("capgrade.pipelines.shards.write_blocks", stopped)
-        make(captions_dir, tmp_path / "out", "1/2")
-    with pytest.raises(InputError, match="not a finished shards_part folder"):
-        join(captions_dir, tmp_path / "out")
-    make(captions_dir, tmp_path / "out", "1/2")
     assert join(captions_dir, tmp_path / "out") == expected
 
 

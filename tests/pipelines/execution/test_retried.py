@@ -2,125 +2,40 @@
 
 from __future__ import annotations
 
-import signal
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
 
-from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import graph, shares
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.shards import SampledTables, shards
-from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
-from tests.pipelines.execution.conftest import PARAMS, files
-
-Make = Callable[[Job, int], None]
-
-
-@pytest.fixture
-def there(tmp_path: Path) -> ShardsParams:
-    """By way of a URL."""
-    return PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+from tests.conftest import ROOT
+from tests.pipelines.execution.conftest import PARAMS
 
 
-def made(captions_dir: Path, out: Path, params: ShardsParams, make: Make | None = None) -> dict[str, bytes]:
-    """With `make`, each block by a worker of its own."""
-
-    def run(job: Job, todo: Sequence[int], options: object) -> None:
-        job.share()
-        for block in todo:
-            assert make is not None
-            make(job, block)
-
-    with pytest.MonkeyPatch.context() as patch:
-        if make:
-            patch.setattr(module, "_run", run)
-        shards(captions_dir, out, params, MeasuresParams())
-    return files(out)
+@pytest.mark.parametrize("what", ["dense", "sampled", "exchanged", "in_parts", "by_beam"])
+def test_killed_damaged_and_handed_out_again(what: str, captions_dir: Path, tmp_path: Path) -> None:
+    """The end is the bytes of a run left alone, or one clear error whose remedy helps."""
+    shutil.copytree(captions_dir, tmp_path / "captions")
+    command = [sys.executable, "-m", "tests.pipelines.execution.killed", what, str(tmp_path), "15", "7"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    deaths, damages, operations = map(int, told.stdout.split())
+    assert deaths > 7 and damages > 1 and operations > 100, told.stdout
 
 
-@pytest.mark.parametrize("where", ["here", "url"])
-def test_each_block_twice(
-    where: str, captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, there: ShardsParams
-) -> None:
-    def twice(job: Job, block: int) -> None:
-        for _ in range(2):
-            Worker(job).make(block)
-
-    assert made(captions_dir, tmp_path / "twice", there if where == "url" else PARAMS, twice) == expected
-    assert not [path for path in (tmp_path / "bucket").rglob("*") if path.is_file()]
-
-
-class WorkerDiedError(Exception):
-    """A worker was killed."""
-
-
-def test_killed_at_any_file_and_retried(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, there: ShardsParams, monkeypatch
-) -> None:
-    """A worker dies before the first, the second, ... file that it copies, renames or deletes; another has its block
-    from the start."""
-    do, left, deaths = Remote._do, [10**9], []
-
-    def dying(self: Remote, action: Callable, *given: object, **options: object) -> object:
-        left[0] -= 1
-        if left[0] < 0:
-            raise WorkerDiedError
-        return do(self, action, *given, **options)
-
-    def until_done(job: Job, block: int) -> None:
-        for steps in range(200):
-            left[0] = steps
-            try:
-                Worker(job).make(block)
-            except WorkerDiedError:
-                deaths.append(steps)
-            else:
-                left[0] = 10**9
-                return
-        pytest.fail("never done")
-
-    monkeypatch.setattr(Remote, "_do", dying)
-    assert made(captions_dir, tmp_path / "killed", there, until_done) == expected
-    assert len(deaths) > 20
-
-
-def test_a_killed_run_goes_on(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, there: ShardsParams
-) -> None:
-    """kill -9 in the middle of the parts at a URL; the next run ends with the right bytes."""
-    script = (
-        "import os, signal\nfrom pathlib import Path\n"
-        "from capgrade.pipelines.execution import remote\n"
-        "from capgrade.pipelines import shards as stage\n"
-        "from capgrade.schemas.params import *\n"
-        "do, left = remote.Remote._do, [12]\n"
-        "def dying(*given, **options):\n"
-        "    left[0] -= '/parts/' in str(given)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if not left[0] else None\n"
-        "    return do(*given, **options)\n"
-        "remote.Remote._do = dying\n"
-        f"stage.shards(Path({str(captions_dir)!r}), Path({str(tmp_path / 'out')!r}), "
-        f"ShardsParams.model_validate({there.model_dump()!r}), MeasuresParams())\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
-    assert list((tmp_path / "bucket").rglob("parts/*"))
-    assert made(captions_dir, tmp_path / "out", there) == expected
-
-
-def test_finished_blocks_are_fetched_at_the_same_time(
-    captions_dir: Path, tmp_path: Path, there: ShardsParams, monkeypatch
-) -> None:
+def test_finished_blocks_are_fetched_at_the_same_time(captions_dir: Path, tmp_path: Path, monkeypatch) -> None:
     """Four copies wait for one another: one after the other they would wait for ever."""
     fetch, meeting = Job.fetch, threading.Barrier(4)
 
@@ -129,7 +44,8 @@ def test_finished_blocks_are_fetched_at_the_same_time(
         return fetch(self, block)
 
     monkeypatch.setattr(Job, "fetch", waiting)
-    made(captions_dir, tmp_path / "out", there)
+    there = PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+    shards(captions_dir, tmp_path / "out", there, MeasuresParams())
     assert not meeting.broken
 
 

@@ -45,22 +45,6 @@ def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkey
     assert not list((tmp_path / "machine").iterdir())
 
 
-def test_what_a_killed_worker_had_fetched_is_not_all(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    get, left = Remote.get, [3]
-
-    def killed(*given: object) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        get(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Remote, "get", killed)
-    with pytest.raises(KeyboardInterrupt):
-        Worker(job)
-    monkeypatch.setattr(Remote, "get", get)
-    assert Worker(job).tables(0)
-
-
 def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam gives each thread a DoFn of its own."""
     opened = []
