@@ -60,7 +60,7 @@ class ReferenceTerms(NamedTuple):
     weight: np.ndarray  # float64 [terms, references]: count x gain / norm
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _slot(gram, places, terms):
     """Where an n-gram is, or the free place where it would go."""
     mask = np.uint64(places.shape[0] - 1)
@@ -92,7 +92,7 @@ def _terms(refs, weighted, gain):
     return ReferenceTerms(places, gram, counts, weight)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _pair(c, refs, weighted, references, terms, form, leave_out, cosine):
     """One caption with an image's references; `cosine` is room for one number each."""
     captions, cosine[:] = weighted.sentences, 0

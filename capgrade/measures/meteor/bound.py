@@ -23,25 +23,25 @@ CLASS_OF = (0, 2, 1, 2)  # of a stage's weight
 PENALTY = GAMMA * (1 / (1 + np.arange(2 * BITS) / 2)) ** BETA
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def count(bits):
     """Number of set bits, int64."""
     return np.int64(ones(np.uint64(bits)))
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def run_of_bits(start, size):
     """`size` set bits from bit `start` on, uint64."""
     return ((np.uint64(1) << np.uint64(size)) - np.uint64(1)) << np.uint64(start)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def f_score(precision, recall):
     """METEOR's weighted harmonic mean (Denkowski and Lavie 2014)."""
     return 1 / ((1 - ALPHA) / precision + ALPHA / recall)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _weight(bits, function):
     """Weight of words by class, uint64 [3], each word in its best one."""
     seen, total = np.uint64(0), 0.0
@@ -53,7 +53,7 @@ def _weight(bits, function):
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def _look(hits, r, cells, places, bits_1, bits_2):
     """Fill the matching words by class, and for each of the caption's the reference's that it matches, `places`; the
     words, as bits, that may have their neighbour on the right in their own match."""
@@ -75,7 +75,7 @@ def _look(hits, r, cells, places, bits_1, bits_2):
     return inner_1, inner_2
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def bound(c, r, hits, im, index, room):
     """At least METEOR of a caption with reference r of an image, `hits` being the caption's with any of them."""
     ref, places, bits_1, bits_2 = im.refs[r], room.places, room.bits[0], room.bits[1]

@@ -203,7 +203,7 @@ def metric(counts):
     return max(f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty), 0.0)
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def fold(refs, index, local):
     """The references of an image, whose matching units are numbered in `local` until `forget`."""
     n_units = _number_units(refs, index, local)
@@ -222,7 +222,7 @@ def new_room(width, longest):
     )  # fmt: skip
 
 
-@njit(cache=True)
+@njit(cache=True, forceinline=True)
 def limit(c, r, hits, im, index, room):
     """What the score of a caption with reference r cannot exceed."""
     return SLACK * bound(c, r, hits, im, index, room)
