@@ -100,17 +100,21 @@ class PatchDetector(Detector):
     ) -> list[Detections]:
         out = []
         for k, (patches, size) in enumerate(zip(self.patches(images), sizes, strict=True)):
-            boxes = grid_boxes(self.grid, size) if self.store is None else _boxes(self.store, image_ids[k])
+            boxes = grid_boxes(self.grid, size) if self.store is None else _boxes(self.store, image_ids[k], size)
             features = pooled(patches, torch.from_numpy(boxes).to(self.device), size).cpu().numpy()
             out.append(Detections(*size, boxes, features, np.zeros(len(boxes), np.float32)))
         return out
 
 
-def _boxes(store: RegionStore, image_id: str) -> np.ndarray:
-    boxes = store[image_id].boxes
-    if boxes is None:
+def _boxes(store: RegionStore, image_id: str, size: tuple[int, int]) -> np.ndarray:
+    found = store[image_id]
+    if found.boxes is None:
         raise InputError(f"image {image_id!r} has no boxes", file=store.folder, remedy="give regions that have boxes")
-    return np.array(boxes)
+    if found.width is not None and (found.width, found.height) != size:
+        problem = f"boxes of image {image_id!r} are of {found.width} x {found.height} pixels, the picture has "
+        problem += f"{size[0]} x {size[1]}"
+        raise InputError(problem, file=store.folder, remedy="give the pictures that the boxes are of")
+    return np.array(found.boxes)
 
 
 def _side(processor: Any, model: str) -> int:
