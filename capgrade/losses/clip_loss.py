@@ -47,6 +47,8 @@ class GradedClipLoss(torch.nn.Module):
         if options.get("use_horovod"):
             raise InputError("vectors are gathered by torch.distributed", remedy="train without horovod")
         own = {name: value for name, value in options.items() if name not in OF_OPEN_CLIP}
+        if given := own.keys() & self.LOGITS.keys():
+            raise InputError(f"the {min(given)} is the model's", remedy="leave it out: the logits have it already")
         self.options = {**checked({"name": self.NAME, **own}), **self.LOGITS}
         self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)

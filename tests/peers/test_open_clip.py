@@ -166,3 +166,5 @@ def test_targets_follow_the_keys(tmp_path: Path) -> None:
         GradedClipLoss(labels, world_size=2)(*vectors, 1.0, keys=range(PAIRS))
     with pytest.raises(InputError, match="has no option 'margin'"):
         GradedClipLoss(labels, margin=0.2)
+    with pytest.raises(InputError, match="the temperature is the model's -> leave it out"):
+        GradedClipLoss(labels, temperature=0.07)
