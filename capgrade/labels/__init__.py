@@ -161,9 +161,10 @@ class Labels(Opened):
         >>> labels.negatives(3, accepted_below=0.5, measure="rouge_l", scores="sbert").documents.shape
         (60, 4)
         """
-        from capgrade.labels.negatives import Rule, mined
+        from capgrade.labels.negatives import AcceptanceRule, mined
 
-        return mined(Rule(self, accepted_below, self.chosen(measure), unknown), k, scores, queries)
+        rule = AcceptanceRule(self, np.float32(accepted_below), self.chosen(measure), unknown)
+        return mined(rule, k, scores, queries)
 
     def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:
         """The images whose known relevance to a caption exceeds `above`, best first: (image id, relevance).

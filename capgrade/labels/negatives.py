@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 BLOCK = 256  # queries at once
 
 
-class Rule(NamedTuple):
+class AcceptanceRule(NamedTuple):
     """Which captions an image accepts: its own, those whose `measure` is `below` or more, and those whose value is not
     known, unless `unknown` has something stand for it."""
 
     labels: Labels
-    below: float
+    below: np.float32  # as labels are: a value that is written as the threshold is reaches it
     measure: str
     unknown: Unknown
 
@@ -42,7 +42,7 @@ class Negatives:
     the pair's own one, then the negatives from the hardest on.
     """
 
-    rule: Rule
+    rule: AcceptanceRule
     queries: str
     anchors: np.ndarray  # int64 [n]: rows
     documents: np.ndarray  # int64 [n, 1 + k]: rows
@@ -101,10 +101,12 @@ class Negatives:
         return (given, labels.texts) if self.queries == "images" else (labels.texts, given)
 
 
-def mined(rule: Rule, k: int, scores: Any, queries: str) -> Negatives:
+def mined(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
     """As `Labels.negatives`."""
     if not isinstance(k, int) or k < 0 or queries not in ("images", "captions"):
         raise InputError(f"{k} negatives of {queries!r}", remedy="give 0 or more, of images or captions")
+    if np.isnan(rule.below):
+        raise InputError("accepted_below is nan", remedy="give a number, or inf to accept own captions alone")
     pairs = [np.concatenate(parts) for parts in zip(*_blocks(rule, k, _scores(rule, scores), queries), strict=True)]
     enough = pairs[1].min(axis=1) >= 0
     if not enough.all():
@@ -116,7 +118,9 @@ def mined(rule: Rule, k: int, scores: Any, queries: str) -> Negatives:
     return Negatives(rule, queries, *(part[enough] for part in pairs))
 
 
-def _blocks(rule: Rule, k: int, scores: Any, queries: str) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _blocks(
+    rule: AcceptanceRule, k: int, scores: Any, queries: str
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Anchors, documents and relevance of some queries after others; a document that is not there is -1."""
     owner, by_image = rule.labels.owner, queries == "images"
     n_images, n_captions = len(rule.labels.image_ids), rule.labels.n_captions
@@ -148,7 +152,7 @@ def _best(row: np.ndarray, k: int) -> np.ndarray:
     return found
 
 
-def _scores(rule: Rule, given: Any) -> Any:
+def _scores(rule: AcceptanceRule, given: Any) -> Any:
     """A function of image and caption rows: how alike a measure, a matrix or vectors of both find them, float32."""
     labels = rule.labels
     if given is None or isinstance(given, str):

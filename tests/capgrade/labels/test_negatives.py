@@ -48,6 +48,15 @@ def test_they_are_those_of_a_plain_search(dataset: Path, queries, unknown, k):
     assert (found.relevance[:, 1:] < 0.35).all()
 
 
+def test_a_value_that_is_the_threshold_is_accepted(dataset: Path):
+    """Labels are float32: 0.7 is, whatever type has the threshold, as for grades."""
+    labels = Labels.load(dataset).exact("rouge_l")
+    values = labels.block(range(12), range(60)).relevance
+    near = [value for value in np.unique(values) if float(str(value)) > float(value)]
+    below = np.float64(str(near[0]))
+    assert (labels.negatives(1, accepted_below=below).relevance[:, 1] < near[0]).all()
+
+
 def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     rng = np.random.default_rng(1)
@@ -117,5 +126,7 @@ def test_what_does_not_fit_is_refused(dataset: Path):
             labels.negatives(1, accepted_below=0.5, scores=scores)
     with pytest.raises(InputError, match="-1 negatives of 'images'"):
         labels.negatives(-1, accepted_below=0.5)
+    with pytest.raises(InputError, match="accepted_below is nan"):  # nothing would be accepted
+        labels.negatives(1, accepted_below=float("nan"))
     with pytest.raises(InputError, match="1 negatives of 'texts'"):
         labels.negatives(1, accepted_below=0.5, queries="texts")
