@@ -341,7 +341,7 @@ def _score(
     """Every metric of the directions asked for, over the whole set or averaged over folds of `fold` images."""
     whole = ways["i2t"]
     parts = [ways] if fold is None else _folds(whole, fold)
-    metrics = _metrics(parts[0]["i2t"], names)
+    metrics = _metrics(whole, names)
     results: dict[str, list[Mapping[str, Array]]] = {way: [] for way in asked}
     for part in parts:
         extended = _extended(part, metrics)

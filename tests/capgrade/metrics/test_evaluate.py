@@ -106,6 +106,15 @@ def test_several_relevances_are_told_apart():
     assert found.t2i.mean["ndcg@3[two]"] == alone.t2i.mean["ndcg@3"]
 
 
+def test_asp_a_of_folds_divides_each_matrix_by_its_maximum_over_all_folds():
+    scores, relevance, owner = world(3, 6)
+    both = {"one": relevance, "two": np.random.default_rng(0).random(relevance.shape) * np.arange(1, 7)[:, None]}
+    mean = sum(matrix / matrix.max() for matrix in both.values()) / 2
+    found, plain = (evaluate(scores, r, name, owner=owner, fold=2) for r, name in ((both, "asp_a"), (mean, "asp")))
+    for way in ("i2t", "t2i"):
+        assert found.scored[way].mean["asp_a"] == pytest.approx(plain.scored[way].mean["asp"], abs=1e-9)
+
+
 @pytest.mark.parametrize("given_", [set(), {"owner"}, {"relevance"}, {"owner", "relevance"}, {"owner", "eccv"}])
 def test_the_error_of_an_unknown_name_lists_what_works_and_nothing_else(given_):
     scores, relevance, owner = world(4, 6)
