@@ -113,7 +113,7 @@ def publish_benchmark(
         remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
         raise InputError("no grades given", remedy=remedy)
     labels = [benchmark_labels(folder, captions_dir) for folder in labels_dirs]
-    names = [one.table.split for one in labels]
+    names = [hub_split(one.table.split) for one in labels]
     if not names or len(set(names)) < len(names):
         problem = f"split '{max(names, key=names.count)}' is given twice" if names else "no labels to publish"
         raise InputError(problem, remedy="give --relevance, or --shards, one of each split")

@@ -17,7 +17,7 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams
-from tests.conftest import call
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 PARAMS = PublishParams(
     name="tiny",
@@ -120,6 +120,17 @@ def test_it_replaces_the_other_layout_and_nothing_else(made: Path, dense: Path, 
     with pytest.raises(InputError, match="holds files that capgrade did not write"):
         publish_benchmark(made / "captions", [dense], mine, PARAMS)
     assert (mine / "texts" / "train-00000-of-00001.parquet").read_text() == "mine"
+
+
+def test_splits_of_one_name_on_the_hub_are_refused(tmp_path: Path) -> None:
+    tables = [caption_table(random_sets(4, seed=k, least=2), split) for k, split in enumerate(("a-b", "a_b"))]
+    write_captions_folder(tmp_path / "captions", tables)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, split in zip(folders, ("a-b", "a_b"), strict=True):
+        given = RelevanceParams(split=split, measures=("rouge_l",))
+        relevance(tmp_path / "captions", folder, given, MeasuresParams())
+    with pytest.raises(InputError, match="split 'a_b' is given twice"):
+        publish_benchmark(tmp_path / "captions", folders, tmp_path / "out", PARAMS)
 
 
 def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path: Path) -> None:
