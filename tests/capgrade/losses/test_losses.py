@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from capgrade import losses
 from capgrade.losses import COUNTED, DEFAULTS, LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
-from capgrade.losses.terms import check_scale, needs
+from capgrade.losses.terms import needs
 from capgrade.metrics import asp
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT
@@ -343,14 +343,6 @@ def test_logits_take_no_second_temperature():
         LossTerms([{**given_, "of": "logits", "temperature": 1.0}, {**given_, "of": "instance"}])
     for name in ("triplet", "daa", "smooth_ap"):  # theirs is of ranks, DAA's of the relevance's too
         term(name, of="logits")
-
-
-def test_windows_are_of_relevance_from_minus_one_to_one():
-    terms = [{"name": "triplet_sn"}, {"name": "kendall_windows"}]
-    check_scale(terms, "sbert", -1.0, 1.0)
-    check_scale(terms[:1], "cider", 0.0, 10.0)
-    with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
-        check_scale(terms, "cider", 0.0, 10.0)
 
 
 @pytest.mark.parametrize("name", ["scores", "own", "relevance", "known", "images", "captions", "labels"])

@@ -31,6 +31,8 @@ def test_named_configs() -> None:
         models = {name: BottomUp(config) for name, config in CONFIGS.items()}
     published, airsplay, ours = (models[name].state_dict() for name in ("caffe", "airsplay", "detectron2"))
     assert {k: v.shape for k, v in published.items()} == {k: v.shape for k, v in airsplay.items()}
+    assert published["head.cls_score.weight"].shape == (1601, 2048) and "backbone.res4.22.conv3.weight" in published
+    assert published["head.attr_linear2.weight"].shape == (401, 512)
     assert ours["rpn.conv.weight"].shape == (1024, 1024, 3, 3) and ours["rpn.anchor_deltas.bias"].shape == (60,)
     first = models["detectron2"].head.res5[0]
     assert isinstance(first.conv1, ConvNorm) and isinstance(first.conv2, ConvNorm)

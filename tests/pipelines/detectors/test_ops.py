@@ -42,39 +42,17 @@ def box_sets(draw: st.DrawFn) -> Boxes:
     return boxes, (rng.integers(0, draw(st.sampled_from([3, 1000])), n) / 8).astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
-    case=box_sets(), threshold=st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]), one_pixel=st.booleans(),
-    at=st.booleans(), n_groups=st.integers(1, 3), block=st.sampled_from([3, 512]),
-)  # fmt: skip
-def test_nms_equals_the_loop(
-    case: Boxes, threshold: float, one_pixel: bool, at: bool, n_groups: int, block: int
-) -> None:
-    """Boxes of different groups do not touch each other."""
-    boxes, scores = case
-    groups = np.arange(len(boxes)) % n_groups
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops, "NMS_BLOCK", block)
-        found = ops.nms(
-            torch.from_numpy(boxes), torch.from_numpy(scores), threshold, groups=torch.from_numpy(groups),
-            one_pixel=one_pixel, at_threshold=at,
-        )  # fmt: skip
-    expected: list[int] = []
-    for g in range(n_groups):
-        rows = np.flatnonzero(groups == g)
-        expected += rows[slow_nms(boxes[rows], scores[rows], threshold, one_pixel, at)].tolist()
-    assert found.tolist() == sorted(expected, key=lambda i: (-scores[i], i))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    cases=st.lists(box_sets(), min_size=1, max_size=4), at=st.booleans(), limit=st.integers(1, 40),
-    block=st.integers(2, 9), at_once=st.sampled_from([1, 1 << 24]),
+    cases=st.lists(box_sets(), min_size=1, max_size=4), threshold=st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]),
+    one_pixel=st.booleans(), at=st.booleans(), n_groups=st.integers(1, 3), limit=st.integers(1, 40),
+    block=st.sampled_from([2, 3, 9, 512]), at_once=st.sampled_from([1, 1 << 24]),
 )  # fmt: skip
 def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
-    cases: list[Boxes], at: bool, limit: int, block: int, at_once: int
+    cases: list[Boxes], threshold: float, one_pixel: bool, at: bool, n_groups: int, limit: int, block: int, at_once: int
 ) -> None:
-    """Padded to the most, padding anywhere; in blocks smaller than the pictures."""
+    """Padded to the most, padding anywhere; in blocks smaller than the pictures. Boxes of different groups do not touch
+    each other."""
     most = max(len(boxes) for boxes, _ in cases)
     boxes, scores = torch.full((len(cases), most, 4), 3.0), torch.full((len(cases), most), 9.0)
     there = torch.zeros(len(cases), most, dtype=torch.bool)
@@ -82,17 +60,22 @@ def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
         rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
         boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
         there[b, rows] = True
-    rule = {"one_pixel": at, "at_threshold": at}
+    rule = {"one_pixel": one_pixel, "at_threshold": at}
+    groups = (torch.arange(most) % n_groups).expand(len(cases), -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)
         patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
-        kept, count = ops.nms_batch(boxes, scores, 0.4, there=there, limit=limit, **rule)
+        kept, count = ops.nms_batch(boxes, scores, threshold, there=there, groups=groups, limit=limit, **rule)
         classes = torch.stack([scores, -scores], dim=2)
-        survivors = ops.nms_per_class(boxes, classes, 0.4, there=there, **rule)
+        survivors = ops.nms_per_class(boxes, classes, threshold, there=there, **rule)
     for b, (some, values) in enumerate(cases):
         rows = there[b].nonzero()[:, 0]
-        expected = slow_nms(some, values, 0.4, at, at)
+        expected = []
+        for group in range(n_groups):
+            of = (rows % n_groups == group).nonzero()[:, 0].numpy()
+            expected += of[slow_nms(some[of], values[of], threshold, one_pixel, at)].tolist()
+        expected.sort(key=lambda i: (-values[i], i))
         assert kept[b, : int(count[b])].tolist() == rows[expected[:limit]].tolist()
         for c, sign in enumerate((1, -1)):
-            expected = slow_nms(some, sign * values, 0.4, at, at)
+            expected = slow_nms(some, sign * values, threshold, one_pixel, at)
             assert survivors[b, rows, c].nonzero()[:, 0].tolist() == sorted(expected)

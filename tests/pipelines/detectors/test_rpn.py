@@ -12,8 +12,6 @@ import torch
 from capgrade.pipelines.detectors.rpn import (
     CONVENTIONS,
     ProposalRule,
-    RPNHead,
-    clip_boxes,
     decode_boxes,
     encode_boxes,
     make_anchors,
@@ -50,19 +48,6 @@ def test_anchors_go_by_row_column_anchor() -> None:
     assert place_anchors(anchors, 2, 3, 16).tolist() == expected
 
 
-def test_head_order_follows_the_anchors() -> None:
-    """Caffe's reshape and softmax: background in the first A channels, object in the next A."""
-    head = RPNHead(8, 8, 3)
-    x = torch.randn(2, 8, 4, 5)
-    found, deltas = head.logits(x)
-    hidden = head.conv(x).relu()
-    logits, moves = head.objectness_logits(hidden), head.anchor_deltas(hidden)
-    for b, y, x_, a in [(0, 0, 0, 0), (1, 3, 4, 2), (0, 2, 1, 1), (1, 0, 4, 0)]:
-        row = (y * 5 + x_) * 3 + a
-        torch.testing.assert_close(found[b, row], torch.stack([logits[b, a, y, x_], logits[b, 3 + a, y, x_]]))
-        torch.testing.assert_close(deltas[b, row], moves[b, 4 * a : 4 * a + 4, y, x_])
-
-
 def test_decode_known_and_several_classes() -> None:
     box = torch.tensor([[10.0, 20, 19, 39]])  # 10 x 20 about (15, 30)
     zero = torch.zeros(1, 4)
@@ -81,13 +66,6 @@ def test_encode_is_the_inverse_but_for_caffes_pixel(one_pixel: bool) -> None:
     found = decode_boxes(boxes, encode_boxes(boxes, targets, one_pixel=one_pixel), one_pixel=one_pixel)
     expected = targets + int(one_pixel) * torch.tensor([0, 0, 1, 1])
     assert (found - expected).abs().max() < 1e-3
-
-
-def test_clip() -> None:
-    boxes = torch.tensor([[-5.0, -5, 1000, 1000], [3, 4, 5, 6]])
-    assert clip_boxes(boxes, 60, 80).tolist() == [[0, 0, 79, 59], [3, 4, 5, 6]]
-    assert clip_boxes(boxes, 60, 80, one_pixel=False).tolist() == [[0, 0, 80, 60], [3, 4, 5, 6]]
-    assert clip_boxes(torch.zeros(0, 8), 60, 80).shape == (0, 8)
 
 
 def slow_proposals(

@@ -7,9 +7,7 @@ import pytest
 import torch
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
-from capgrade.pipelines.detectors.checkpoint import shapes_of
-from capgrade.pipelines.detectors.weights import CELL_ANCHORS, LAYOUTS, convert, load_bottom_up
+from capgrade.pipelines.detectors.weights import CELL_ANCHORS, convert, load_bottom_up
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from tests.published_weights import ATTRIBUTES, CLASSES, Network, Writer, as_arrays, caffe_anchors, detectron_anchors
@@ -239,37 +237,3 @@ def test_a_converted_file_is_the_same_model_with_names(tmp_path):
     assert all(torch.equal(x, after.state_dict()[name]) for name, x in before.state_dict().items())
     assert facts["classes"] == ["yolk", "goal", "bathroom", "macaroni", "umpire"]
     assert facts["attributes"] == ["floral", "out of focus", "red"]
-
-
-def test_names_and_shapes_at_full_size():
-    shapes = {name: layout.shapes(shapes_of(BottomUpConfig())) for name, layout in LAYOUTS.items()}
-    convs = 1 + 4 + 3 * (3 + 4 + 23 + 3)
-    assert [len(shapes[name]) for name in ("caffe", "milvlg", "airsplay")] == [
-        convs * 6 + 15,
-        convs * 5 + 15,
-        convs * 5 + 15,
-    ]
-    head, rpn = "roi_heads.box_predictor", "proposal_generator.rpn_head"
-    expected = {
-        "caffe": {
-            "res3b3_branch2b.0": (128, 128, 3, 3), "res4b22_branch2c.0": (1024, 256, 1, 1), "bn2c_branch2a.2": (1,),
-            "scale5a_branch1.1": (2048,), "rpn_cls_score.0": (24, 512, 1, 1), "rpn_bbox_pred.1": (48,),
-            "bbox_pred.0": (6404, 2048), "cls_embedding.0": (1601, 256),
-            "fc_attr.0": (512, 2304), "attr_score.1": (401,),
-        },
-        "milvlg": {
-            "backbone.res4.22.conv3.norm.running_var": (1024,), "roi_heads.res5.0.shortcut.weight": (2048, 1024, 1, 1),
-            f"{rpn}.objectness_logits.bias": (24,), f"{head}.bbox_pred.bias": (6404,),
-            f"{head}.cls_embed.weight": (1601, 256),
-            f"{head}.attr_linear1.weight": (512, 2304), f"{head}.attr_linear2.bias": (401,),
-        },
-        "airsplay": {
-            "backbone.stem.conv1.norm.bias": (64,), f"{rpn}.objectness_logits.weight": (12, 512, 1, 1),
-            f"{rpn}.anchor_deltas.bias": (48,), f"{head}.cls_score.bias": (1601,),
-            f"{head}.bbox_pred.weight": (6400, 2048),
-            f"{head}.cls_embedding.weight": (1601, 256), f"{head}.fc_attr.bias": (512,),
-            f"{head}.attr_score.weight": (401, 512),
-        },
-    }  # fmt: skip
-    for name, some in expected.items():
-        assert {key: shapes[name].get(key) for key in some} == some

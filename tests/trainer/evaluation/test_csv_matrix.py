@@ -62,9 +62,12 @@ def test_what_is_wrong_is_named_with_its_row(captions, tmp_path):
         "holds no numbers": [""],
         "a header without rows": labelled[:1],
         f"not {(IMAGES, len(OWNER))}": rows[:-1],
-        "row 1: ids of the columns: 'c1' where 'c0' is expected": [labelled[0].replace("c0,", "", 1), *labelled[1:]],
+        "row 1: ids of the columns: 'i1#0' where 'i0#0' is expected": [
+            labelled[0].replace("i0#0,", "", 1),
+            *labelled[1:],
+        ],
         "row 3: ids of the rows: 'i5' where 'i1' is expected": [*labelled[:2], labelled[6]],
-        "NaN for image 'i0', caption 'c0'": ["nan," + rows[0].partition(",")[2], *rows[1:]],
+        "NaN for image 'i0', caption 'i0#0'": ["nan," + rows[0].partition(",")[2], *rows[1:]],
     }
     for message, lines in wrong.items():
         path = tmp_path / "wrong.csv"

@@ -11,13 +11,14 @@ from rich.console import Console
 
 from capgrade.metrics import ndcg, recall
 from capgrade.metrics.base import own_positives
-from capgrade.schemas.captions import FILE, SCHEMA, read_captions
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import write_arrow, write_manifest
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.trainer.evaluation.evaluate import Settings, as_json, compare, evaluate
 from capgrade.trainer.evaluation.tables import show, side_by_side, write_tables
 from capgrade.trainer.evaluation.task import Task, load_task
+from tests.conftest import caption_table, write_captions_folder
 
 IMAGES = 12
 OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions per image
@@ -28,20 +29,7 @@ FAST = Settings(samples=50, ms=(3,))
 
 
 def captions_folder(folder, owner=OWNER):
-    schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": "lower_split"})
-    columns = {
-        "image_id": [f"i{i}" for i in owner],
-        "caption_id": [f"c{c}" for c in range(len(owner))],
-        "split": ["test"] * len(owner),
-        "caption": [f"a dog number {c}" for c in range(len(owner))],
-        "tokens": [["a"]] * len(owner),
-        "image_file": pa.nulls(len(owner), pa.string()),
-    }
-    table = pa.table(columns, schema=schema)
-    write_manifest(
-        folder, "captions", params={}, inputs={}, rows={FILE: write_arrow(folder / FILE, schema, table.to_batches())}
-    )
-    return folder
+    return write_captions_folder(folder, [caption_table([["a dog"] * size for size in np.bincount(owner)])])
 
 
 def relevance_folder(folder, names=("cider", "rouge_l"), labels=LABELS):

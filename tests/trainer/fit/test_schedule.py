@@ -205,25 +205,6 @@ def _embedded(small, run: Path, out: Path, best_by: str) -> Path:
     return out
 
 
-BAD = {
-    "regions of any number": (["--preset", "saf", "--set", "train.model.options={region_norm: authors}"],
-                              "region_norm authors takes 36"),
-    "too few concepts": (["--preset", "cvse", "--set", "train.model.options={concepts: 300}"],
-                         "300 concepts are asked"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_data_that_a_model_cannot_take(small, tmp_path: Path, capsys, case: str) -> None:
-    more, message = BAD[case]
-    data = "--captions", str(small.data.captions), "--regions", str(small.data.regions)
-    sets = [word for one in ("batch_size=8", "min_count=1", "device=cpu") for word in ("--set", f"train.{one}")]
-    line = "train", *data, *more, *sets
-    assert call(*line, "--out", str(tmp_path / "run")) == 2
-    said = capsys.readouterr().err
-    assert message in said and len(said.splitlines()) == 1
-
-
 def test_features_of_another_size_are_refused(small, tmp_path: Path, capsys) -> None:
     from capgrade.schemas.region_store import RegionStore
     from capgrade.schemas.regions import write_regions

@@ -15,9 +15,12 @@ import torch
 from capgrade.losses import LossTerms
 from capgrade.measures.embeddings import embed as embed_texts
 from capgrade.pipelines.publish.push import push
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.shards import pair_columns, read_shards
+from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.step import scored_batch
@@ -26,11 +29,7 @@ from capgrade.trainer.search.index import embed, search, search_captions
 from tests.conftest import call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
-from tests.trainer.fit.runs import column, params
-
-
-def run(small, out, *sets, restart=False, **more):
-    return train(small.data, out, params(*sets, **more), MeasuresParams(), restart=restart)
+from tests.trainer.fit.runs import column, params, run
 
 
 def losses(out):
@@ -38,7 +37,7 @@ def losses(out):
 
 
 def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
-    summary = run(small, tmp_path, epochs=12)
+    summary = run(small.data, tmp_path, epochs=12)
     first, last = float(losses(tmp_path)[0]), float(losses(tmp_path)[-1])
     assert last < 0.6 * first
     assert summary["epochs"] == 12 and 300 < summary["best"]["rsum"] <= 600
@@ -67,19 +66,19 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
     ],
 )
 def test_every_preset_trains(small, tmp_path, preset, options):
-    summary = run(small, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
+    summary = run(small.data, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
     asked = params(preset=preset).best_by
     assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp", asked} <= summary["best"].keys()
 
 
 def test_the_single_stream_trains(small, tmp_path):
     sets = "train.model={name: single_stream, options: {width: 8}}", "train.loss=[{name: classify}, {name: centre}]"
-    assert np.isfinite(run(small, tmp_path, *sets, epochs=1)["loss"])
+    assert np.isfinite(run(small.data, tmp_path, *sets, epochs=1)["loss"])
 
 
 def test_concepts_of_cvse_are_those_of_the_captions_learnt_from(small, tmp_path):
     options = "{embed: 16, word: 8, concepts: 4}"
-    run(small, tmp_path, f"train.model.options={options}", preset="cvse", epochs=1)
+    run(small.data, tmp_path, f"train.model.options={options}", preset="cvse", epochs=1)
     model, tokens, _ = load_run(tmp_path)
     words = [tokens.words[number - 4] for number in model.concept_words]
     assert len(set(words)) == 4 and not {"a", "the", "and"} & set(words)
@@ -92,53 +91,53 @@ def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
         "sum": ("train.loss=[{name: triplet, negatives: sum}]",),
         "hard": (),
     }
-    found = {
-        name: (run(small, tmp_path / name, *sets, epochs=2), losses(tmp_path / name))[1] for name, sets in runs.items()
-    }
+    for name, sets in runs.items():
+        run(small.data, tmp_path / name, *sets, epochs=2)
+    found = {name: losses(tmp_path / name) for name in runs}
     an_epoch = len(found["sum"]) // 2
     assert found["first"][:an_epoch] == found["sum"][:an_epoch] != found["hard"][:an_epoch]
     assert float(found["first"][an_epoch]) < 0.5 * float(found["sum"][an_epoch])
     for loss in ("{name: kendall_windows}", "{name: triplet, negatives: random}"):
         with pytest.raises(InputError, match="no triplet of the hardest negative .* train.all_negatives_first=0"):
-            run(small, tmp_path / "none", "train.all_negatives_first=3", f"train.loss=[{loss}]")
+            run(small.data, tmp_path / "none", "train.all_negatives_first=3", f"train.loss=[{loss}]")
 
 
 def test_weight_decay_shrinks_what_no_gradient_holds(small, tmp_path):
     norms = []
     for name, sets in (("with", ("train.weight_decay=5",)), ("without", ())):
-        run(small, tmp_path / name, *sets, epochs=1)
+        run(small.data, tmp_path / name, *sets, epochs=1)
         norms.append(sum(p.norm().item() for p in load_run(tmp_path / name)[0].parameters()))
     assert norms[0] < 0.9 * norms[1]
 
 
 def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
-    run(small, tmp_path, epochs=1)
+    run(small.data, tmp_path, epochs=1)
     with pytest.raises(InputError, match="a run of other parameters"):
-        run(small, tmp_path, "train.lr=0.02", epochs=1)
+        run(small.data, tmp_path, "train.lr=0.02", epochs=1)
     before = (tmp_path / "model.safetensors").stat().st_mtime_ns
-    assert run(small, tmp_path, epochs=1)["epochs"] == 1
+    assert run(small.data, tmp_path, epochs=1)["epochs"] == 1
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
-    train(small.data, tmp_path, params("train.lr=0.02", epochs=1), MeasuresParams(), restart=True)
+    run(small.data, tmp_path, "train.lr=0.02", epochs=1, restart=True)
     assert json.loads((tmp_path / "config.json").read_text())["params"]["lr"] == 0.02
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
-        run(small, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
+        run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
     found = json.loads((tmp_path / "unfit_batch.json").read_text())
     assert len(found["captions"]) == 8 and error.value.file == tmp_path / "unfit_batch.json"
     (tmp_path / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
-        run(small, tmp_path, epochs=1)
+        run(small.data, tmp_path, epochs=1)
 
 
 def test_what_does_not_fit_is_refused(small, tmp_path):
     with pytest.raises(InputError, match="precision is tf32 on device cpu -> use float32 or bf16, or a GPU"):
-        run(small, tmp_path, "train.precision=tf32")
+        run(small.data, tmp_path, "train.precision=tf32")
     with pytest.raises(InputError, match="'kendall_windows' is written for relevance in -1..1, and cider is in 0..10"):
-        run(small, tmp_path, "train.measure=cider", "train.loss=[{name: kendall_windows}]")
+        run(small.data, tmp_path, "train.measure=cider", "train.loss=[{name: kendall_windows}]")
     with pytest.raises(InputError, match="shards hold no relevance between captions"):
-        run(small, tmp_path, "train.relevance=shards", preset="bcls")
+        run(small.data, tmp_path, "train.relevance=shards", preset="bcls")
 
 
 LOOKED_UP = ("train.relevance=shards", "train.relevance_of=image_set")
@@ -157,7 +156,7 @@ def test_shards_that_are_read_train_too(small, tmp_path, case):
     assert np.isfinite(summary["loss"])
     told = {"measure": "rouge_l", "sha256": digest(small.sampled.shards / "manifest.json")}
     assert summary["labels"] == told | ({"unknown": "estimate"} if case == "a look-up" else {})
-    assert "labels" not in run(small, tmp_path / "none", preset="triplet", epochs=1)
+    assert "labels" not in run(small.data, tmp_path / "none", preset="triplet", epochs=1)
 
 
 @pytest.mark.parametrize("case", ["partners", "a look-up from the hub", "a looked-up mask"])
@@ -236,9 +235,34 @@ def test_bcls_sees_the_cosine_of_paired_captions(small):
     assert np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
 
 
+VSE = "train.model={name: vse, options: {embed: 16, word: 8}}"
+
+
+def test_a_batch_has_the_weights_of_its_shards(small) -> None:
+    asked = params("train.relevance=shards", "train.unknown=mask", "train.batch_size=16", VSE, preset="daa")
+    setup = prepare(small.sampled, asked, MeasuresParams())
+    one = setup.plan.pairs.collate(setup.plan.epoch(0)[0])
+    found = scored_batch(setup.model, setup.model, one, setup.relevance, setup.needs)
+    shards = read_shards(small.sampled.shards)
+    kept: dict[tuple[int, int], float] = {}
+    image = 0
+    for part in shards.batches():
+        _, flat = pair_columns(part)
+        rows, weights = flat["captions"].to_pylist(), flat["weight"].to_pylist()
+        for size in np.diff(part["captions"].offsets.to_numpy()):
+            kept |= {(image, rows.pop(0)): weights.pop(0) for _ in range(size)}
+            image += 1
+    assert found.weights is not None and found.known is not None
+    for i, picture in enumerate(one.image_numbers):
+        for j, row in enumerate(one.caption_rows):
+            assert float(found.weights[i, j]) == pytest.approx(kept.get((picture, row), 0.0))
+    assert isinstance(setup.relevance, LookedUp)
+    assert (found.weights > 1.01).any() and read_captions(small.data.captions, "train").n_images == image
+
+
 def test_less_data_by_parameter(small, tmp_path):
     less = "train.images=0.5", "train.captions_per_image=1", "train.batch_size=4"
-    run(small, tmp_path, *less, epochs=1)
+    run(small.data, tmp_path, *less, epochs=1)
     assert len(losses(tmp_path)) == 12 // 4
     relevance = prepare(small.data, params(*less, preset="sam"), MeasuresParams()).relevance
     assert relevance.captions.n_captions == 12, "frequencies are those of the captions learnt from"
@@ -247,7 +271,7 @@ def test_less_data_by_parameter(small, tmp_path):
 @pytest.fixture(scope="module")
 def trained(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
-    run(small, out, epochs=12)
+    run(small.data, out, epochs=12)
     embed(out, small.data.captions, small.data.regions, "test", out / "index")
     return out
 
@@ -308,38 +332,38 @@ def events(out):
 def test_tensorboard_is_written_or_asked_for(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
     out, asked = tmp_path / "a", "train.tensorboard=true"
-    run(small, out, asked, epochs=2)
+    run(small.data, out, asked, epochs=2)
     assert ("loss", 1) in Writer.written and ("rsum", 2) in Writer.written
     first = events(out)
     assert len(first) == 2 and set(first) <= read_manifest(out, "run")["files"].keys()
     (out / "tensorboard/events.out.tfevents.mine").write_text("of somebody else")
     (out / "mine.csv").write_text("of somebody else")
-    run(small, out, asked, epochs=3)  # goes on
+    run(small.data, out, asked, epochs=3)  # goes on
     assert set(first) < set(events(out)) and len(events(out)) == 4
-    run(small, out, epochs=1, restart=True)
+    run(small.data, out, epochs=1, restart=True)
     assert events(out) == ["tensorboard/events.out.tfevents.mine"], "what the old run wrote is gone, and no more"
     assert "mine.csv" not in read_manifest(out, "run")["files"] and (out / "mine.csv").exists()
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"tensorboard is not installed -> pip install 'capgrade\[tensorboard\]'"):
-        run(small, tmp_path / "b", asked, epochs=1)
+        run(small.data, tmp_path / "b", asked, epochs=1)
 
 
 @pytest.mark.parametrize("option", ["precision=bf16", "compile=true", "unique_images=true"])
 def test_a_run_learns_otherwise_computed(small, tmp_path, option, trained, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # no compiler of C++
-    assert run(small, tmp_path, f"train.{option}", epochs=8)["best"]["rsum"] > 200
+    assert run(small.data, tmp_path, f"train.{option}", epochs=8)["best"]["rsum"] > 200
     assert losses(tmp_path) != losses(trained)[:48] or option == "compile=true"
 
 
 def test_losses_are_computed_outside_of_autocast(small, tmp_path, monkeypatch):
     seen, real, casting = [], LossTerms.__call__, torch.is_autocast_enabled
     monkeypatch.setattr(LossTerms, "__call__", lambda terms, batch: seen.append(casting("cpu")) or real(terms, batch))
-    run(small, tmp_path, "train.precision=bf16", epochs=1)
+    run(small.data, tmp_path, "train.precision=bf16", epochs=1)
     assert len(seen) == 6 and not any(seen)
 
 
 def test_the_logged_rate_is_the_steps_own(small, tmp_path):
-    run(small, tmp_path, "train.warmup=4", "train.decay_after=[1]", "train.lr=0.008", epochs=2)
+    run(small.data, tmp_path, "train.warmup=4", "train.decay_after=[1]", "train.lr=0.008", epochs=2)
     rates = [float(rate) for rate in column(tmp_path, "lr")]
     assert rates == pytest.approx([0.002, 0.004, 0.006, 0.008, 0.008, 0.008] + [0.0008] * 6)
 
@@ -349,7 +373,7 @@ def test_the_share_of_active_hinges_is_kept_and_said(small, tmp_path, capsys):
     shares = {}
     for margin in (3, 0, -3):
         terms = f"train.loss=[{{name: triplet, margin: {margin}}}, {{name: info_nce}}]"
-        run(small, tmp_path / str(margin), terms, epochs=2)
+        run(small.data, tmp_path / str(margin), terms, epochs=2)
         shares[margin] = [float(share) for share in column(tmp_path / str(margin), "active_triplet", "epochs.csv")]
         header = (tmp_path / str(margin) / "epochs.csv").read_text().splitlines()[0]
         assert header.startswith("epoch,loss,active_triplet,rsum")

@@ -62,6 +62,12 @@ def close(ours: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     assert difference <= tolerance, f"largest difference {difference}"
 
 
+def normed(rows: Tensor, norm: torch.nn.BatchNorm1d) -> Tensor:
+    """BatchNorm in training, written out: rows [n, D] of the whole batch."""
+    mean = rows.mean(0)
+    return (rows - mean) / ((rows - mean).pow(2).mean(0) + 1e-5).sqrt() * norm.weight + norm.bias
+
+
 def encoded(
     model: RetrievalModel, regions: int = 6, words: int = 7, garbage: float = 0.0,
     sizes: tuple[Sequence[int], Sequence[int]] = (REGIONS, WORDS),

@@ -13,18 +13,13 @@ from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.cvse import Consensus, Cvse, CvseConfig, adjacency, choose_concepts, said, word_vectors
 
-from .made import PAIRS, REGIONS, VOCAB, close, encoded, images, made, outputs, same, texts
+from .made import PAIRS, REGIONS, VOCAB, close, encoded, images, made, normed, outputs, same, texts
 
 SIZES = {"embed": 6, "word": 5, "concepts": 4, "dropout": 0.0}
 
 
 def cvse(**options) -> Cvse:
     return made("cvse", **{**SIZES, **options})
-
-
-def normed(rows: Tensor, norm: torch.nn.BatchNorm1d) -> Tensor:
-    mean = rows.mean(0)
-    return (rows - mean) / ((rows - mean).pow(2).mean(0) + 1e-5).sqrt() * norm.weight + norm.bias
 
 
 def shares(layer: Consensus, vectors: Tensor, concepts: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import configure, encoders, scan, sgraf, squared_difference
-from tests.trainer.models.made import FEATURES, close, encoded, gradients, made, outputs
+from tests.trainer.models.made import FEATURES, VOCABULARY, close, encoded, gradients, made, outputs, texts
 
 TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
 GRAF = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
@@ -78,6 +78,11 @@ def test_sets_of_nothing_are_finite(host) -> None:
     found = outputs(host, sizes=((0, 3, 2), (0, 3, 4)))
     assert all(x.isfinite().all() for x in found)
     assert all(gradient.isfinite().all() for gradient in gradients(host, *found).values())
+
+
+def test_an_empty_caption_has_no_words_and_a_finite_vector() -> None:
+    states, last = encoders.WordGru(VOCABULARY, 5, 8, both_ways=True)(texts((0, 2)))
+    assert not states[0].any() and last.isfinite().all()
 
 
 @all_hosts()

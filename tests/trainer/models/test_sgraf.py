@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import BatchNorm1d
 from torch.nn.functional import leaky_relu, normalize
 
-from capgrade.trainer.models import encoders, sgraf, squared_difference
+from capgrade.trainer.models import encoders, squared_difference
 from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.sgraf import FEW, FewPairs, Reasoning, Saf, Sgr, Sgraf
-from capgrade.trainer.models.squared_difference import SquaredDifference, attention, through_norm
+from capgrade.trainer.models.sgraf import FEW, Reasoning, Saf, Sgr, Sgraf
+from capgrade.trainer.models.squared_difference import through_norm
 
 from .made import FEATURES, REGIONS, WORDS, close, encoded, gradients, images, made
 
@@ -102,22 +102,6 @@ def test_the_authors_region_norm_takes_36_regions() -> None:
     assert model.encode_images(batch).vector is not None
 
 
-def test_attended_regions_have_unit_length() -> None:
-    torch.manual_seed(0)
-    v, words, mask = torch.randn(2, 5, 4), torch.randn(3, 6, 4), torch.ones(2, 5, dtype=torch.bool)
-    products = torch.einsum("nrd,cld->nrcl", v, words)
-    a = attention(products, mask, v @ v.mT, 9.0)
-    close((a.mT @ v).norm(dim=-1), torch.ones(2, 18), 1e-5)
-
-
-def test_gradients_of_the_squared_difference(monkeypatch) -> None:
-    monkeypatch.setitem(squared_difference.STEP_NUMBERS, "cpu", 40)
-    torch.manual_seed(0)
-    sizes = ((3, 2, 5), (3, 2, 4), (5, 4), (3, 4), (3,))
-    inputs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for size in sizes]
-    assert torch.autograd.gradcheck(SquaredDifference.apply, inputs)
-
-
 def test_the_gradient_of_a_norm_is_that_of_normalize() -> None:
     torch.manual_seed(0)
     grad, y = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
@@ -169,19 +153,6 @@ def test_few_pairs_under_autocast_and_with_checkpoints() -> None:
         scores = model.scores(*encoded(model))
     for mine, wanted in zip(through(model, scores, few), expected, strict=True):
         close(mine, wanted, 0.05 * max(1e-3, float(wanted.abs().max())))
-
-
-def test_gradcheck_of_either_way(monkeypatch) -> None:
-    v, w = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
-
-    def scores(v: Tensor, w: Tensor) -> Tensor:
-        return FewPairs.apply(
-            lambda v, w: (v @ w.T).sin(), lambda rows, columns, v, w: (v[rows] * w[columns]).sum(1).sin(), 0, v, w
-        )
-
-    for most in (0.0, 1.0):
-        monkeypatch.setattr(sgraf, "FEW", most)
-        assert torch.autograd.gradcheck(scores, (v, w))
 
 
 def test_nothing_is_kept_where_nothing_learns() -> None:

@@ -39,15 +39,6 @@ def teran(bert: str, **options) -> TERAN:
     return TERAN(TeranConfig(**SIZES, text_model=bert, **options)).eval()
 
 
-@pytest.mark.parametrize("make", [tern, teran])
-def test_an_image_alone_is_the_image_in_a_batch(bert, make):
-    model, all_four = make(bert), images()
-    first = Images(all_four.features[:1, :3], all_four.boxes[:1, :3], all_four.mask[:1, :3])
-    captions = model.encode_captions(texts(bert))
-    alone = model.scores(model.encode_images(first), captions)
-    assert torch.allclose(alone, model.scores(model.encode_images(all_four), captions)[:1], atol=1e-5)
-
-
 def test_boxes_count_and_the_order_of_regions_does_not(bert):
     model, given = tern(bert), images(counts=(5, 5, 5, 5))
     vector = model.encode_images(given).vector

@@ -12,7 +12,7 @@ from capgrade.trainer.models import vse_infinity
 from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.vse_infinity import GeneralPooling, VseInfinity
 
-from .made import REGIONS, VOCABULARY, WORDS, close, encoded, images, made, prefix, same, texts
+from .made import REGIONS, VOCABULARY, WORDS, close, encoded, images, made, same, texts
 
 
 def infinity(**options) -> VseInfinity:
@@ -100,12 +100,3 @@ def _numbers(bert: str, pieces: list[str]) -> list[int]:
     from capgrade.trainer.models.pretrained import load_tokenizer
 
     return load_tokenizer(bert)[0].convert_tokens_to_ids(pieces)
-
-
-def test_sets_of_one_size_share_their_weights() -> None:
-    layer = GeneralPooling()
-    close(layer.weights(torch.tensor([2, 5]), 6).sum(1), torch.ones(2))
-    assert (layer.weights(torch.tensor([2]), 6)[0, 2:] == 0).all()
-    mask = prefix((3, 3), 4)
-    one = layer(torch.randn(1, 4, 5), mask[:1])
-    assert one.shape == (1, 5)

@@ -8,15 +8,9 @@ from torch import Tensor
 
 from capgrade.trainer.models.vsrn import Vsrn
 
-from .made import PAIRS, REGIONS, close, images, made, outputs, same, texts
+from .made import PAIRS, REGIONS, close, images, made, normed, outputs, same, texts
 
 SIZES = {"embed": 6, "word": 5, "layers": 2, "caption_hidden": 7, "caption_word": 3, "caption_dropout": 0.0}
-
-
-def affine(norm: torch.nn.BatchNorm1d, rows: Tensor) -> Tensor:
-    """BatchNorm in training: rows [n, D] of the whole batch."""
-    mean = rows.mean(0)
-    return (rows - mean) / ((rows - mean).pow(2).mean(0) + 1e-5).sqrt() * norm.weight + norm.bias
 
 
 def equations(model: Vsrn) -> list[Tensor]:
@@ -30,11 +24,11 @@ def equations(model: Vsrn) -> list[Tensor]:
         for v in sets:
             edges = [[step.theta(a) @ step.phi(b) / len(v) for b in v] for a in v]
             seen += [step.out(sum(e * step.g(b) for e, b in zip(row, v, strict=True))) for row in edges]
-        added = affine(step.norm, torch.stack(seen)).split([len(v) for v in sets])
+        added = normed(torch.stack(seen), step.norm).split([len(v) for v in sets])
         sets = [v + more for v, more in zip(sets, added, strict=True)]
     sets = [v / v.pow(2).sum(0).sqrt() for v in sets]
     vectors = torch.stack([model.reason(v[None])[1][0, 0] for v in sets])
-    vectors = affine(model.last_norm, vectors) if config.last_norm else vectors
+    vectors = normed(vectors, model.last_norm) if config.last_norm else vectors
     read = [model.read.gru(model.read.embed(t[None, :n]))[1][0, 0] for t, n in zip(captions.tokens, PAIRS, strict=True)]
     scores = torch.cosine_similarity(vectors[:, None], torch.stack(read)[None], dim=2)
     said = [written(model, v, t[:n]) for v, t, n in zip(sets, captions.tokens, PAIRS, strict=True)]
