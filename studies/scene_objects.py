@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp
-from capgrade.pipelines.detectors.ops import iou, nms
+from capgrade.pipelines.detectors.ops import iou, nms_batch
 from capgrade.pipelines.detectors.rpn import clip_boxes, decode_boxes
 from capgrade.pipelines.detectors.selection import DescribedProposals
 from capgrade.schemas.errors import InputError
@@ -127,7 +127,8 @@ def detections(regions: DescribedProposals, image: Tensor) -> tuple[np.ndarray, 
     boxes = decode_boxes(regions.boxes, regions.deltas).unflatten(1, (-1, DELTAS))[rows, labels + 1]
     boxes = clip_boxes(boxes, image.shape[1], image.shape[2])
     values = scores[rows, labels]
-    kept = nms(boxes, values, NMS_THRESHOLD, groups=labels, limit=MOST)
+    kept, count = nms_batch(boxes[None], values[None], NMS_THRESHOLD, groups=labels[None], limit=MOST)
+    kept = kept[0, : int(count)]
     return boxes[kept].cpu().numpy(), values[kept].tolist(), (labels[kept] + 1).tolist()
 
 

@@ -362,13 +362,13 @@ def lists_of(own: Matrix, shape: tuple[int, ...]) -> Positives:
     return Positives(indptr, np.nonzero(marks)[1].astype(np.int64), np.zeros(len(marks), np.int64))
 
 
-def per_query(queries: Queries, score: Score, *, rows: int | None = None) -> Array:
-    """Run a metric over all queries, block by block on numba's number of threads; float64, in query order.
+def per_query(queries: Queries, score: Score) -> Array:
+    """Run a metric over all queries, blocks of what fits `CELLS` on numba's number of threads; float64, in query order.
 
-    `score` returns (b,) or (b, m). `rows` is the number of queries of a block, by default what fits `CELLS`.
+    `score` returns (b,) or (b, m).
     """
     total, width = queries.similarity.shape
-    step = rows or max(1, min(CELLS // width, -(-total // get_num_threads())))
+    step = max(1, min(CELLS // width, -(-total // get_num_threads())))
     spans = [(start, min(start + step, total)) for start in range(0, total, step)]
     with ThreadPoolExecutor(get_num_threads()) as pool:
         return np.concatenate(list(pool.map(lambda span: score(QueryBlock(queries, *span)), spans)))

@@ -46,30 +46,6 @@ def overlaps(boxes: Tensor, others: Tensor, threshold: float, *, one_pixel: bool
     return values > float(near if float(near) <= threshold else np.nextafter(near, np.float32(-1)))
 
 
-def nms(
-    boxes: Tensor,
-    scores: Tensor,
-    threshold: float,
-    *,
-    groups: Tensor | None = None,
-    limit: int | None = None,
-    one_pixel: bool = True,
-    at_threshold: bool = True,
-) -> Tensor:
-    """Greedy suppression: indices kept, int64 (K,), by falling score; equal scores by rising index.
-
-    Boxes of different `groups` (N,) never suppress each other. With `limit` the first so many are kept,
-    and the rest is not looked at. Scores must not be NaN.
-    Source: peteanderson80/bottom-up-attention, lib/nms/cpu_nms.pyx, whose order of equal scores is arbitrary;
-    without `one_pixel` and `at_threshold` torchvision's nms.
-    """
-    batch = None if groups is None else groups[None]
-    kept, count = nms_batch(
-        boxes[None], scores[None], threshold, groups=batch, limit=limit, one_pixel=one_pixel, at_threshold=at_threshold
-    )
-    return kept[0, : int(count)]
-
-
 def nms_batch(
     boxes: Tensor,
     scores: Tensor,
@@ -81,9 +57,13 @@ def nms_batch(
     one_pixel: bool = True,
     at_threshold: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Our `nms` of B pictures: (B, N, 4), (B, N) -> indices int64 (B, K), by falling score, and how many count (B,).
+    """Greedy suppression in B pictures: (B, N, 4), (B, N) -> indices kept, int64 (B, K), by falling score, equal scores
+    by rising index; and how many count (B,).
 
-    `there` (B, N) says which boxes are no padding. Blocks of the best, all pictures together, until each has `limit`.
+    `there` (B, N) says which boxes are no padding. Boxes of different `groups` (B, N) never suppress each other. Blocks
+    of the best, all pictures together, until each has `limit`. Scores must not be NaN.
+    Source: peteanderson80/bottom-up-attention, lib/nms/cpu_nms.pyx, whose order of equal scores is arbitrary; without
+    `one_pixel` and `at_threshold` torchvision's nms.
     """
     B, N = scores.shape
     there = torch.ones_like(scores, dtype=torch.bool) if there is None else there
@@ -139,7 +119,7 @@ def nms_per_class(
 ) -> Tensor:
     """Survivors of one suppression a class, over the same boxes: (B, N, 4), scores (B, N, C) -> bool (B, N, C).
 
-    Equals `nms(boxes[b], scores[b, :, c], threshold)` for each b and c. Overlaps are found once; only overlapping pairs
+    Equals `nms_batch` of `scores[..., c]` for each c. Overlaps are found once; only overlapping pairs
     are visited, for all classes and pictures together; `there` (B, N) says which boxes are no padding. Source: the loop
     over classes in tools/generate_tsv.py (bottom-up-attention).
     """

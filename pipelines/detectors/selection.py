@@ -133,8 +133,6 @@ def select_regions(
     Two copies bring everything back from the device, whatever B.
     """
     boxes, scores, rows, count = rule.choose(padded(proposals), scales, sizes)
-    if not rows.shape[1]:
-        return [_nothing(regions, size) for regions, size in zip(proposals, sizes, strict=True)]
     starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in proposals])])
     kept = rows + torch.as_tensor(starts[:-1], device=rows.device)[:, None]
     kept = kept.clamp(max=int(starts[-1]) - 1)  # padding of a last picture without regions
@@ -164,20 +162,13 @@ def _detections(numbers: np.ndarray, values: np.ndarray, sizes: Sequence[tuple[i
     both without attributes where the model has none."""
     out, end = [], 4 + len(numbers)
     for b, size in enumerate(sizes):
-        n = numbers[0, b, 0]
+        n = int(numbers[0, b, :1].sum())  # of no column too
         classes, *attributes = (column[b, :n].copy() for column in numbers[1:])
         scores, class_scores, *attribute_scores = values[b, :n, 4:end].T.copy()
         boxes, features = values[b, :n, :4].copy(), values[b, :n, end:].copy()
         named = (*(attributes or [None]), *(attribute_scores or [None]))
         out.append(Detections(*size, boxes, features, scores, classes, class_scores, *named))
     return out
-
-
-def _nothing(regions: DescribedProposals, size: tuple[int, int]) -> Detections:
-    none, numbers = np.zeros(0, np.float32), np.zeros(0, np.int64)
-    features = np.zeros((0, regions.features.shape[1]), np.float32)
-    attributes = (None, None) if regions.attributes is None else (numbers, none)
-    return Detections(*size, np.zeros((0, 4), np.float32), features, none, numbers, none, *attributes)
 
 
 def _best(probabilities: Tensor) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,7 @@ def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
 
 
 def load_run(
-    folder: Path, device: str = "cpu", pooling: str | None = None, weights: str = MODEL
+    folder: Path, pooling: str | None = None, weights: str = MODEL
 ) -> tuple[RetrievalModel, Tokens, dict[str, Any]]:
     """A trained model in eval mode, how it reads captions, and the run's configuration. With `pooling` a TERN or TERAN
     scores by that alignment of its regions and words, whatever it was trained for; `weights` is a file of the run, see
@@ -85,7 +85,7 @@ def load_run(
     except (SafetensorError, RuntimeError) as error:
         problem = f"not the model of {CONFIG} ({str(error).splitlines()[-1].strip()})"
         raise InputError(problem, file=file, remedy="restore the file, or train again") from error
-    return made.to(device).eval(), tokens, config
+    return made.eval(), tokens, config
 
 
 def weights_of(folder: Path, best_by: str | None = None) -> str:

@@ -15,6 +15,7 @@ from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Retriev
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
+PLACE = 32  # numbers that say a place in a set
 SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
 
 
@@ -25,11 +26,10 @@ class GeneralPooling(nn.Module):
     linear layer and a softmax make weights. So it runs once a size, not once a set. Source: gpo.py of vse_infty.
     """
 
-    def __init__(self, position: int = 32, hidden: int = 32) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.position = position
-        self.gru = nn.GRU(position, hidden, batch_first=True, bidirectional=True)
-        self.linear = nn.Linear(hidden, 1, bias=False)
+        self.gru = nn.GRU(PLACE, 32, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(32, 1, bias=False)
 
     def forward(self, parts: Tensor, mask: Tensor) -> Tensor:
         parts, lengths = upcast(parts), mask.sum(1)
@@ -43,16 +43,16 @@ class GeneralPooling(nn.Module):
 
     def weights(self, sizes: Tensor, longest: int) -> Tensor:
         """theta [U, longest] of sets of these sizes [U]; 0 beyond a size."""
-        read = places(longest, self.position).to(self.linear.weight).expand(len(sizes), -1, -1)
+        read = places(longest).to(self.linear.weight).expand(len(sizes), -1, -1)
         states = run_gru(self.gru, read, sizes)[0]
         logits = upcast(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
         beyond = torch.arange(longest, device=sizes.device) >= sizes.clamp(min=1).unsqueeze(1)
         return (SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
 
 
-def places(length: int, size: int) -> Tensor:
-    """Sines and cosines of the places 0.. of a set in turn, [length, size]; eq. 4."""
-    rates = torch.exp(torch.arange(0, size, 2) * (-math.log(10000.0) / size))
+def places(length: int) -> Tensor:
+    """Sines and cosines of the places 0.. of a set in turn, [length, PLACE]; eq. 4."""
+    rates = torch.exp(torch.arange(0, PLACE, 2) * (-math.log(10000.0) / PLACE))
     angles = torch.arange(length).unsqueeze(1) * rates
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
 
