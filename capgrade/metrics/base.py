@@ -139,8 +139,7 @@ class Queries:
         """The own items of every query: the lists of that name, else those of the groups."""
         if "own" in self.positives:
             return self.positives["own"]
-        if self.query_group is None or self.candidate_group is None:
-            raise InputError("the metric needs own items", remedy="give the image index of each caption")
+        assert self.query_group is not None and self.candidate_group is not None  # who names metrics asks for them
         return own_positives(self.query_group, self.candidate_group)
 
 
@@ -282,17 +281,12 @@ class QueryBlock:
         return self.width if depth is None else min(depth + own, self.width)
 
     def _relevance(self, name: str) -> Array:
-        if name not in self.queries.relevance:
-            have = ", ".join(self.queries.relevance) or "none"
-            raise InputError(f"no relevance {name!r}", remedy=f"given: {have}")
         return _dense(self.queries.relevance[name][self.start : self.stop])
 
     def positives(self, name: str | None = None) -> Positives:
         """The named lists, or the own items when there is no name."""
         if name is None:
             return self.queries.own.rows(self.start, self.stop)
-        if name not in self.queries.positives:
-            raise InputError(f"no list of positives {name!r}", remedy=f"given: {', '.join(self.queries.positives)}")
         return self.queries.positives[name].rows(self.start, self.stop)
 
     def groups(self, remove: bool) -> tuple[Array, Array]:
@@ -300,8 +294,7 @@ class QueryBlock:
         stay."""
         if not remove:
             return np.full(self.stop - self.start, -1, np.int64), np.zeros(self.width, np.int64)
-        if self.queries.query_group is None or self.queries.candidate_group is None:
-            raise InputError("own items cannot be removed", remedy="give the image index of each caption")
+        assert self.queries.query_group is not None and self.queries.candidate_group is not None  # as for `own`
         own = self.queries.query_group[self.start : self.stop]
         return own.astype(np.int64), self.queries.candidate_group.astype(np.int64)
 

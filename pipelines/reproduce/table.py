@@ -62,15 +62,8 @@ def markdown(found: dict[str, Any]) -> str:
             lines.append(_line([row["row"], "paper", *map(_shown, row["published"], digits)]))
             if "runs" in row or "measure" in row:
                 lines.append(_line(["", "ours", *map(_shown, row["ours"], digits)]))
-                lines.append(
-                    _line(
-                        [
-                            "",
-                            "difference",
-                            *(_shown(value, n, "+") for value, n in zip(row["difference"], digits, strict=True)),
-                        ]
-                    )
-                )
+                differences = [_shown(value, n, "+") for value, n in zip(row["difference"], digits, strict=True)]
+                lines.append(_line(["", "difference", *differences]))
         lines.append("")
     return "\n".join([*lines, *(f"- {note}" for note in found["notes"])]).rstrip() + "\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +22,7 @@ from capgrade.trainer.evaluation.evaluate import averaged
 HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
 SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
 AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
-FORMATS = ("markdown", "latex")
+Style = Literal["markdown", "latex"]
 SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
 
 
@@ -124,15 +124,13 @@ def _read_run(path: Path) -> dict[str, Any]:
     return dict(read_json(file))
 
 
-def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: str = "markdown") -> str:
+def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown") -> str:
     """A table of several runs (label -> evaluation folder or metrics.json), one row per run, the best in bold.
 
     `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column. Heads name the
     measure of graded ones: ndcg@25 is of the first measure of an evaluation, ndcg@25[sbert] of another.
     InputError for a metric that was not evaluated, and where the first measures of the runs differ.
     """
-    if style not in FORMATS:
-        raise InputError(f"format {style!r} is not known", remedy=f"use one of: {', '.join(FORMATS)}")
     read = {label: _read_run(path) for label, path in runs.items()}
     names = [_of_one_measure(name, read, runs) for name in metrics]
     columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]

@@ -93,10 +93,10 @@ def asp(order, labelled):
 
 
 def r_precision_of_classes(order, query, candidates, zeta):
-    """Hits in the first R over R among the annotated candidates."""
+    """Hits in the first R over R among the annotated candidates; NaN where none matches."""
     order = [item for item in order if any(candidates[item])]
     match = [sum(a != b for a, b in zip(query, candidates[item], strict=True)) <= zeta for item in order]
-    return sum(match[: sum(match)]) / sum(match)
+    return sum(match[: sum(match)]) / sum(match) if any(match) else math.nan
 
 
 def tau_a(scores, relevance):
