@@ -76,11 +76,19 @@ class Scan(RetrievalModel):
         return _pooled(_to_regions(products, mask, gram, self.config), every, self.config)
 
 
+def attention(
+    products: Tensor, mask: Tensor, gram: Tensor, temperature: float, norm: FirstNorm = "clipped_l2norm"
+) -> tuple[Tensor, Tensor]:
+    """Weights a [n, R, c L] of regions for every word of c captions of L words, of products v . w [n, R, c, L], and
+    the squared length a' G a of each weighted sum, [n, c L], by the Gram matrix G [n, R, R] of the regions."""
+    asked = first_norm(products, 3, None, norm).flatten(2)
+    a = (temperature * asked).masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min).softmax(1)
+    return a, (a * (gram @ a)).sum(1)
+
+
 def _to_regions(products: Tensor, mask: Tensor, gram: Tensor, config: ScanConfig) -> Tensor:
     """Cosines [n, c, L] of each word with the regions that it attends to; the words have unit length."""
-    asked = first_norm(products, 3, None, config.first_norm).flatten(2)  # (n, R, c L)
-    a = (config.temperature * asked).masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min).softmax(1)
-    square = (a * (gram @ a)).sum(1)
+    a, square = attention(products, mask, gram, config.temperature, config.first_norm)
     return _cosine((a * products.flatten(2)).sum(1), square).unflatten(1, products.shape[2:])
 
 

@@ -23,7 +23,7 @@ from capgrade.trainer.models.encoders import (
     scored_by_length,
     unit_regions,
 )
-from capgrade.trainer.models.squared_difference import attention, squared_difference
+from capgrade.trainer.models.squared_difference import squared_difference, unit_attention
 from capgrade.trainer.models.text_encoder import TextWords
 
 
@@ -155,7 +155,7 @@ class Sgraf(RetrievalModel):
         assert vector is not None
         products = upcast(regions.flatten(0, 1) @ words.flatten(0, 1).T)  # (n R, c L)
         products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])
-        a = attention(products, mask, gram, self.config.temperature)
+        a = unit_attention(products, mask, gram, self.config.temperature)
         local = squared_difference(a, regions, words.flatten(0, 1), self.local).unflatten(1, words.shape[:2])
         one = torch.ones_like(vector[:, :1, None])
         s0 = squared_difference(one.expand(-1, 1, len(whole)), vector.unsqueeze(1), whole, self.whole)
@@ -221,7 +221,7 @@ class Sgr(Sgraf):
         assert images.vector is not None and captions.vector is not None
         with torch.autocast(v.device.type, enabled=False):
             products, gram = v @ words.mT, v @ v.mT
-        a = attention(products.unsqueeze(2), mask, gram, self.config.temperature)
+        a = unit_attention(products.unsqueeze(2), mask, gram, self.config.temperature)
         local = self.local((a.mT @ v - words).square())
         whole = self.whole((images.vector - captions.vector).square())
         nodes = normalize(upcast(torch.cat([whole.unsqueeze(1), local], 1)), dim=-1)

@@ -8,28 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import leaky_relu, linear
+from torch.nn.functional import linear
 
 from capgrade.trainer.models.base import upcast
+from capgrade.trainer.models.scan import attention
 
 STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # of a block [images, words, D]: 8 MiB, a quarter of a server's cache
 EPS = 1e-12  # the shortest vector that is scaled to unit length, as `normalize` has it
 
 
-def attention(s: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:
-    """Weights A [n, R, c L] of regions for every word of c captions of L words, of products s = v . w [n, R, c, L];
-    SCAN's text to image.
-
-    s = leaky_relu(s, 0.1), divided by its norm over the words of the caption; softmax over regions of
-    `temperature` s. The sum of weighted regions is scaled to unit length: its norm is sqrt(a' G a) with the Gram
-    matrix G [n, R, R] of the regions, so A' V is that unit vector and no [n, words, D] is read for a norm.
-    """
-    s = leaky_relu(s, 0.1)
-    s = s / (s.norm(dim=3, keepdim=True) + 1e-8)
-    s = (temperature * s).flatten(2).masked_fill(~mask.unsqueeze(2), torch.finfo(s.dtype).min)
-    a = s.softmax(1)
-    square = (a * (gram @ a)).sum(1, keepdim=True)
-    return a * square.clamp(min=1e-16).rsqrt()
+def unit_attention(products: Tensor, mask: Tensor, gram: Tensor, temperature: float) -> Tensor:
+    """SCAN's weights A [n, R, c L], such that A' V is a unit vector: no [n, words, D] is read for a norm."""
+    a, square = attention(products, mask, gram, temperature)
+    return a * square.unsqueeze(1).clamp(min=1e-16).rsqrt()
 
 
 class SquaredDifference(torch.autograd.Function):

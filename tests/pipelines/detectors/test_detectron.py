@@ -16,6 +16,7 @@ from capgrade.pipelines.detectors import detectron
 from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
 from capgrade.pipelines.detectors.rpn import decode_boxes
 from capgrade.schemas.errors import InputError
+from tests.schemas.test_pickles import Runs
 from tests.tiny_detector import SELECTIONS
 
 TINY = {
@@ -111,16 +112,6 @@ def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
     torch.nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=1)
     torch.save({"model": model.state_dict()}, folder / "model.pth")
     return str(folder / "model.yaml"), folder / "model.pth"
-
-
-class Runs:
-    """Pickled as a call that makes a file, in the place of an attack's."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (self.marker,)
 
 
 def hostile_weights(folder: Path) -> list[Path]:

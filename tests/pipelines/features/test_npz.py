@@ -15,21 +15,12 @@ from hypothesis import strategies as st
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.npz import read_npz, read_teran
 from capgrade.schemas.errors import InputError
+from tests.schemas.test_pickles import Runs
 
 from .made import assert_same, made
 
 X = np.arange(10, dtype=np.float32).reshape(2, 5)
 BOXES = np.array([[0, 0, 100.5, 200], [10, 20, 640, 360]], np.float32)
-
-
-class Bomb:
-    """Unpickling it would leave a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple:
-        return Path.touch, (self.path,)
 
 
 def milvlg(path: Path, **change: object) -> None:
@@ -50,12 +41,12 @@ def test_milvlg_both_ways_round(tmp_path: Path) -> None:
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    milvlg(tmp_path / "a.npz", info=Bomb(tmp_path / "run"))
+    milvlg(tmp_path / "a.npz", info=Runs(tmp_path / "run"))
     assert len(list(read_npz(tmp_path))) == 1
-    milvlg(tmp_path / "a.npz", x=np.array([Bomb(tmp_path / "run")], object))
+    milvlg(tmp_path / "a.npz", x=np.array([Runs(tmp_path / "run")], object))
     with pytest.raises(InputError, match="a.npz: cannot be read .Object arrays cannot be loaded"):
         list(read_npz(tmp_path))
-    (tmp_path / "a.npz").write_bytes(pickle.dumps(Bomb(tmp_path / "run")))
+    (tmp_path / "a.npz").write_bytes(pickle.dumps(Runs(tmp_path / "run")))
     with pytest.raises(InputError, match="a.npz: cannot be read"):
         list(read_npz(tmp_path))
     assert not (tmp_path / "run").exists()
@@ -136,7 +127,7 @@ def test_teran_damage_is_refused(tmp_path: Path) -> None:
     teran(tmp_path, "2", box=BOXES[:1])
     with pytest.raises(InputError, match=r"bu_box/2.npy: image '2': boxes of shape \(1, 4\)"):
         list(read_teran(tmp_path))
-    teran(tmp_path, "2", box=np.array([Bomb(tmp_path / "run")], object))
+    teran(tmp_path, "2", box=np.array([Runs(tmp_path / "run")], object))
     with pytest.raises(InputError, match="bu_box/2.npy: cannot be read"):
         list(read_teran(tmp_path))
     teran(tmp_path, "2")
