@@ -283,16 +283,18 @@ def _read(path: Path, columns: list[str]) -> tuple[list[str], np.ndarray, pa.Arr
     try:
         values = np.array(texts, np.float64) if texts else np.empty(0)
     except ValueError:
-        k, text = next((k, text) for (k, _), text in zip(rows, texts, strict=True) if not _is_number(text))
+        k, text = next((k, text) for (k, _), text in zip(rows, texts, strict=True) if not is_number(text))
         raise InputError(f"{number} is {text!r}, no number", file=path, row=k) from None
     return *_numbered(pa.array(query, pa.string())), pa.array(document, pa.string()), values
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """What numpy reads as a float."""
     try:
-        return float(text) is not None
+        float(text)
     except ValueError:
         return False
+    return True
 
 
 def _no_spaces(names: Iterable[str], what: str) -> None:

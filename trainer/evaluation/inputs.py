@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from capgrade.metrics.base import Positives
 from capgrade.metrics.ranking import Array
+from capgrade.metrics.runs import is_number
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
@@ -210,7 +211,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     labelled = None
     for row, fields in _rows(path):
         if labelled is None:
-            labelled = names is not None and not _is_number(fields[0])
+            labelled = names is not None and not is_number(fields[0])
             if labelled and names is not None:
                 _require_ids(fields[1:], names, path, row, "column")
                 continue
@@ -220,7 +221,7 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
         try:
             found.append(np.array(fields, np.float32))
         except ValueError:
-            at, field = next((k, f) for k, f in enumerate(fields, 1) if not _is_number(f))
+            at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
             problem = f"field {at} is {field.strip()!r}, not a number"
             raise InputError(problem, file=path, row=row, remedy=PLAIN) from None
         if len(found[-1]) != len(found[0]):
@@ -241,14 +242,6 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=PLAIN) from None
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=PLAIN) from None
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str) -> None:

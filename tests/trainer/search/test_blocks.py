@@ -13,15 +13,14 @@ from safetensors.torch import load_file
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
-from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.checkpoint import load_run
-from capgrade.trainer.fit.train import train
 from capgrade.trainer.search import index
 from capgrade.trainer.search.encode import encode_captions, encode_images, scores
 from capgrade.trainer.search.index import likely
+from tests.trainer.fit import runs
 
 SIZES = {"vse": "{embed: 16, word: 8}", "saf": "{embed: 16, word: 8, similarity: 8}"}
 
@@ -29,9 +28,8 @@ SIZES = {"vse": "{embed: 16, word: 8}", "saf": "{embed: 16, word: 8, similarity:
 @pytest.fixture(scope="module", params=SIZES)
 def run(request, small, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("blocks") / request.param
-    sets = [f"train.model={{name: {request.param}, options: {SIZES[request.param]}}}", "train.batch_size=8"]
-    asked = load_params(None, [*sets, "train.epochs=1", "train.device=cpu"]).train
-    train(small.data, folder, asked, MeasuresParams())
+    model = f"train.model={{name: {request.param}, options: {SIZES[request.param]}}}"
+    runs.run(small.data, folder, model, epochs=1)
     return folder
 
 
