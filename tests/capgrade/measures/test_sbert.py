@@ -107,5 +107,5 @@ def test_an_interrupted_encoding_goes_on(tmp_path, monkeypatch) -> None:
 
 
 def test_an_unknown_model_is_refused(tmp_path) -> None:
-    with pytest.raises(InputError, match="cannot load Sentence-BERT model"):
+    with pytest.raises(InputError, match="cannot load model"):
         embeddings.embed(["a"], str(tmp_path / "nothing"), tmp_path)
