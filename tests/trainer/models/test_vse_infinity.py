@@ -100,3 +100,10 @@ def _numbers(bert: str, pieces: list[str]) -> list[int]:
     from capgrade.trainer.models.pretrained import load_tokenizer
 
     return load_tokenizer(bert)[0].convert_tokens_to_ids(pieces)
+
+
+def test_the_weights_of_a_set_sum_to_one() -> None:
+    """Scores are cosines, which do not tell."""
+    weights = GeneralPooling().weights(torch.tensor([2, 5]), 6)
+    close(weights.sum(1), torch.ones(2))
+    assert (weights[0, 2:] == 0).all()
