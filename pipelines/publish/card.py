@@ -28,6 +28,7 @@ from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
 
 ROWS = 5  # of the first image that are shown
+JUDGED = "# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements"
 
 
 def dataset_card(contents: Contents) -> str:
@@ -198,7 +199,7 @@ def commands(contents: Contents) -> list[str]:
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         publish += " --relevance relevance"
     if contents.agreement:
-        lines.append("# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements")
+        lines.append(JUDGED)
         publish += " --agreement agreement.json"
     if contents.calibrated:
         file = contents.calibrated.file

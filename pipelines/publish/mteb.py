@@ -20,7 +20,7 @@ from capgrade.labels.named import base_names
 from capgrade.labels.published import hub_split, measures_block
 from capgrade.labels.stored import Sampled
 from capgrade.metrics.runs import reached
-from capgrade.pipelines.publish.card import rendered, set_options
+from capgrade.pipelines.publish.card import JUDGED, rendered, set_options
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.tables import ROW_GROUP, Described, PublishedTable, write_parquet
 from capgrade.schemas.captions import Captions
@@ -190,6 +190,9 @@ def benchmark_card(contents: Benchmark) -> str:
         sets, folder = set_options(made[0], block), f"{split.kind}-{split.name}"
         lines.append(f"capgrade {split.kind} --params params.yaml --captions captions{sets} --out {folder}")
         given.append(f"--{split.kind} {folder}")
+    if contents.agreement:
+        lines.append(JUDGED)
+        given.append("--agreement agreement.json")
     lines.append(f"capgrade publish --params params.yaml --captions captions {' '.join(given)} --out dataset")
     return rendered(
         "mteb.md.j2", contents, tokenizer=contents.captions[0].tokenizer, calibrated=None, dense=None,

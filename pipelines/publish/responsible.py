@@ -73,5 +73,6 @@ def _judged(contents: Described) -> str:
     found = contents.agreement["measures"].items()
     each = ", ".join(f"{name} {values['spearman']['all']:.3f}" for name, values in found if "all" in values["spearman"])
     judged = contents.agreement["judgements"]
-    pairs = f"{judged['pairs']:,} pairs of split `{judged['split']}`, which `{judged['file']}` holds"
+    others = "" if judged["captions"] in {one.digest for one in contents.captions} else " of other captions than these"
+    pairs = f"{judged['pairs']:,} pairs of split `{judged['split']}`{others}, which `{judged['file']}` holds"
     return f"Spearman's rank correlation with {SAID[judged['by']]}, on {pairs}: {each}."

@@ -99,6 +99,8 @@ def test_judgements_of_something_else_are_said_to_be(other: dict, sentence: str,
     digest = read_captions(made / "captions", "train").digest
     facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest, **other}
     assert sentence in card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+    said = json.loads((tmp_path / "out" / "croissant.json").read_text())["rai:dataAnnotationAnalysis"]
+    assert ("of other captions than these" in said) == ("captions" in other)
 
 
 def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> None:
