@@ -77,6 +77,9 @@ class GradedEvaluator(SentenceEvaluator):
 def accepted_apart(negatives: Negatives) -> Callable[..., ApartBatches]:
     """The `batch_sampler` of training arguments, for a dataset of the columns of `negatives`, in their order.
 
+    Of several processes each has batches of its own, and what a loss gathers from the others is not kept apart. Set
+    `dataloader_drop_last` for them: accelerate fills the last batch with rows of the first ones, which may be accepted.
+
     >>> labels = Labels.load("dataset").exact("rouge_l")
     >>> sampler = accepted_apart(labels.negatives(0, accepted_below=0.5))
     >>> len(next(iter(sampler(range(60), batch_size=4, drop_last=True))))
