@@ -49,7 +49,7 @@ def bench(asked: Asked) -> Rows:
 
 def _row(now: float, before: float, side: str, limit: float) -> dict[str, Any]:
     holds = now >= limit if side == AT_LEAST else now <= limit
-    return {"before": before, "now": now, "gate": f"{side} {limit:,g}", "holds": holds}
+    return {"before": before, "now": now, "gate": f"{side} {limit:,g}", "holds": bool(holds)}
 
 
 def _of_coco(asked: Asked) -> Iterator[float]:

@@ -53,6 +53,7 @@ class GradedClipLoss(torch.nn.Module):
         self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)
         self._rows = torch.empty(0, dtype=torch.int64)  # the captions of the batches that `keyed` gave last
+        self._fetched = 0  # how many of them since the loss was last called
 
     def keyed(self, batches: Any) -> KeyedBatches:
         """A loader of (images, texts, keys), whose keys are captions, as one of (images, texts) for open_clip's loop.
@@ -64,11 +65,16 @@ class GradedClipLoss(torch.nn.Module):
         output_dict: bool = False, *, keys: Ids | None = None,
     ) -> Tensor | dict[str, Tensor]:  # fmt: skip
         """float32 scalar, of features [B, D] of pairs; `keys` are their captions, by default those of the last B pairs
-        that `keyed` gave. InputError without keys, and where world_size processes have not been started."""
+        that `keyed` gave. InputError without keys, for a loop that fetches batches before it needs them, and where
+        world_size processes have not been started."""
         if self.world_size > 1 and not (dist.is_initialized() and dist.get_world_size() == self.world_size):
             raise InputError(f"no {self.world_size} processes", remedy="start them: torch.distributed")
         if keys is None:
-            self._rows = rows = self._rows[-len(image_features) :]
+            if self._fetched not in (0, len(image_features)):  # 0: again of the same, as accumulation calls it
+                problem = f"{self._fetched} pairs were fetched before the loss of {len(image_features)}"
+                raise InputError(problem, remedy="fetch a batch when the one before is learnt from, or give keys")
+            self._rows, self._fetched = self._rows[-len(image_features) :], 0
+            rows = self._rows
         else:
             rows = torch.from_numpy(self.labels.rows_of_captions(keys))
         if len(rows) != len(image_features):
@@ -109,9 +115,11 @@ class KeyedBatches:
     loss: GradedClipLoss
 
     def __iter__(self) -> Iterator[list[Any]]:
+        self.loss._fetched = 0  # what an epoch leaves over is not learnt from
         for *batch, keys in self.loader:
             rows = torch.from_numpy(self.loss.labels.rows_of_captions(keys))
             self.loss._rows = torch.cat([self.loss._rows, rows])
+            self.loss._fetched += len(rows)
             yield batch
 
     def __len__(self) -> int:

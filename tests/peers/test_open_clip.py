@@ -168,3 +168,15 @@ def test_targets_follow_the_keys(tmp_path: Path) -> None:
         GradedClipLoss(labels, margin=0.2)
     with pytest.raises(InputError, match="the temperature is the model's -> leave it out"):
         GradedClipLoss(labels, temperature=0.07)
+
+
+def test_a_loop_that_fetches_ahead_does_not_learn_from_the_next_batch_s_labels(tmp_path: Path) -> None:
+    labels = labels_of(tmp_path, np.eye(PAIRS))
+    loss, vectors = GradedClipLoss(labels), torch.randn(2, PAIRS // 2, 4)
+    loader = loss.keyed([(0, 0, labels.caption_ids[:4]), (0, 0, labels.caption_ids[4:])])
+    ahead = iter(loader)
+    next(ahead), next(ahead)
+    with pytest.raises(InputError, match="8 pairs were fetched before the loss of 4 -> fetch a batch when"):
+        loss(*vectors, 1.0)
+    for _ in loader:  # what the loop before left over does not count
+        loss(*vectors, 1.0)
