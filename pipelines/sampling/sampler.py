@@ -124,25 +124,35 @@ class _Block:
         return tops, cells, counts.transpose(1, 0, 2), [size] * len(self.measures)
 
     def _some(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, list[int]]:
-        """The same from the values of own captions, tops, the uniform sample and the share."""
-        tops, scored = [], []
+        """The same from the values of the share: the fast ones where the top took those of all pairs, else the
+        definition's."""
+        cells, tops, scored = np.empty((len(self.measures), len(self.share)), np.int16), [], []
+        counts = np.zeros((len(self.measures), len(self.images), self.cells.first.shape[1]), np.int64)
         for m, measure in enumerate(self.measures):
-            if isinstance(measure, Searches) and self.plan.top:
-                best = measure.tops(self.images, self.plan.top, self.ties)
-                tops.append(np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel()))
-                scored.append(int(best.pairs.sum()))
+            if self.plan.top and not isinstance(measure, Searches):
+                values = self._block(m)
+                tops.append(self._top(m, values))
+                self.cells.place(m, values.ravel()[None, self.share], cells[m, None], np.zeros_like(counts[m, :1]))
+                near = np.flatnonzero(cells[m] == UNSURE)
+                cells[m, near] = self.cells.of(m, self._settled(m, self.share[near]))
+                scored.append(values.size)
             else:
-                tops.append(self._top(m, self._block(m)) if self.plan.top else self.own[:0])
-                scored.append(len(self.images) * self.n * bool(self.plan.top))
-        self.exact = {}
-        pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, *tops]))
-        cells = np.empty((len(self.measures), len(self.share)), np.int16)
-        counts = np.zeros((len(self.images), len(self.measures), self.cells.first.shape[1]), np.int64)
-        self.known = [(pairs, self._settled(m, pairs)) for m in range(len(self.measures))]
-        for m, (_, values) in enumerate(self.known):
-            cells[m] = self.cells.of(m, values[np.searchsorted(pairs, self.share)])
-            np.add.at(counts[:, m], (self.share // self.n, cells[m]), 1)
-        return tops, cells, counts, [count + len(pairs) for count in scored]
+                best, looked_at = self._searched(measure)
+                pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, best]))
+                self.known.append((pairs, self._settled(m, pairs)))
+                tops.append(best)
+                cells[m] = self.cells.of(m, self._values(m, self.share))
+                scored.append(looked_at + len(pairs))
+            np.add.at(counts[m], (self.share // self.n, cells[m]), 1)
+        return tops, cells, counts.transpose(1, 0, 2), scored
+
+    def _searched(self, measure: Fitted) -> tuple[np.ndarray, int]:
+        """The pairs of a measure's own search, rising, and how many it computed; none of a plan without a top."""
+        if not (self.plan.top and isinstance(measure, Searches)):
+            return self.own[:0], 0
+        best = measure.tops(self.images, self.plan.top, self.ties)
+        pairs = np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel())
+        return pairs, int(best.pairs.sum())
 
     def _block(self, m: int) -> np.ndarray:
         """float32 [images, captions], within the measure's error."""
