@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capgrade.pipelines.detectors.pooling import POOLERS
+from capgrade.pipelines.detectors.pooling import roi_pool
 from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, CaffePrepare
 from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_res5, scaled
 from capgrade.pipelines.detectors.rpn import (
+    Conventions,
     ProposalRule,
     RPNHead,
-    conventions_of,
     make_anchors,
     place_anchors,
     select_proposals,
@@ -29,10 +29,10 @@ STRIDE = 16
 
 @dataclasses.dataclass(frozen=True)
 class BottomUpConfig:
-    """The published model by default; smaller ones by width, blocks and counts; `configs` has other code bases'.
+    """The published model by default; smaller ones by width, blocks and counts.
 
-    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention. res5_stride 2 is
-    detectron2's. rois_at_once bounds memory: 1.6 MB a roi and activation at full width.
+    Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention. rois_at_once bounds
+    memory: 1.6 MB a roi and activation at full width.
     """
 
     n_classes: int = 1600  # without background
@@ -44,11 +44,8 @@ class BottomUpConfig:
     anchor_scales: tuple[float, ...] = (4, 8, 16, 32)
     anchor_ratios: tuple[float, ...] = (0.5, 1, 2)
     proposals: ProposalRule = ProposalRule()
-    conventions: str = "caffe"  # a name of CONVENTIONS
-    pooler: str = "ROIPool"  # a name of POOLERS
+    conventions: Conventions = "caffe"
     pooled: int = 14
-    res5_stride: int = 1
-    res5_dilation: int = 2
     embedding: int = 256
     attribute_hidden: int = 512
     short_side: int = SHORT_SIDE
@@ -67,8 +64,8 @@ class BottomUpConfig:
 
     def anchors(self) -> Tensor:
         """float32 (A, 4), about one cell."""
-        conventions = conventions_of(self.conventions)
-        return torch.from_numpy(make_anchors(conventions, self.anchor_base, self.anchor_scales, self.anchor_ratios))
+        sides = self.anchor_base, self.anchor_scales, self.anchor_ratios
+        return torch.from_numpy(make_anchors(self.conventions, *sides))
 
 
 class RegionHead(nn.Module):
@@ -77,7 +74,7 @@ class RegionHead(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         features, classes = config.n_features, config.n_classes + 1
-        self.res5 = make_res5(config.blocks[3], config.width, stride=config.res5_stride, dilation=config.res5_dilation)
+        self.res5 = make_res5(config.blocks[3], config.width)
         self.cls_score = nn.Linear(features, classes)
         self.bbox_pred = nn.Linear(features, 4 * classes)
         layers = [self.cls_score, self.bbox_pred]
@@ -117,9 +114,8 @@ class BottomUp(nn.Module):
     def __init__(self, config: BottomUpConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or BottomUpConfig()
-        self.conventions = conventions_of(config.conventions)
         self.register_buffer("anchors", config.anchors(), persistent=False)
-        self.backbone = ResNetC4(config.blocks[:3], config.width, padded_pool=self.conventions.padded_pool)
+        self.backbone = ResNetC4(config.blocks[:3], config.width)
         self.rpn = RPNHead(scaled(1024, config.width), config.rpn_channels, len(self.anchors))
         self.head = RegionHead(config)
 
@@ -132,18 +128,19 @@ class BottomUp(nn.Module):
     def propose(self, features: Tensor, image: tuple[int, int], scales: Sequence[float]) -> list[tuple[Tensor, Tensor]]:
         """Boxes (R, 4) and objectness (R,) of each picture, float32; no gradient goes through proposals.
 
-        Objectness is a probability; under `best_first` conventions its logit, as detectron2 sorts and stores it.
+        Objectness is a probability; by airsplay's conventions its logit, as detectron2 sorts and stores it.
         """
         logits, deltas = self.rpn.logits(features)
-        scores = logits.diff(dim=-1)[..., 0] if self.conventions.best_first else logits.softmax(dim=-1)[..., 1]
+        caffe = self.config.conventions == "caffe"
+        scores = logits.softmax(dim=-1)[..., 1] if caffe else logits.diff(dim=-1)[..., 0]
         anchors = place_anchors(self.anchors, features.shape[2], features.shape[3], STRIDE)
-        return select_proposals(scores, deltas, anchors, image, scales, self.config.proposals, self.conventions)
+        return select_proposals(scores, deltas, anchors, image, scales, self.config.proposals, self.config.conventions)
 
     def roi_features(self, features: Tensor, rois: Tensor) -> Tensor:
         """(B, C, H, W), (R, 5) in network pixels -> float32 (R, D)."""
         if not len(rois):
             return rois.new_zeros(0, self.config.n_features)
-        pool = POOLERS[self.config.pooler](features, rois, self.config.pooled, 1 / STRIDE)
+        pool = roi_pool(features, rois, self.config.pooled, 1 / STRIDE)
         starts, step = range(0, len(rois), self.config.rois_at_once), self.config.rois_at_once
         return torch.cat([self.head.features(pool(slice(at, at + step))) for at in starts])
 
@@ -222,24 +219,3 @@ class BottomUpDetector(ProposalDetector):
         """The precision of what the model computes while the block runs."""
         with precision_of(self.precision, self.device), autocast(self.precision, self.device):
             yield
-
-
-CONFIGS = {
-    "caffe": BottomUpConfig(),
-    # configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
-    "airsplay": BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_side=0.0, at_threshold=False)),
-    # configs/COCO-Detection/faster_rcnn_R_101_C4_3x.yaml of detectron2, which has no attributes
-    "detectron2": BottomUpConfig(
-        n_classes=80,
-        n_attributes=1,
-        rpn_channels=1024,
-        anchor_scales=(2, 4, 8, 16, 32),
-        conventions="detectron2",
-        proposals=ProposalRule(after_nms=1000, min_side=0.0, at_threshold=False),
-        pooler="ROIAlignV2",
-        res5_stride=2,
-        res5_dilation=1,
-        short_side=800,
-        long_side=1333,
-    ),
-}

@@ -16,13 +16,13 @@ PAIRS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 26}  # (overlapping pair, class) c
 STEPS_A_LOOK = 6  # on a GPU, where a look at what a step changed makes the processor wait
 
 
-def iou(boxes: Tensor, others: Tensor, *, one_pixel: bool = True) -> Tensor:
+def iou(boxes: Tensor, others: Tensor, *, caffe: bool = True) -> Tensor:
     """Intersection over union: (..., N, 4), (..., M, 4) -> (..., N, M).
 
-    `one_pixel`: a box holds both its border pixels, so widths are x2 - x1 + 1 (Caffe, lib/nms/cpu_nms.pyx);
-    without it x2 - x1 (torchvision, detectron2), where two boxes of no area give NaN.
+    `caffe`: a box holds both its border pixels, so widths are x2 - x1 + 1 (lib/nms/cpu_nms.pyx); without it x2 - x1
+    (torchvision, detectron2), where two boxes of no area give NaN.
     """
-    extra = float(one_pixel)
+    extra = float(caffe)
     area, other_area = _area(boxes, extra), _area(others, extra)
     top_left = torch.maximum(boxes[..., :, None, :2], others[..., None, :, :2])
     bottom_right = torch.minimum(boxes[..., :, None, 2:], others[..., None, :, 2:])
@@ -34,14 +34,14 @@ def _area(boxes: Tensor, extra: float) -> Tensor:
     return (boxes[..., 2] - boxes[..., 0] + extra) * (boxes[..., 3] - boxes[..., 1] + extra)
 
 
-def overlaps(boxes: Tensor, others: Tensor, threshold: float, *, one_pixel: bool, at_threshold: bool) -> Tensor:
-    """Which pairs suppress: IoU >= threshold (`at_threshold`, Caffe on CPU) or > (torchvision): bool (..., N, M).
+def overlaps(boxes: Tensor, others: Tensor, threshold: float, *, caffe: bool = True) -> Tensor:
+    """Which pairs suppress: IoU >= threshold (Caffe on CPU; not its GPU code) or > (torchvision): bool (..., N, M).
 
     The float32 IoU is compared with the threshold in float64, as cpu_nms.pyx and torchvision's CPU kernel do.
     """
-    values = iou(boxes, others, one_pixel=one_pixel)
+    values = iou(boxes, others, caffe=caffe)
     near = np.float32(threshold)
-    if at_threshold:
+    if caffe:
         return values >= float(near if float(near) >= threshold else np.nextafter(near, np.float32(2)))
     return values > float(near if float(near) <= threshold else np.nextafter(near, np.float32(-1)))
 
@@ -54,8 +54,7 @@ def nms_batch(
     there: Tensor | None = None,
     groups: Tensor | None = None,
     limit: int | None = None,
-    one_pixel: bool = True,
-    at_threshold: bool = True,
+    caffe: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Greedy suppression in B pictures: (B, N, 4), (B, N) -> indices kept, int64 (B, K), by falling score, equal scores
     by rising index; and how many count (B,).
@@ -63,7 +62,7 @@ def nms_batch(
     `there` (B, N) says which boxes are no padding. Boxes of different `groups` (B, N) never suppress each other. Blocks
     of the best, all pictures together, until each has `limit`. Scores must not be NaN.
     Source: peteanderson80/bottom-up-attention, lib/nms/cpu_nms.pyx, whose order of equal scores is arbitrary; without
-    `one_pixel` and `at_threshold` torchvision's nms.
+    `caffe` torchvision's nms.
     """
     B, N = scores.shape
     there = torch.ones_like(scores, dtype=torch.bool) if there is None else there
@@ -74,7 +73,7 @@ def nms_batch(
 
     def hit(first: Tensor, second: Tensor) -> Tensor:
         a, b = (boxes.gather(1, index[:, :, None].expand(-1, -1, 4)) for index in (first, second))
-        hits = overlaps(a, b, threshold, one_pixel=one_pixel, at_threshold=at_threshold)
+        hits = overlaps(a, b, threshold, caffe=caffe)
         if groups is None:
             return hits
         return hits & (groups.gather(1, first)[:, :, None] == groups.gather(1, second)[:, None])
@@ -108,25 +107,15 @@ def _settled(step: Callable[[Tensor], Tensor], keep: Tensor) -> Tensor:
             return keep
 
 
-def nms_per_class(
-    boxes: Tensor,
-    scores: Tensor,
-    threshold: float,
-    *,
-    there: Tensor | None = None,
-    one_pixel: bool = True,
-    at_threshold: bool = True,
-) -> Tensor:
+def nms_per_class(boxes: Tensor, scores: Tensor, threshold: float, there: Tensor) -> Tensor:
     """Survivors of one suppression a class, over the same boxes: (B, N, 4), scores (B, N, C) -> bool (B, N, C).
 
     Equals `nms_batch` of `scores[..., c]` for each c. Overlaps are found once; only overlapping pairs
     are visited, for all classes and pictures together; `there` (B, N) says which boxes are no padding. Source: the loop
     over classes in tools/generate_tsv.py (bottom-up-attention).
     """
-    hit = overlaps(boxes, boxes, threshold, one_pixel=one_pixel, at_threshold=at_threshold)
+    hit = overlaps(boxes, boxes, threshold) & there[:, :, None] & there[:, None]
     hit &= ~torch.eye(boxes.shape[1], dtype=torch.bool, device=boxes.device)
-    if there is not None:
-        hit &= there[:, :, None] & there[:, None]
     picture, i, j = hit.nonzero(as_tuple=True)
     if not len(i):
         return torch.ones_like(scores, dtype=torch.bool)

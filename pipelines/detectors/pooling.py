@@ -1,4 +1,4 @@
-"""ROIPool and ROIAlign in plain torch, on any device.
+"""ROIPool in plain torch, on any device.
 
 rois are float (R, 5): image number, then x1 y1 x2 y2. Pooled features are (R, C, size, size), channels last.
 """
@@ -97,41 +97,3 @@ def _with_next(x: Tensor, dim: int, shift: int) -> Tensor:
     """Maximum of each cell and the one `shift` further; cells whose window leaves the map are never read."""
     shifted = x.narrow(dim, shift, x.shape[dim] - shift)
     return torch.cat([torch.maximum(x.narrow(dim, 0, shifted.shape[dim]), shifted), x.narrow(dim, 0, shift)], dim=dim)
-
-
-def roi_align(features: Tensor, rois: Tensor, size: int, scale: float) -> Pool:
-    """Mean of bilinear samples in each bin of each roi of features (B, C, H, W): detectron2's ROIAlignV2.
-
-    Half a cell is taken off the corners; a bin has ceil(side / size) samples an axis. Samples are separable in y and x,
-    so pooling is a product with the weights of rows, then with those of columns.
-    Source: ROIAlign_cpu.cpp, facebookresearch/detectron2. Differentiable in `features`.
-    """
-    corners = rois[:, 1:].float() * scale - 0.5
-    y = _sample_weights(corners[:, 1], corners[:, 3], size, features.shape[2]).to(features.dtype)
-    x = _sample_weights(corners[:, 0], corners[:, 2], size, features.shape[3]).to(features.dtype)
-
-    def pool(some: slice) -> Tensor:
-        out = features.new_zeros(len(rois[some]), features.shape[1], size, size)
-        for image, plane in enumerate(features):
-            mine = rois[some, 0] == image
-            out[mine] = torch.einsum("rph,chw,rqw->rcpq", y[some][mine], plane, x[some][mine])
-        return out.contiguous(memory_format=torch.channels_last)
-
-    return pool
-
-
-def _sample_weights(start: Tensor, end: Tensor, size: int, length: int) -> Tensor:
-    """Weight of each cell in the mean of each bin's samples along one axis: float32 (R, size, length)."""
-    step = (end - start) / size
-    count = step.ceil().clamp(min=0)
-    number = torch.arange(int(count.max()) if count.numel() else 0, device=start.device)
-    inner = (number + 0.5) * (step / count.clamp(min=1))[:, None]  # (R, G)
-    bin_start = start[:, None] + torch.arange(size, device=start.device) * step[:, None]  # (R, size)
-    at = bin_start[:, :, None] + inner[:, None, :]  # (R, size, G)
-    used = (number < count[:, None])[:, None, :] & (at >= -1) & (at <= length)
-    cell = torch.arange(length, device=start.device)
-    hat = (1 - (at.clamp(0, length - 1)[..., None] - cell).abs()).clamp_(min=0)
-    return (hat * used[..., None]).sum(dim=2) / count.clamp(min=1)[:, None, None]
-
-
-POOLERS = {"ROIPool": roi_pool, "ROIAlignV2": roi_align}  # by the names of detectron2's POOLER_TYPE

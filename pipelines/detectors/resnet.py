@@ -53,19 +53,18 @@ def fold_norms(model: nn.Module) -> None:
 class Stem(nn.Module):
     """conv1 7x7/2 pad 3, ReLU, max pool 3x3/2: (B, 3, H, W) -> (B, C, ~H/4, ~W/4).
 
-    Caffe's pool has no padding and rounds its size up; the `padded_pool` of detectron2 has pad 1 and rounds down.
+    Caffe's pool has no padding and rounds its size up.
     """
 
-    def __init__(self, outputs: int, *, padded_pool: bool = False) -> None:
+    def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.padded_pool = padded_pool
         self.conv1 = ConvNorm(3, outputs, 7, stride=2, padding=3)
         # Without trained statistics pixels of -120..150 must come down to about 1.
         self.conv1.scale.fill_(1 / 64)
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.conv1(x), inplace=True)
-        return functional.max_pool2d(x, 3, stride=2, padding=int(self.padded_pool), ceil_mode=not self.padded_pool)
+        return functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
 
 
 class Bottleneck(nn.Module):
@@ -103,13 +102,11 @@ class ResNetC4(nn.Module):
     Source: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt, bottom-up-attention (res4b22).
     """
 
-    def __init__(
-        self, blocks: tuple[int, int, int] = (3, 4, 23), width: float = 1.0, *, padded_pool: bool = False
-    ) -> None:
+    def __init__(self, blocks: tuple[int, int, int] = (3, 4, 23), width: float = 1.0) -> None:
         super().__init__()
         stem, *outputs = (scaled(c, width) for c in (64, 256, 512, 1024))
         middles = [scaled(c, width) for c in (64, 128, 256)]
-        self.stem = Stem(stem, padded_pool=padded_pool)
+        self.stem = Stem(stem)
         self.res2 = make_stage(blocks[0], stem, middles[0], outputs[0], stride=1)
         self.res3 = make_stage(blocks[1], outputs[0], middles[1], outputs[1], stride=2)
         self.res4 = make_stage(blocks[2], outputs[1], middles[2], outputs[2], stride=2)
@@ -118,12 +115,11 @@ class ResNetC4(nn.Module):
         return self.res4(self.res3(self.res2(self.stem(x))))
 
 
-def make_res5(blocks: int = 3, width: float = 1.0, *, stride: int = 1, dilation: int = 2) -> nn.Sequential:
+def make_res5(blocks: int = 3, width: float = 1.0) -> nn.Sequential:
     """res5 over pooled rois: (R, 1024 width, 14, 14) -> (R, 2048 width, 14, 14).
 
     Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False) and in MILVLG's, whose
-    make_stage takes stride 1 wherever it dilates. detectron2 has stride 2 and no dilation, which gives 7x7.
+    make_stage takes stride 1 wherever it dilates.
     """
-    return make_stage(
-        blocks, scaled(1024, width), scaled(512, width), scaled(2048, width), stride=stride, dilation=dilation
-    )
+    inputs, middle, outputs = (scaled(channels, width) for channels in (1024, 512, 2048))
+    return make_stage(blocks, inputs, middle, outputs, stride=1, dilation=2)

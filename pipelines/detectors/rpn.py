@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,65 +14,34 @@ from torch.nn import functional
 
 from capgrade.pipelines.detectors.ops import nms_batch
 from capgrade.schemas.devices import autocast
-from capgrade.schemas.errors import InputError
 
-
-@dataclasses.dataclass(frozen=True)
-class Conventions:
-    """The fields are what detectron2 changed; all False is Caffe's bottom-up-attention.
-
-    Sources: lib/rpn and lib/fast_rcnn of bottom-up-attention; anchor_generator.py, box_regression.py,
-    proposal_generator/proposal_utils.py and backbone/resnet.py (BasicStem) of detectron2/modeling.
-    """
-
-    open_boxes: bool = False  # a side is x2 - x1 and boxes end at (width, height); else x2 - x1 + 1, (width - 1, ...)
-    exact_anchors: bool = False  # not rounded, about the cell's corner, size by size; else legacy ones
-    best_first: bool = False  # the best by logit, then without small boxes; else without them, the best by probability
-    padded_pool: bool = False  # after conv1: pad 1 and the size rounded down; else no pad and rounded up
-
-
-CONVENTIONS = {
-    "caffe": Conventions(),
-    # airsplay/py-bottom-up-attention: detectron2 of 2020 with CAFFE_MAXPOOL (configs/VG-Detection/*_caffemaxpool.yaml)
-    "airsplay": Conventions(open_boxes=True, exact_anchors=True, best_first=True),
-    "detectron2": Conventions(open_boxes=True, exact_anchors=True, best_first=True, padded_pool=True),
-    # airsplay where the checkpoint brings Caffe's anchors, which take the place of the configured
-    "airsplay_rounded": Conventions(open_boxes=True, best_first=True),
-}
-
-
-def conventions_of(name: str) -> Conventions:
-    """The conventions of that name, or an InputError that lists the names."""
-    if name not in CONVENTIONS:
-        raise InputError(f"unknown conventions '{name}'", remedy=f"one of {', '.join(CONVENTIONS)}")
-    return CONVENTIONS[name]
-
-
+# Whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so a side is x2 - x1 + 1. airsplay's
+# (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1 and end at (width, height); its anchors are not
+# rounded, but with "airsplay_rounded", where a checkpoint brings Caffe's in their place.
+# Sources: lib/rpn and lib/fast_rcnn of bottom-up-attention; anchor_generator.py, box_regression.py and
+# proposal_generator/proposal_utils.py of detectron2/modeling.
+Conventions = Literal["caffe", "airsplay", "airsplay_rounded"]
 LARGEST_LOG_GROWTH = math.log(1000 / 16)
-CAFFE = CONVENTIONS["caffe"]
 
 
 @dataclasses.dataclass(frozen=True)
 class ProposalRule:
     """How many proposals and which. Source: lib/fast_rcnn/config.py (TEST.RPN_*), bottom-up-attention.
 
-    before_nms, after_nms: best scores kept before and after suppression; min_side in original pixels;
-    at_threshold: IoU equal to the threshold suppresses, as Caffe's CPU code has it (its GPU code and torchvision
-    do not).
+    before_nms, after_nms: best scores kept before and after suppression; min_side in original pixels.
     """
 
     before_nms: int = 6000
     after_nms: int = 300
     nms_threshold: float = 0.7
     min_side: float = 16.0
-    at_threshold: bool = True
 
 
 def make_anchors(
     conventions: Conventions, base: int, scales: tuple[float, ...], ratios: tuple[float, ...]
 ) -> np.ndarray:
     """The anchors of a cell, float32 (ratios x scales, 4), as the conventions make them."""
-    return (_exact_anchors if conventions.exact_anchors else _rounded_anchors)(base, scales, ratios)
+    return (_exact_anchors if conventions == "airsplay" else _rounded_anchors)(base, scales, ratios)
 
 
 def _rounded_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
@@ -106,13 +76,13 @@ def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tens
     return (shifts[:, :, None] + anchors).reshape(-1, 4)
 
 
-def decode_boxes(boxes: Tensor, deltas: Tensor, *, one_pixel: bool = True) -> Tensor:
-    """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `one_pixel`.
+def decode_boxes(boxes: Tensor, deltas: Tensor, *, caffe: bool = True) -> Tensor:
+    """Boxes moved by dx dy dw dh: (N, 4), (N, 4 K) -> (N, 4 K), sides +1 with `caffe`.
 
     Growth is cut at 1000/16 as in MILVLG's box_regression.py. Caffe's bbox_transform_inv does not cut; after
     clipping to the picture both agree unless such a box misses the picture on one side.
     """
-    sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(one_pixel)
+    sides = boxes[:, None, 2:] - boxes[:, None, :2] + int(caffe)
     centres = boxes[:, None, :2] + 0.5 * sides
     deltas = deltas.reshape(len(boxes), deltas.shape[1] // 4, 4)
     centres = deltas[..., :2] * sides + centres
@@ -120,22 +90,22 @@ def decode_boxes(boxes: Tensor, deltas: Tensor, *, one_pixel: bool = True) -> Te
     return torch.cat([centres - half, centres + half], dim=2).flatten(1)
 
 
-def encode_boxes(boxes: Tensor, targets: Tensor, *, one_pixel: bool = True) -> Tensor:
+def encode_boxes(boxes: Tensor, targets: Tensor) -> Tensor:
     """The deltas that move boxes onto targets, (N, 4), (N, 4) -> (N, 4): bbox_transform of bottom-up-attention.
 
-    With `one_pixel` `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
+    `decode_boxes` gives x2 and y2 one pixel more: Caffe's inverse does not take the +1 back.
     """
-    sides, target_sides = (b[:, 2:] - b[:, :2] + int(one_pixel) for b in (boxes, targets))
+    sides, target_sides = (b[:, 2:] - b[:, :2] + 1 for b in (boxes, targets))
     shift = (targets[:, :2] + 0.5 * target_sides - boxes[:, :2] - 0.5 * sides) / sides
     return torch.cat([shift, (target_sides / sides).log()], dim=1)
 
 
-def clip_boxes(boxes: Tensor, height: float, width: float, *, one_pixel: bool = True) -> Tensor:
-    """Corners cut to 0..width-1 and 0..height-1, without `one_pixel` to width and height: (N, 4 K) -> (N, 4 K).
+def clip_boxes(boxes: Tensor, height: float, width: float, *, caffe: bool = True) -> Tensor:
+    """Corners cut to 0..width-1 and 0..height-1, without `caffe` to width and height: (N, 4 K) -> (N, 4 K).
 
     Sources: lib/fast_rcnn/bbox_transform.py, bottom-up-attention; Boxes.clip, detectron2/structures/boxes.py.
     """
-    last = torch.tensor([width, height], device=boxes.device, dtype=boxes.dtype) - int(one_pixel)
+    last = torch.tensor([width, height], device=boxes.device, dtype=boxes.dtype) - int(caffe)
     corners = boxes.reshape(len(boxes), boxes.shape[1] // 2, 2)
     return torch.minimum(corners, last).clamp(min=0).reshape(boxes.shape)
 
@@ -173,32 +143,30 @@ def select_proposals(
     image: tuple[int, int],
     scales: Sequence[float],
     rule: ProposalRule,
-    conventions: Conventions = CAFFE,
+    conventions: Conventions = "caffe",
 ) -> list[tuple[Tensor, Tensor]]:
     """Proposals of each picture by falling score: (B, N), (B, N, 4), anchors (N, 4) -> B times boxes (R, 4) and scores
     (R,), R <= after_nms. All pictures are shown at one size, `image` (height, width), each at a scale of its own.
 
     Decode, clip to `image`, drop sides below min_side * scale, take the best, suppress, take the best. Equal scores:
     the earlier anchor first (Caffe's order is arbitrary). Source: lib/rpn/proposal_layer.py, bottom-up-attention;
-    MILVLG's rpn_outputs.py drops sides equal to the minimum too. `best_first`, the best are taken before the small are
-    dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
+    MILVLG's rpn_outputs.py drops sides equal to the minimum too. In airsplay's code the best are taken before the small
+    are dropped; find_top_rpn_proposals, detectron2/modeling/proposal_generator.
     """
+    caffe = conventions == "caffe"
     anchors = anchors.expand(len(scores), -1, -1)
-    if conventions.best_first:
+    if not caffe:
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : rule.before_nms]
         scores, deltas, anchors = (take(x, best) for x in (scores, deltas, anchors))
-    one_pixel = not conventions.open_boxes
-    boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), one_pixel=one_pixel)
-    boxes = clip_boxes(boxes, *image, one_pixel=one_pixel).view_as(anchors)
-    least = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)
-    there = _large(boxes, least, one_pixel)
-    if not conventions.best_first:
+    boxes = decode_boxes(anchors.flatten(0, 1), deltas.flatten(0, 1), caffe=caffe)
+    boxes = clip_boxes(boxes, *image, caffe=caffe).view_as(anchors)
+    least = torch.tensor([rule.min_side * scale for scale in scales], device=boxes.device)[:, None, None]
+    sides = boxes[..., 2:] - boxes[..., :2]
+    there = (sides + 1 >= least if caffe else sides > least).all(dim=2)
+    if caffe:
         order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
         scores, boxes, there = (take(x, order[:, : rule.before_nms]) for x in (scores, boxes, there))
-    kept, count = nms_batch(
-        boxes, scores, rule.nms_threshold, there=there, limit=rule.after_nms, one_pixel=one_pixel,
-        at_threshold=rule.at_threshold,
-    )  # fmt: skip
+    kept, count = nms_batch(boxes, scores, rule.nms_threshold, there=there, limit=rule.after_nms, caffe=caffe)
     pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
     return [(box[:n], score[:n]) for box, score, n in pictures]
 
@@ -206,9 +174,3 @@ def select_proposals(
 def take(x: Tensor, index: Tensor) -> Tensor:
     """The rows of each picture that its indices name: (B, N, ...), (B, K) -> (B, K, ...)."""
     return x[torch.arange(len(x), device=x.device)[:, None], index]
-
-
-def _large(boxes: Tensor, least: Tensor, one_pixel: bool) -> Tensor:
-    """Whose sides both reach their picture's `least` (B,), or exceed it where no pixel is added: bool (B, N)."""
-    sides, least = boxes[..., 2:] - boxes[..., :2], least[:, None, None]
-    return (sides + 1 >= least if one_pixel else sides > least).all(dim=2)

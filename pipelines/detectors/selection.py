@@ -88,29 +88,20 @@ class SelectionRule:
     max_boxes: int
     confidence: float = 0.2
     nms_threshold: float = 0.3
-    at_threshold: bool = True  # IoU equal to the threshold suppresses: Caffe's CPU code
     regresses: ClassVar[bool] = False
 
     def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
         boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
-        scores = surviving_score(boxes, batch.classes, self, batch.there)
+        # max_conf: the best score over the classes in which a region survives suppression, by its unregressed box
+        foreground = batch.classes[..., 1:]
+        keep = nms_per_class(boxes, foreground, self.nms_threshold, batch.there)
+        scores = foreground.masked_fill(~keep, 0).amax(dim=2)
         rows, count = select(scores, self, batch.there)
         return take(boxes, rows), take(scores, rows), rows, count
 
 
-def surviving_score(boxes: Tensor, classes: Tensor, rule: SelectionRule, there: Tensor) -> Tensor:
-    """max_conf: best score of each region over the classes in which it survives suppression: (B, R, 4), (B, R, C+1) ->
-    (B, R).
-
-    Suppression runs once a class, background left out, on the same unregressed boxes in picture pixels.
-    """
-    foreground = classes[..., 1:]
-    keep = nms_per_class(boxes, foreground, rule.nms_threshold, there=there, at_threshold=rule.at_threshold)
-    return foreground.masked_fill(~keep, 0).amax(dim=2)
-
-
 def select(scores: Tensor, rule: SelectionRule, there: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows kept of each picture, int64 (B, K), and how many count (B,), of `surviving_score` values (B, R).
+    """Rows kept of each picture, int64 (B, K), and how many count (B,), of surviving scores (B, R).
 
     Between min_boxes and max_boxes pass: those, in proposal order. Otherwise the best min_boxes or max_boxes by
     falling score, equal ones by row (the upstream order of equal scores is arbitrary). So with 36/36 the rows are
@@ -203,9 +194,7 @@ class AirsplayRule:
         """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves enough."""
         rows = count = scores.new_zeros(len(scores), dtype=torch.long)
         for k, threshold in enumerate(np.arange(0.3, 1.0, 0.1)):
-            looser, number = nms_batch(
-                boxes, scores, float(threshold), there=there, limit=self.count, one_pixel=False, at_threshold=False
-            )
+            looser, number = nms_batch(boxes, scores, float(threshold), there=there, limit=self.count, caffe=False)
             enough = count >= self.count
             rows = looser if k == 0 else torch.where(enough[:, None], rows, looser)
             count = torch.where(enough, count, number)
@@ -223,7 +212,7 @@ def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: S
     boxes = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
     deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
     deltas = deltas.gather(2, classes[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
-    regressed = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), one_pixel=False).view_as(boxes)
+    regressed = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), caffe=False).view_as(boxes)
     ends = boxes.new_tensor([[*size, *size] for size in sizes])[:, None]
     return torch.minimum(regressed, ends).clamp(min=0)
 

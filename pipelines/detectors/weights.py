@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.detectors.bottom_up import CONFIGS, BottomUp, BottomUpConfig
+from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import (
     LAYOUT,
@@ -29,6 +29,7 @@ from capgrade.pipelines.detectors.checkpoint import (
     save_bottom_up,
     shapes_of,
 )
+from capgrade.pipelines.detectors.rpn import Conventions, ProposalRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.pickles import read_pickle, read_torch
@@ -173,11 +174,14 @@ def _airsplay_layer(ours: str) -> str:
 
 
 AS_THEY_ARE = {"weight": "weight", "bias": "bias"}
+PUBLISHED = BottomUpConfig()
+# configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
+AIRSPLAY = BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_side=0.0))
 LAYOUTS = {
-    "caffe": WeightLayout("caffe", CONFIGS["caffe"], _caffe_layer, {"weight": "0", "bias": "1"}, _caffe_norms),
-    "milvlg": WeightLayout("milvlg", CONFIGS["caffe"], _detectron_layer, AS_THEY_ARE, _detectron_norms),
+    "caffe": WeightLayout("caffe", PUBLISHED, _caffe_layer, {"weight": "0", "bias": "1"}, _caffe_norms),
+    "milvlg": WeightLayout("milvlg", PUBLISHED, _detectron_layer, AS_THEY_ARE, _detectron_norms),
     "airsplay": WeightLayout(
-        "airsplay", CONFIGS["airsplay"], _airsplay_layer, AS_THEY_ARE, _detectron_norms, background_last=True
+        "airsplay", AIRSPLAY, _airsplay_layer, AS_THEY_ARE, _detectron_norms, background_last=True
     ),
 }
 
@@ -187,7 +191,6 @@ OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTE_LAYERS = ("head.cls_embed", "head.attr_linear1", "head.attr_linear2")
 STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
-ROUNDED = {"airsplay": "airsplay_rounded"}  # the same code with Caffe's anchors in the file
 SAME_ANCHOR = 1e-2  # pixels
 
 
@@ -292,9 +295,10 @@ def with_anchors(config: BottomUpConfig, theirs: Tensor, path: Path) -> tuple[Bo
 
     detectron2 before 0.4 kept anchors among its weights, and those in a file took the place of the configured.
     """
-    for conventions in (config.conventions, ROUNDED.get(config.conventions)):
-        if conventions is None:
-            continue
+    same: tuple[Conventions, ...] = (config.conventions,)
+    if config.conventions == "airsplay":
+        same = "airsplay", "airsplay_rounded"  # the same code with Caffe's anchors in the file
+    for conventions in same:
         config_of_these = dataclasses.replace(config, conventions=conventions)
         ours = config_of_these.anchors().double()
         if theirs.shape == ours.shape:

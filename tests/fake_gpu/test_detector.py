@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
+from capgrade.pipelines.detectors.rpn import Conventions
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams
@@ -33,9 +34,9 @@ def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Detections
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
-@pytest.mark.parametrize("conventions", ["caffe", "airsplay", "detectron2"])
+@pytest.mark.parametrize("conventions", ["caffe", "airsplay"])
 @pytest.mark.parametrize("rule", RULES)
-def test_regions_are_the_processors(rule: str, conventions: str, precision: str) -> None:
+def test_regions_are_the_processors(rule: str, conventions: Conventions, precision: str) -> None:
     torch.manual_seed(3)
     state = tiny_model().state_dict()
 

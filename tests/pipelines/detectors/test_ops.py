@@ -21,13 +21,11 @@ def slow_iou(a: np.ndarray, b: np.ndarray, extra: int) -> np.float32:
         return w * h / (area + other - w * h)
 
 
-def slow_nms(
-    boxes: np.ndarray, scores: np.ndarray, threshold: float, one_pixel: bool = True, at: bool = True
-) -> list[int]:
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, caffe: bool = True) -> list[int]:
     kept: list[int] = []
     for i in sorted(range(len(boxes)), key=lambda i: (-scores[i], i)):
-        values = [float(slow_iou(boxes[k], boxes[i], int(one_pixel))) for k in kept]
-        if not any(v >= threshold if at else v > threshold for v in values):
+        values = [float(slow_iou(boxes[k], boxes[i], int(caffe))) for k in kept]
+        if not any(v >= threshold if caffe else v > threshold for v in values):
             kept.append(i)
     return kept
 
@@ -45,11 +43,11 @@ def box_sets(draw: st.DrawFn) -> Boxes:
 @settings(max_examples=100, deadline=None)
 @given(
     cases=st.lists(box_sets(), min_size=1, max_size=4), threshold=st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]),
-    one_pixel=st.booleans(), at=st.booleans(), n_groups=st.integers(1, 3), limit=st.integers(1, 40),
+    caffe=st.booleans(), n_groups=st.integers(1, 3), limit=st.integers(1, 40),
     block=st.sampled_from([2, 3, 9, 512]), at_once=st.sampled_from([1, 1 << 24]),
 )  # fmt: skip
 def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
-    cases: list[Boxes], threshold: float, one_pixel: bool, at: bool, n_groups: int, limit: int, block: int, at_once: int
+    cases: list[Boxes], threshold: float, caffe: bool, n_groups: int, limit: int, block: int, at_once: int
 ) -> None:
     """Padded to the most, padding anywhere; in blocks smaller than the pictures. Boxes of different groups do not touch
     each other."""
@@ -60,22 +58,21 @@ def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
         rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
         boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
         there[b, rows] = True
-    rule = {"one_pixel": one_pixel, "at_threshold": at}
     groups = (torch.arange(most) % n_groups).expand(len(cases), -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)
         patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
-        kept, count = ops.nms_batch(boxes, scores, threshold, there=there, groups=groups, limit=limit, **rule)
+        kept, count = ops.nms_batch(boxes, scores, threshold, there=there, groups=groups, limit=limit, caffe=caffe)
         classes = torch.stack([scores, -scores], dim=2)
-        survivors = ops.nms_per_class(boxes, classes, threshold, there=there, **rule)
+        survivors = ops.nms_per_class(boxes, classes, threshold, there)
     for b, (some, values) in enumerate(cases):
         rows = there[b].nonzero()[:, 0]
         expected = []
         for group in range(n_groups):
             of = (rows % n_groups == group).nonzero()[:, 0].numpy()
-            expected += of[slow_nms(some[of], values[of], threshold, one_pixel, at)].tolist()
+            expected += of[slow_nms(some[of], values[of], threshold, caffe)].tolist()
         expected.sort(key=lambda i: (-values[i], i))
         assert kept[b, : int(count[b])].tolist() == rows[expected[:limit]].tolist()
         for c, sign in enumerate((1, -1)):
-            expected = slow_nms(some, sign * values, threshold, one_pixel, at)
+            expected = slow_nms(some, sign * values, threshold)
             assert survivors[b, rows, c].nonzero()[:, 0].tolist() == sorted(expected)

@@ -1,30 +1,22 @@
-"""The backbone: sizes and windows of both pools, the folded norm, res5."""
+"""The backbone: sizes and windows of its pool, the folded norm, res5."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch.nn import functional
 
 from capgrade.pipelines.detectors.resnet import ConvNorm, ResNetC4, Stem, fold_norms, make_res5, scaled
 
 
-@pytest.mark.parametrize(
-    ("padded", "size", "first", "last"),
-    [(False, (8, 8), (0, 3, 3), (14, 14, 16)), (True, (9, 8), (0, 2, 2), (15, 13, 16))],
-)
-def test_the_pool_sees_its_first_and_last_window(
-    padded: bool, size: tuple[int, int], first: tuple[int, int, int], last: tuple[int, int, int]
-) -> None:
-    """Caffe's is unpadded and partial at the end; detectron2's is padded."""
-    stem = Stem(8, padded_pool=padded).eval()
+def test_the_pool_is_unpadded_and_its_last_window_partial() -> None:
+    stem = Stem(8).eval()
     x = torch.randn(1, 3, 33, 31)  # conv1 gives 17 x 16
     with torch.no_grad():
         before = functional.relu(stem.conv1(x))
         after = stem(x)
-    assert before.shape[2:] == (17, 16) and after.shape[2:] == size
-    assert torch.equal(after[..., 0, 0], before[..., : first[1], : first[2]].amax(dim=(2, 3)))
-    assert torch.equal(after[..., -1, -1], before[..., last[0] : 17, last[1] : last[2]].amax(dim=(2, 3)))
+    assert before.shape[2:] == (17, 16) and after.shape[2:] == (8, 8)
+    assert torch.equal(after[..., 0, 0], before[..., :3, :3].amax(dim=(2, 3)))
+    assert torch.equal(after[..., -1, -1], before[..., 14:17, 14:16].amax(dim=(2, 3)))
 
 
 def test_norm_equals_batch_norm_with_its_statistics() -> None:
@@ -40,10 +32,8 @@ def test_norm_equals_batch_norm_with_its_statistics() -> None:
     torch.testing.assert_close(layer(x), plain, atol=1e-5, rtol=1e-5)
 
 
-def test_res5_keeps_14_cells_unless_it_has_a_stride() -> None:
-    x = torch.randn(2, scaled(1024, 1 / 32), 14, 14)
-    assert make_res5(3, 1 / 32)(x).shape == (2, scaled(2048, 1 / 32), 14, 14)
-    assert make_res5(3, 1 / 32, stride=2)(x).shape == (2, scaled(2048, 1 / 32), 7, 7)
+def test_res5_keeps_14_cells() -> None:
+    assert make_res5(3, 1 / 32)(torch.randn(2, scaled(1024, 1 / 32), 14, 14)).shape == (2, scaled(2048, 1 / 32), 14, 14)
 
 
 def test_random_network_keeps_its_activations_in_range() -> None:

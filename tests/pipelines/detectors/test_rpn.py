@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from capgrade.pipelines.detectors.rpn import (
-    CONVENTIONS,
+    Conventions,
     ProposalRule,
     decode_boxes,
     encode_boxes,
@@ -31,7 +30,7 @@ LEGACY = [
 
 def test_the_twelve_anchors() -> None:
     scales, ratios = (4, 8, 16, 32), (0.5, 1, 2)
-    legacy, exact = (make_anchors(CONVENTIONS[name], 16, scales, ratios) for name in ("caffe", "detectron2"))
+    legacy, exact = (make_anchors(name, 16, scales, ratios) for name in ("caffe", "airsplay"))
     assert legacy.dtype == exact.dtype == np.float32
     assert legacy.tolist() == [list(map(float, row)) for row in LEGACY]
     np.testing.assert_array_equal(exact, detectron_anchors().numpy())
@@ -58,13 +57,12 @@ def test_decode_known_and_several_classes() -> None:
     assert decode_boxes(box, torch.tensor([[0, 0, 1e4, 1e4]])).isfinite().all()
 
 
-@pytest.mark.parametrize("one_pixel", [True, False])
-def test_encode_is_the_inverse_but_for_caffes_pixel(one_pixel: bool) -> None:
+def test_encode_is_the_inverse_but_for_caffes_pixel() -> None:
     g = torch.Generator().manual_seed(1)
     corners = torch.rand(2, 50, 2, generator=g) * 100
     boxes, targets = torch.cat([corners, corners + 5 + torch.rand(2, 50, 2, generator=g) * 60], dim=2)
-    found = decode_boxes(boxes, encode_boxes(boxes, targets, one_pixel=one_pixel), one_pixel=one_pixel)
-    expected = targets + int(one_pixel) * torch.tensor([0, 0, 1, 1])
+    found = decode_boxes(boxes, encode_boxes(boxes, targets))
+    expected = targets + torch.tensor([0, 0, 1, 1])
     assert (found - expected).abs().max() < 1e-3
 
 
@@ -87,24 +85,22 @@ def slow_proposals(
     best = sorted(large if pixel else boxes, key=lambda i: (-scores[i], i))[: rule.before_nms]
     best = [i for i in best if i in large]
     rows = np.array([boxes[i] for i in best], np.float32)
-    kept = slow_nms(rows, scores[best], rule.nms_threshold, bool(pixel), bool(pixel))
+    kept = slow_nms(rows, scores[best], rule.nms_threshold, bool(pixel))
     return [best[k] for k in kept[: rule.after_nms]]
 
 
-@pytest.mark.parametrize("name", ["caffe", "detectron2"])
+@pytest.mark.parametrize("name", ["caffe", "airsplay"])
 @pytest.mark.parametrize("rule", [ProposalRule(), ProposalRule(200, 20, 0.5, 40.0), ProposalRule(200, 40, 0.5, 0.0)])
-def test_proposals_equal_the_loop(rule: ProposalRule, name: str) -> None:
+def test_proposals_equal_the_loop(rule: ProposalRule, name: Conventions) -> None:
     rng = np.random.default_rng(3)
-    conventions = CONVENTIONS[name]
-    rule = dataclasses.replace(rule, at_threshold=name == "caffe")
-    anchors = place_anchors(torch.from_numpy(make_anchors(conventions, 16, (2, 4, 8), (0.5, 1, 2))), 8, 10, 16)
+    anchors = place_anchors(torch.from_numpy(make_anchors(name, 16, (2, 4, 8), (0.5, 1, 2))), 8, 10, 16)
     anchors[7] += 500  # outside: nothing is left of it
     scores = rng.normal(0, 20, len(anchors)).astype(np.float32)
     scores[7] = 100
     deltas = rng.normal(0, 0.5, (len(anchors), 4)).astype(np.float32)
     scales = [1.5, 0.5]  # of two pictures: other sides are too small
     inputs = (torch.from_numpy(x).expand(2, *x.shape) for x in (scores, deltas))
-    found = select_proposals(*inputs, anchors, (128, 160), scales, rule, conventions)
+    found = select_proposals(*inputs, anchors, (128, 160), scales, rule, name)
     for (boxes, kept), scale in zip(found, scales, strict=True):
         expected = slow_proposals(scores, deltas, anchors.numpy(), rule.min_side * scale, rule, name)
         assert len(boxes) == len(expected) > 5

@@ -116,7 +116,7 @@ def slow_airsplay(regions: DescribedProposals) -> tuple[list[int], list[list[flo
         boxes.append([x[0], y[0], x[1], y[1]])
         scores.append(float(probabilities[best]))
     for threshold in np.arange(0.3, 1.0, 0.1):
-        kept = slow_nms(np.array(boxes), np.array(scores), threshold, one_pixel=False, at=False)[:36]
+        kept = slow_nms(np.array(boxes), np.array(scores), threshold, caffe=False)[:36]
         if len(kept) >= 36:
             break
     rows = [i for i in kept if boxes[i][2] > boxes[i][0] and boxes[i][3] > boxes[i][1]]
