@@ -37,28 +37,18 @@ class Usable:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, where, and what to do about it."""
-
-    file: str
-    problem: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.problem} -> {self.remedy}"
-
-
 @dataclass
 class Report:
     """What a tree holds."""
 
     usable: list[Usable] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[InputError] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
         """As `capgrade verify --json` prints it."""
-        return {"whole": not self.problems, **asdict(self)}
+        usable = [asdict(one) for one in self.usable]
+        problems = [{"file": str(one.file), "problem": one.problem, "remedy": one.remedy} for one in self.problems]
+        return {"whole": not self.problems, "usable": usable, "problems": problems}
 
 
 def verify(root: Path) -> Report:
@@ -100,23 +90,24 @@ def _folders(root: Path) -> Iterator[Path]:
             yield from _folders(path)
 
 
-def _leftovers(folder: Path) -> Iterator[Problem]:
+def _leftovers(folder: Path) -> Iterator[InputError]:
     """What is there while a run is going on, or after it was stopped."""
-    process = holder(folder)
+    process, claimed = holder(folder), _claimed(folder)
     if process is not None:
-        yield Problem(str(folder), f"a run is writing here (process {process})", "wait until it has ended")
+        problem = f"a run is writing here (process {process})"
+        yield InputError(problem, file=folder, remedy="wait until it has ended")
         return
-    claimed = _claimed(folder)
     if (folder / WORK).is_dir() and (folder / MANIFEST).is_file():
-        yield Problem(str(folder / WORK), "left by a run that was stopped after it had finished", AGAIN)
+        yield InputError("left by a run that was stopped after it had finished", file=folder / WORK, remedy=AGAIN)
     elif claimed is not None and not (folder / MANIFEST).is_file():
         done = len(list((folder / WORK / "parts").glob("*.json")))
         what = f"an unfinished run of `capgrade {COMMAND.get(claimed[0], claimed[0])}`"
-        yield Problem(str(folder), what + (f", {done} parts done" if done else ""), f"{AGAIN}, it goes on")
+        problem = what + (f", {done} parts done" if done else "")
+        yield InputError(problem, file=folder, remedy=f"{AGAIN}, it goes on")
     elif (folder / LOCK).exists():
-        yield Problem(str(folder / LOCK), "left by a run that was killed", AGAIN)
+        yield InputError("left by a run that was killed", file=folder / LOCK, remedy=AGAIN)
     for path in temporaries(folder, claimed[1]) if claimed else ():
-        yield Problem(str(path), "a partial file of a run that was killed", AGAIN)
+        yield InputError("a partial file of a run that was killed", file=path, remedy=AGAIN)
 
 
 def _claimed(folder: Path) -> tuple[str, set[str]] | None:
@@ -127,7 +118,7 @@ def _claimed(folder: Path) -> tuple[str, set[str]] | None:
         return "", set()
 
 
-def _check(folder: Path) -> tuple[Usable | None, list[Path], list[Problem]]:
+def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     """Of a folder with a manifest: what it is, its files, and what is wrong with them."""
     path = folder / MANIFEST
     try:
@@ -147,12 +138,12 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[Problem]]:
     model = folder.parent / (weights or "model.safetensors")
     made_from = manifest.get("inputs", {}).get("model")
     if kind == "embeddings" and made_from and model.is_file() and digest(model) != made_from:
-        problems.append(Problem(str(folder), f"made from another model than {model}", remedy))
+        problems.append(InputError(f"made from another model than {model}", file=folder, remedy=remedy))
     size = sum(entry["bytes"] for entry in entries.values())
     return Usable(str(folder), str(kind), len(entries), size), [folder / name for name in entries], problems
 
 
-def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
+def _unlisted(folder: Path, listed: set[Path]) -> Iterator[InputError]:
     """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither can be relied on. Tables of
     others in folders of others, and tables that need no manifest, do not count."""
     if _claimed(folder) is not None:
@@ -163,10 +154,11 @@ def _unlisted(folder: Path, listed: set[Path]) -> Iterator[Problem]:
             kind = _table_kind(path)
             if kind not in ALONE and (finished or kind is not None):
                 problem = f"in no {MANIFEST}: of a run that did not end, or not written by capgrade"
-                yield Problem(str(path), problem, "move it elsewhere, or make the folder again under another name")
+                remedy = "move it elsewhere, or make the folder again under another name"
+                yield InputError(problem, file=path, remedy=remedy)
 
 
-def _alone(folder: Path) -> Iterator[tuple[Usable | None, list[Problem]]]:
+def _alone(folder: Path) -> Iterator[tuple[Usable | None, list[InputError]]]:
     """Tables of ours that stand by themselves, such as judged pairs."""
     for path in sorted(folder.glob("*.arrow")):
         kind = _table_kind(path)
@@ -190,5 +182,5 @@ def _table_kind(path: Path) -> str | None:
         return found[1].decode() if found else None
 
 
-def _problem(path: Path, error: InputError, remedy: str = "") -> Problem:
-    return Problem(str(error.file or path), error.problem, remedy or error.remedy or "make it again")
+def _problem(path: Path, error: InputError, remedy: str = "") -> InputError:
+    return InputError(error.problem, file=error.file or path, remedy=remedy or error.remedy or "make it again")

@@ -523,7 +523,7 @@ def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Para
 
     Raises InputError naming the file, the key, what is wrong with it and what would be right.
     """
-    tree = {} if path is None else _read_yaml(path)
+    tree = {} if path is None else read_yaml(path)
     for text in overrides:
         override(tree, text)
     if isinstance(tree.get("train"), dict):
@@ -539,7 +539,8 @@ def validated(model: type[_Model], values: dict, *, file: str | Path | None = No
         raise _first_problem(error, model, file) from error
 
 
-def _read_yaml(path: Path) -> dict:
+def read_yaml(path: Path) -> dict:
+    """The mapping in a YAML file. InputError for another file."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
@@ -547,7 +548,7 @@ def _read_yaml(path: Path) -> dict:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"not valid YAML: {' '.join(str(error).split())}", file=path) from error
     if not isinstance(tree, dict):
-        raise InputError("not a mapping of stages to their parameters", file=path)
+        raise InputError("not a mapping of names to values", file=path)
     return tree
 
 

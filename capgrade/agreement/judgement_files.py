@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.agreement.judgements import CAPTIONS, IMAGES, Judgements, Ratings, Within
+from capgrade.metrics.eccv import human_lists
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.eccv_lists import lists_folder, read_lists
+from capgrade.schemas.eccv_lists import lists_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
@@ -32,13 +33,14 @@ Limits = tuple[float, float] | None  # the lowest and the highest score
 
 
 class _Row(NamedTuple):
-    """A judged pair: its line (0: of no file), two ids, the ratings, the scale where the row says it, and of what the
-    pair is: PAIR, CAPTIONS or IMAGES."""
+    """A judged pair: its line (0: of no file), two ids, the ratings, who gave the one where raters are named, the scale
+    where the row says it, and of what the pair is: PAIR, CAPTIONS or IMAGES."""
 
     line: int
     first: str
     second: str
     ratings: tuple[float, ...]
+    rater: str | None = None
     scale: Limits = None
     of: str = PAIR
 
@@ -85,6 +87,7 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
         return _dense(path, captions)
     rows = _reviewed(path) if path.is_dir() else _listed_in(path)
     limits = _scale(rows, path, scale)
+    rows = rows if rows[0].rater is None else _by_pair(rows, path)
     of = rows[0].of
     at = {"image": captions.image_numbers, "caption": captions.caption_numbers}
     kinds = {PAIR: ("image", "caption"), CAPTIONS: ("caption", "caption"), IMAGES: ("image", "image")}[of]
@@ -111,7 +114,9 @@ def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
     scale = given or rows[0].scale
     for row in rows:
         if (row.scale or given) != scale:
-            raise _two_scales(path, row.line, scale, row.scale)
+            both = " and ".join(scale_text(*one) if one else "none" for one in (scale, row.scale))
+            remedy = "keep judgements of one scale in a file, and give --scale as the file has it"
+            raise InputError(f"two scales: {both}", file=path, row=row.line or None, remedy=remedy)
         off = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
         if scale and off:
             problem = f"score {off[0]:g} is off the scale {scale_text(*scale)}"
@@ -119,10 +124,19 @@ def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
     return scale
 
 
-def _two_scales(path: Path, line: int, *scales: Limits) -> InputError:
-    both = " and ".join(scale_text(*scale) if scale else "none" for scale in scales)
-    remedy = "keep judgements of one scale in a file, and give --scale as the file has it"
-    return InputError(f"two scales: {both}", file=path, row=line or None, remedy=remedy)
+def _by_pair(rows: Sequence[_Row], path: Path) -> list[_Row]:
+    """Pairs in order of first appearance, each with the ratings of all its raters."""
+    pairs: dict[tuple[str, str], dict[str, _Row]] = {}
+    for row in rows:
+        given = pairs.setdefault((row.first, row.second), {})
+        if not row.rater:
+            raise InputError("no rater", file=path, row=row.line, remedy="name one in every row, or drop the column")
+        if row.rater in given:
+            problem = f"{row.rater} rated image '{row.first}', caption '{row.second}' twice"
+            raise InputError(problem, file=path, row=row.line, remedy="keep one rating per rater and pair")
+        given[row.rater] = row
+    of_pairs = (list(given.values()) for given in pairs.values())
+    return [given[0]._replace(ratings=tuple(row.ratings[0] for row in given)) for given in of_pairs]
 
 
 def _dense(path: Path, captions: Captions) -> Judgements:
@@ -158,18 +172,17 @@ def _listed_in(path: Path) -> list[_Row]:
 
 def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
     reader = csv.DictReader(lines)
-    names = reader.fieldnames or []
-    of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= set(names)), None)
-    if of is not None:
-        for line, row in whole_rows(reader, path):
+    names = set(reader.fieldnames or ())
+    of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= names), None)
+    if names and of is None and not names.issuperset(PLAIN):
+        raise InputError(f"columns {', '.join(reader.fieldnames or ())}", file=path, row=1, remedy=GIVE)
+    for line, row in whole_rows(reader, path):
+        if of is not None:
             yield _cxc(row, of, path, line)
-    elif {*PLAIN, "rater"} <= set(names):
-        yield from _by_rater(whole_rows(reader, path), path)
-    elif set(PLAIN) <= set(names):
-        for line, row in whole_rows(reader, path):
-            yield _Row(line, *_pair(row), (number(row["score"], path, line),), _scale_in(row))
-    elif names:
-        raise InputError(f"columns {', '.join(names)}", file=path, row=1, remedy=GIVE)
+            continue
+        ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
+        scale = parse_scale(row[SCALE]) if SCALE in row else None
+        yield _Row(line, *ids, (score,), row.get("rater"), scale)
 
 
 def _cxc(row: dict[str, str], of: str, path: Path, line: int) -> _Row:
@@ -181,34 +194,7 @@ def _cxc(row: dict[str, str], of: str, path: Path, line: int) -> _Row:
         ids.append(id[1])
     if of != PAIR and ids[0] == ids[1]:
         raise InputError(f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row")
-    return _Row(line, ids[0], ids[1], (number(row[CXC_SCORE], path, line),), GRADES, of)
-
-
-def _pair(row: dict[str, str]) -> tuple[str, str]:
-    return told(row["image_id"]), told(row["caption_id"])
-
-
-def _scale_in(row: dict[str, str]) -> Limits:
-    """The scale in a row of a table that has such a column."""
-    return parse_scale(row[SCALE] or "") if SCALE in row else None
-
-
-def _by_rater(rows: Iterator[tuple[int, dict[str, str]]], path: Path) -> Iterator[_Row]:
-    """Pairs in order of first appearance, each with the ratings of all its raters."""
-    pairs: dict[tuple[str, str], tuple[int, dict[str, float], Limits]] = {}
-    for line, row in rows:
-        pair = _pair(row)
-        _, given, scale = pairs.setdefault(pair, (line, {}, _scale_in(row)))
-        if scale != _scale_in(row):
-            raise _two_scales(path, line, scale, _scale_in(row))
-        if not row["rater"]:
-            raise InputError("no rater", file=path, row=line, remedy="name one in every row, or drop the column")
-        if row["rater"] in given:
-            problem = f"{row['rater']} rated image '{pair[0]}', caption '{pair[1]}' twice"
-            raise InputError(problem, file=path, row=line, remedy="keep one rating per rater and pair")
-        given[row["rater"]] = number(row["score"], path, line)
-    for pair, (line, given, scale) in pairs.items():
-        yield _Row(line, *pair, tuple(given.values()), scale)
+    return _Row(line, ids[0], ids[1], (number(row[CXC_SCORE], path, line),), scale=GRADES, of=of)
 
 
 def _flickr8k(lines: Iterator[str], path: Path) -> Iterator[_Row]:
@@ -220,13 +206,13 @@ def _flickr8k(lines: Iterator[str], path: Path) -> Iterator[_Row]:
             raise InputError(f"{len(fields) + 1} fields between tabs", file=path, row=line, remedy=remedy)
         share, yes, no = votes = tuple(number(field, path, line) for field in fields[1:])
         if all(value in (1, 2, 3, 4) for value in votes):
-            yield _Row(line, image, fields[0], votes, EXPERTS)
+            yield _Row(line, image, fields[0], votes, scale=EXPERTS)
             continue
         whole = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
         if not whole or abs(share - yes / (yes + no)) > 1e-3:
             problem = f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three scores of 1 to 4"
             raise InputError(problem, file=path, row=line, remedy="take the file as Flickr8k has it")
-        yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), SHARES)
+        yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), scale=SHARES)
 
 
 def _reviewed(folder: Path) -> list[_Row]:
@@ -242,7 +228,7 @@ def _reviewed(folder: Path) -> list[_Row]:
             given.setdefault(pairs[item], []).append(score)
         for pair, scores in given.items():
             ratings[pair].append(sum(scores) / len(scores))
-    rows = [_Row(0, *pair, tuple(scores), GRADES) for pair, scores in ratings.items() if scores]
+    rows = [_Row(0, *pair, tuple(scores), scale=GRADES) for pair, scores in ratings.items() if scores]
     if not rows:
         raise InputError("nothing has been rated", file=folder, remedy="rate its pairs first: capgrade explore")
     return rows
@@ -264,26 +250,15 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     Own captions are among the positives; two listed captions are not in the split, and are left out. InputError without
     the package, and for captions that are not COCO's 5K.
     """
-    images, texts, n = captions.image_ids, captions.caption_ids, captions.n_captions
-    image, of_image, caption_of = _eccv_pairs("image_to_caption", images, texts)
-    caption, of_caption, image_of = _eccv_pairs("caption_to_image", texts, images)
+    of_images, of_captions = human_lists(NAME, captions.image_ids, captions.caption_ids)
+    images, n = captions.n_images, captions.n_captions
+    image, caption = (np.repeat(np.arange(len(one.absent)), np.diff(one.indptr)) for one in (of_images, of_captions))
+    yes = np.unique(np.concatenate([image * n + of_images.indices, of_captions.indices * n + caption]))
     random = np.random.default_rng(seed)
-    other = [image * n + random.choice(n, min(OTHERS, n), replace=False) for image in image]
-    other += [random.choice(len(images), min(OTHERS, len(images)), replace=False) * n + c for c in caption]
-    yes = np.unique(np.concatenate([of_image * n + caption_of, image_of * n + of_caption]))
+    other = [i * n + random.choice(n, min(OTHERS, n), replace=False) for i in np.flatnonzero(of_images.sizes)]
+    other += [
+        random.choice(images, min(OTHERS, images), replace=False) * n + c for c in np.flatnonzero(of_captions.sizes)
+    ]
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
     return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED, scale=SHARES)
-
-
-def _eccv_pairs(way: str, queries: Sequence[str], items: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The annotated queries, and query and item of each listed pair: their numbers, int64."""
-    query_at, item_at = ({key: k for k, key in enumerate(keys)} for keys in (queries, items))
-    lists = read_lists(f"{NAME}_{way}.json")
-    missing = lists.keys() - query_at.keys()
-    if missing:
-        remedy = "use the MS-COCO 5K test split with COCO's ids"
-        raise InputError(f"id {min(missing)} of ECCV Caption is not in the captions table", remedy=remedy)
-    pairs = [(query_at[q], item_at[str(x)]) for q, found in lists.items() for x in found if str(x) in item_at]
-    query, item = np.array(pairs, np.int64).T
-    return np.array([query_at[q] for q in lists]), query, item

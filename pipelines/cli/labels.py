@@ -351,7 +351,6 @@ def publish(
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
-        from capgrade.pipelines.publish.folder import publish_benchmark
 
         figures: Any = read_json(agreement) if agreement else None
         if agreement and not (_are_agreement(figures) and figures["judgements"]["captions"]):
@@ -360,10 +359,8 @@ def publish(
         known = named(calibration) if calibration else None
         if block.layout == "mteb":
             refuse("with --layout mteb", "leave it out: its columns are not of a benchmark", calibration=calibration)
-            folders = [*(shards or []), *([relevance] if relevance else [])]
-            done = publish_benchmark(captions, folders, out, block, figures)
-        else:
-            done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
+            shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None
+        done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
         say(done, given.as_json, f"{rows} -> {out}")
     else:

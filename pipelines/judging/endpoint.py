@@ -7,8 +7,6 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -214,7 +212,8 @@ class Endpoint:
         code = response.status_code
         said = self.clean(f"{code} {response.reason_phrase}: {data[:2000].decode('utf-8', 'replace')}")
         if code == 429 or code >= 500 or code == 408:
-            raise _AgainError(said, _seconds(response.headers.get("Retry-After")))
+            after = response.headers.get("Retry-After", "").strip()
+            raise _AgainError(said, float(after) if after.isdecimal() else None)
         if code in FATAL or code < 400:
             remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
             raise InputError(f"the endpoint answers {said}", file=self.address, remedy=remedy)
@@ -246,17 +245,3 @@ class Endpoint:
         if after > PATIENCE:
             raise StoppedError(f"the endpoint asks to wait {after:,.0f} seconds")
         self.pace.hold(after)
-
-
-def _seconds(value: str | None) -> float | None:
-    """Retry-After: seconds, or a date."""
-    if value is None:
-        return None
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        at = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
+from pydantic import model_validator
 
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded
@@ -22,13 +22,12 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
 from capgrade.schemas.lines import read_lines
+from capgrade.schemas.params import ParamsBlock, read_yaml, validated
 
 FOLDER = Path(__file__).parent
 CAPTIONS, PICTURES = FOLDER / "captions.yaml", FOLDER / "pictures.yaml"  # the ones that come with capgrade
 YES_NO = "yes or no"
-KEYS = {"answer", "user", "system", "request"}
 OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
-REMEDY = f"write `answer: 0 to 5` or `answer: {YES_NO}`, and `user:` with {{caption}} in it"
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
@@ -41,16 +40,37 @@ class NoAnswerError(Exception):
     """A pair for which no answer counts, and why."""
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """`low` and `high` bound the number that is asked for; for yes or no they are 0 and 1."""
+class Prompt(ParamsBlock):
+    """What is asked, as a file says it: `answer` is a range such as `0 to 5`, or YES_NO."""
 
+    answer: str
     user: str
-    system: str
-    low: float
-    high: float
-    yes_no: bool
-    request: dict[str, Any] = field(default_factory=dict)  # what else the body of a request says
+    system: str = ""
+    request: dict[str, Any] = {}  # what else the body of a request says
+
+    @model_validator(mode="after")
+    def _asks_for_an_answer(self) -> Prompt:
+        if "{caption}" not in self.user:
+            raise ValueError("no {caption} in user")
+        if taken := sorted(OURS & self.request.keys()):
+            raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
+        if not self.yes_no and not (_RANGE.fullmatch(self.answer) and self.low < self.high):
+            raise ValueError(f"answer: {self.answer}, where `0 to 5` or `{YES_NO}` could be")
+        return self
+
+    @property
+    def yes_no(self) -> bool:
+        return self.answer == YES_NO
+
+    @property
+    def low(self) -> float:
+        """The lowest number that counts; 0 of yes or no."""
+        return 0.0 if self.yes_no else float(self.answer.split(" to ")[0])
+
+    @property
+    def high(self) -> float:
+        """The highest number that counts; 1 of yes or no."""
+        return 1.0 if self.yes_no else float(self.answer.split(" to ")[1])
 
     @property
     def digest(self) -> str:
@@ -104,34 +124,11 @@ def _inside(text: str) -> str:
 
 def load_prompt(path: Path, pictures: bool) -> Prompt:
     """InputError for a file that does not say what is asked or answered, or that shows neither captions nor picture."""
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"not YAML ({' '.join(str(error).split())})", file=path) from error
-    if not isinstance(found, dict) or not set(found) <= KEYS or not {"answer", "user"} <= set(found):
-        raise InputError(f"a prompt has {', '.join(sorted(KEYS))}", file=path, remedy=REMEDY)
-    user, system, request = found["user"], found.get("system", ""), found.get("request", {})
-    if not isinstance(user, str) or "{caption}" not in user or not isinstance(system, str):
-        raise InputError("no {caption} in user", file=path, remedy=REMEDY)
-    if not isinstance(request, dict) or set(request) & OURS:
-        raise InputError("request is no mapping of a request's settings", file=path, remedy="such as temperature: 0")
-    if "{captions}" not in user and not pictures:
-        raise InputError(
-            "it shows nothing of the image", file=path, remedy="put {captions} into user, or give --images"
-        )
-    low, high = _bounds(str(found["answer"]), path)
-    return Prompt(user, system, low, high, found["answer"] == YES_NO, request)
-
-
-def _bounds(answer: str, path: Path) -> tuple[float, float]:
-    if answer == YES_NO:
-        return 0.0, 1.0
-    found = _RANGE.fullmatch(answer)
-    if not found or float(found[1]) >= float(found[2]):
-        raise InputError(f"answer: {answer}", file=path, remedy=REMEDY)
-    return float(found[1]), float(found[2])
+    prompt = validated(Prompt, read_yaml(path), file=path)
+    if not prompt.reads_captions and not pictures:
+        remedy = "put {captions} into user, or give --images"
+        raise InputError("it shows nothing of the image", file=path, remedy=remedy)
+    return prompt
 
 
 def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:

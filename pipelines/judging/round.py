@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from capgrade.pipelines.judging.question import NoAnswerError, Shown
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE
 from capgrade.schemas.lines import append_line, appended_lines
-from capgrade.schemas.progress import Advance, progress
+from capgrade.schemas.progress import progress
 
 IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
 
@@ -77,16 +76,16 @@ class JudgingRound:
         self.keys = {k: self.shown.key(*pair) for k, pair in enumerate(pairs) if k not in self.lacking}
 
     def run(self, parallel: int) -> None:
-        """Ask what is not answered, equal questions once. Raises what ended a thread, once all have come back."""
-        unanswered: dict[str, int] = {}
+        """Ask what is not answered, equal questions once. Raises what ended one, once all have come back."""
+        todo: dict[str, int] = {}
         for k, key in self.keys.items():
             if key not in self.answers.scores:
-                unanswered.setdefault(key, k)
-        todo = deque(unanswered.items())
+                todo.setdefault(key, k)
         with progress("asking", len(todo)) as advance, ThreadPoolExecutor(parallel) as pool:
             try:
-                for thread in [pool.submit(self._work, todo, advance) for _ in range(parallel)]:
-                    thread.result()
+                for asked in as_completed([pool.submit(self._ask, key, k) for key, k in todo.items()]):
+                    asked.result()
+                    advance()
             except BaseException:
                 self.judge.stop.set()  # what is under way is paid for, so it is waited for and kept
                 raise
@@ -100,33 +99,23 @@ class JudgingRound:
         """Pair number -> why it has no answer, of those that were asked in vain."""
         return {**{k: self.failed[key] for k, key in self.keys.items() if key in self.failed}, **self.lacking}
 
-    def _work(self, todo: deque[tuple[str, int]], advance: Advance) -> None:
-        while not self.judge.stop.is_set():
-            try:
-                key, k = todo.popleft()
-            except IndexError:
-                return
-            try:
-                self._ask(key, k)
-            except StoppedError as error:
-                self._stop(str(error))
-            except BaseException:
-                self.judge.stop.set()
-                raise
-            advance()
-
     def _ask(self, key: str, k: int) -> None:
+        if self.judge.stop.is_set():
+            return
         try:
             messages = self.shown.messages(int(self.image[k]), int(self.caption[k]))
-            score, text = self.judge.ask(messages)
+            self.answers.add(key, *self.judge.ask(messages))
+            self.in_vain = 0
         except NoAnswerError as error:
             self.failed[key] = str(error)
             self.in_vain += 1
             if self.in_vain >= IN_A_ROW:
                 self._stop(f"{IN_A_ROW} questions in a row had no answer, the last: {error}")
-            return
-        self.answers.add(key, score, text)
-        self.in_vain = 0
+        except StoppedError as error:
+            self._stop(str(error))
+        except BaseException:
+            self.judge.stop.set()
+            raise
 
     def _stop(self, why: str) -> None:
         self.stopped = self.stopped or why

@@ -18,11 +18,10 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from capgrade.agreement.calibration import SHIPPED
-from capgrade.labels.named import base_names
 from capgrade.labels.published import measures_block
 from capgrade.measures.own_pairs import LEFT_OUT
-from capgrade.pipelines.publish.responsible import BIASES, LIMITS
-from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents, Described
+from capgrade.pipelines.publish.croissant import BIASES, LIMITS
+from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents, PublishedSplit
 from capgrade.schemas.files import package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
@@ -32,20 +31,7 @@ JUDGED = "# agreement.json: what `capgrade agree --out agreement.json` wrote for
 
 
 def dataset_card(contents: Contents) -> str:
-    """README.md of the dataset, with the YAML header that the hub and `datasets` read."""
-    forms = sorted({params.get("self_reference", "") for params in contents.used.values()} - {""})
-    return rendered(
-        "card.md.j2", contents, calibrated=contents.calibrated, rows=_first_rows(contents),
-        own=[(name, _own_values(contents, name)) for name in contents.left_out],
-        forms=", ".join(f"`{form}`" for form in forms) or "as given",
-        dense=contents.relevance_params and contents.relevance_params["relevance"], picture=PICTURE,
-        tokenizer=contents.splits[0].shards.metadata["tokenizer"], commands=commands(contents),
-        parameters=parameters(contents).rstrip("\n"),
-    )  # fmt: skip
-
-
-def rendered(template: str, contents: Described, **facts: Any) -> str:
-    """A card from its template: what every layout has, and its own facts."""
+    """README.md of the dataset, with the YAML header that the hub, `datasets` and mteb read."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
@@ -59,11 +45,19 @@ def rendered(template: str, contents: Described, **facts: Any) -> str:
         "repr": repr,
         "type": _type,
     }
-    return environment.get_template(template).render(
-        contents=contents, params=contents.params, configs=contents.configs,
-        header=_header(contents), introduction=introduction(contents), program=program(),
+    facts: dict[str, Any] = {}
+    if contents.params.layout == "pairs":
+        forms = sorted({params.get("self_reference", "") for params in contents.used.values()} - {""})
+        facts = {"rows": _first_rows(contents), "forms": ", ".join(f"`{form}`" for form in forms) or "as given"}
+        facts["own"] = [(name, _own_values(contents, name)) for name in contents.left_out]
+    return environment.get_template("card.md.j2" if facts else "mteb.md.j2").render(
+        contents=contents, params=contents.params, configs=contents.configs, calibrated=contents.calibrated,
+        header=_header(contents), introduction=contents.introduction, program=program(),
         **_agreement(contents), source=contents.captions_params.get("source"),
-        limits=(*LIMITS, contents.absent, *BIASES), sums=SUMS, manifest=MANIFEST, **facts,
+        limits=(*LIMITS, contents.absent, *BIASES), sums=SUMS, manifest=MANIFEST,
+        dense=contents.relevance_params and contents.relevance_params["relevance"], picture=PICTURE,
+        tokenizer=contents.splits[0].captions.tokenizer, commands=commands(contents),
+        parameters=parameters(contents).rstrip("\n"), **facts,
     )  # fmt: skip
 
 
@@ -72,13 +66,7 @@ def _type(kind: pa.DataType) -> str:
     return named.replace("float", "float32").replace("double", "float64")
 
 
-def introduction(contents: Described) -> str:
-    """The card's first paragraphs: the user's description, and what a row is."""
-    text = f"How relevant captions are to images they were not written for. {contents.row}"
-    return f"{contents.params.description}\n\n{text}" if contents.params.description else text
-
-
-def _header(contents: Described) -> str:
+def _header(contents: Contents) -> str:
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
 
@@ -99,13 +87,13 @@ def _header(contents: Described) -> str:
     return data.to_yaml()
 
 
-def _config(contents: Described, config: str) -> dict[str, Any]:
+def _config(contents: Contents, config: str) -> dict[str, Any]:
     tables = [(table, next(iter(table.files)).split("/")[0]) for table in contents.tables(config)]
     files = [{"split": table.split, "path": f"{folder}/{table.split}-*.parquet"} for table, folder in tables]
     return {"config_name": config, "data_files": files, **({"default": True} if config == contents.configs[0] else {})}
 
 
-def _info(contents: Described, config: str) -> Any:
+def _info(contents: Contents, config: str) -> Any:
     """The features and sizes of a config, as `datasets` keeps them in a card."""
     from datasets import DatasetInfo, Features, SplitDict, SplitInfo
 
@@ -133,7 +121,7 @@ def cell(value: object) -> str:
 def _first_rows(contents: Contents) -> list[dict[str, Any]]:
     """Of the first image: an own pair, and others from the most to the least relevant by the last measure."""
     split = contents.splits[0]
-    file = contents.folder / next(iter(split.tables[0].files))
+    file = contents.out / next(iter(split.tables[0].files))
     table = next(pq.ParquetFile(file).iter_batches(4096))
     pairs = pa.Table.from_batches([table]).filter(pc.equal(table["image_id"], table["image_id"][0]))
     pairs = pairs.sort_by([("original", "descending"), (contents.measures[-1], "descending")])
@@ -146,17 +134,17 @@ def _first_rows(contents: Contents) -> list[dict[str, Any]]:
 def _own_values(contents: Contents, name: str) -> list[float | None]:
     """Median and smallest value of own pairs with the caption among its references, and the same without."""
     columns = [name, name + LEFT_OUT]
-    files = [contents.folder / file for file in contents.tables("relevance")[0].files]
+    files = [contents.out / file for file in contents.tables("relevance")[0].files]
     own = pa.concat_tables(pq.read_table(file, columns=columns, filters=pc.field("original")) for file in files)
     values = [own[column].drop_null().to_numpy() for column in columns]
     return [value for v in values for value in ((np.median(v), v.min()) if len(v) else (None, None))]
 
 
-def _agreement(contents: Described) -> dict[str, Any]:
+def _agreement(contents: Contents) -> dict[str, Any]:
     """Agreement under a title that says who judged, and which splits are published."""
     facts = {
-        "digests": [one.digest for one in contents.captions],
-        "splits": [one.split for one in contents.captions],
+        "digests": [one.captions.digest for one in contents.splits],
+        "splits": [one.captions.split for one in contents.splits],
     }
     if not contents.agreement:
         return {**facts, "agreement": None, "judged": None}
@@ -174,9 +162,8 @@ def program() -> str:
 
 
 def parameters(contents: Contents) -> str:
-    """params.yaml: every parameter of every stage; the shards of further splits are told apart by `--set`."""
-    made = _params(contents.splits[0].shards.metadata["params"])
-    blocks = {"captions": contents.captions_params, "measures": made["measures"], "shards": made["shards"]}
+    """params.yaml: every parameter of every stage; the labels of further splits are told apart by `--set`."""
+    blocks = {"captions": contents.captions_params, **_made(contents.splits[0])}
     if contents.relevance_params:
         blocks["relevance"] = contents.relevance_params["relevance"]
     blocks["publish"] = contents.params.model_dump(mode="json")
@@ -186,34 +173,32 @@ def parameters(contents: Contents) -> str:
 def commands(contents: Contents) -> list[str]:
     """The command lines, folders named after what they hold."""
     lines = ["capgrade captions --params params.yaml --out captions"]
-    shards, first = [], _params(contents.splits[0].shards.metadata["params"])
+    given, first = [], _made(contents.splits[0])
     for split in contents.splits:
-        folder = f"shards-{split.name}"
-        sets = set_options(first, _params(split.shards.metadata["params"]))
-        lines.append(f"capgrade shards --params params.yaml --captions captions{sets} --out {folder}")
-        shards.append(f"--shards {folder}")
-    publish = f"capgrade publish --params params.yaml --captions captions {' '.join(shards)}"
+        folder, sets = f"{split.kind}-{split.name}", set_options(first, _made(split))
+        lines.append(f"capgrade {split.kind} --params params.yaml --captions captions{sets} --out {folder}")
+        given.append(f"--{split.kind} {folder}")
     if contents.relevance_params:
         dense = measures_block(contents.relevance_params["measures"])
         sets = set_options({"measures": first["measures"]}, {"measures": dense})
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
-        publish += " --relevance relevance"
+        given.append("--relevance relevance")
     if contents.agreement:
         lines.append(JUDGED)
-        publish += " --agreement agreement.json"
+        given.append("--agreement agreement.json")
     if contents.calibrated:
         file = contents.calibrated.file
         if contents.calibrated.shipped:
             file = SHIPPED.stem
         else:
             lines.append(f"# {file}: what `capgrade agree --calibrate` wrote, with the SHA-256 above")
-        publish += f" --calibration {shlex.quote(file)}"
-    return [*lines, f"{publish} --out dataset"]
+        given.append(f"--calibration {shlex.quote(file)}")
+    return [*lines, f"capgrade publish --params params.yaml --captions captions {' '.join(given)} --out dataset"]
 
 
-def _params(made: dict[str, Any]) -> dict[str, Any]:
-    made = base_names(made)
-    return {"shards": made["shards"], "measures": measures_block(made["measures"])}
+def _made(split: PublishedSplit) -> dict[str, Any]:
+    """The blocks of params.yaml that the labels of a split follow from."""
+    return {"measures": measures_block(split.params["measures"]), split.kind: split.params[split.kind]}
 
 
 def set_options(first: dict[str, Any], other: dict[str, Any]) -> str:

@@ -57,8 +57,10 @@ MEASURES = {
 }
 
 
-def meaning(column: str, used: dict[str, dict[str, Any]]) -> str:
+def meaning(column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated | None = None) -> str:
     """A column in words; `used` are the parameters of each measure, as `MeasuresParams.used` gives them."""
+    if calibrated and column in calibrated.columns:
+        return calibrated.meaning(column)
     if column in COLUMNS:
         return COLUMNS[column]
     if column not in used:

@@ -1,6 +1,8 @@
-"""Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read.
+"""Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read; and what whoever uses
+the labels must know of them, which the dataset card says too.
 
-Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html, with the fields of its RAI extension.
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html, with the fields of its RAI extension:
+https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html.
 """
 
 from __future__ import annotations
@@ -11,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from capgrade.pipelines.publish.card import introduction
-from capgrade.pipelines.publish.responsible import responsible
-from capgrade.pipelines.publish.tables import Described, PublishedTable
+from capgrade.pipelines.publish.tables import Contents, PublishedTable
+from capgrade.schemas.judges import SAID
 from capgrade.schemas.licences import licence_address
 
 CONFORMS_TO = ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
@@ -24,8 +25,22 @@ TYPES = {
     pa.int32(): "cr:Int32",
 }  # fmt: skip
 
+LIMITS = (
+    "Labels are computed from text: a caption is compared with the image's own captions, and nobody looked at the "
+    "image. What those captions leave out counts as irrelevant.",
+    "Measures are not people, and differ from one another; where agreement with judgements is known, the dataset card "
+    "gives it.",
+    "Measures with an English lexicon or model (METEOR, scene graphs, SPICE, most Sentence-BERT models) say little in "
+    "other languages.",
+    "Values of different measures have different scales, and equal values of two measures do not mean the same.",
+)
+BIASES = (
+    "Captions carry what their writers assumed, such as gender, age, or origin of the people they describe.",
+    "Similarity of words or of sentence embeddings repeats that, and embeddings add what their training texts assumed.",
+)
 
-def croissant(contents: Described) -> dict[str, Any]:
+
+def croissant(contents: Contents) -> dict[str, Any]:
     """The JSON-LD document. What `params` leave open (authors, date, repository) is left out, never invented.
 
     Files are addressed in the repository at its version, or relative to this document when there is no repository.
@@ -44,19 +59,19 @@ def croissant(contents: Described) -> dict[str, Any]:
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": params.name,
-        "description": introduction(contents),
+        "description": contents.introduction,
         "version": params.version,
         "license": licence_address(str(params.license), params.license_link),
         "inLanguage": params.language,
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         **{key: value for key, value in facts.items() if value},
-        **responsible(contents),
+        **_responsible(contents),
         "distribution": [_file(name, entry, base) for name, entry in contents.files.items()],
         "recordSet": [_records(contents, *one) for one in _each_file(contents)],
     }
 
 
-def _each_file(contents: Described) -> list[tuple[PublishedTable, str]]:
+def _each_file(contents: Contents) -> list[tuple[PublishedTable, str]]:
     """Each file once, with a table that it is of."""
     first: dict[str, PublishedTable] = {}
     for config in contents.configs:
@@ -78,7 +93,7 @@ def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
     }
 
 
-def _records(contents: Described, table: PublishedTable, file: str) -> dict[str, Any]:
+def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
     """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
     record_set = file.removesuffix(".parquet")
     return {
@@ -90,7 +105,7 @@ def _records(contents: Described, table: PublishedTable, file: str) -> dict[str,
     }
 
 
-def _field(contents: Described, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
+def _field(contents: Contents, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
     is_list = pa.types.is_list(field.type)
     return {
         "@type": "cr:Field",
@@ -101,3 +116,60 @@ def _field(contents: Described, field: pa.Field, file: str, record_set: str) -> 
         **({"repeated": True} if is_list else {}),
         "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
     }
+
+
+def _responsible(contents: Contents) -> dict[str, Any]:
+    """The RAI fields of the Croissant document. What is not known of the captions is left out, never invented."""
+    source = contents.captions_params.get("source")
+    drawn = source == "scenes"
+    measures = ", ".join(contents.measures)
+    whence = f"the captions of source `{source}`" if source else "captions whose source is not recorded"
+    facts = {
+        "rai:dataCollection": (
+            "A program drew the images and wrote the captions."
+            if drawn
+            else f"Images and captions were not collected for this dataset: it holds {whence}, under its terms."
+        ),
+        "rai:dataAnnotationProtocol": (
+            "Every caption of a split was scored against the own captions of every image of it, and "
+            f"{contents.kept}. No person labelled them. Measures: {measures}."
+        ),
+        "rai:machineAnnotationTools": [f"capgrade {contents.splits[0].manifest['package']}: {measures}"],
+        "rai:dataAnnotationAnalysis": _judged(contents),
+        "rai:dataUseCases": (
+            "Training and evaluating image-text retrieval with graded relevance; finding false negatives. Not for "
+            "judging people, nor as a replacement of people's judgements of single pairs."
+        ),
+        "rai:dataLimitations": [*LIMITS, contents.absent],
+        "rai:dataBiases": list(BIASES),
+        "rai:personalSensitiveInformation": (
+            "None: texts and images are made by a program."
+            if drawn
+            else "Captions are published as the source has them; nobody searched them for personal information. The "
+            "labels add none, and images are not included."
+        ),
+        "rai:dataSocialImpact": (
+            "Models are no longer taught that a fitting caption is wrong. Where the labels repeat assumptions of the "
+            "captions' writers, models trained on them do too."
+        ),
+        "rai:hasSyntheticData": True if drawn else None,
+        "prov:wasDerivedFrom": None if drawn else whence,
+        "prov:wasGeneratedBy": 'The commands under "How it was computed" in the dataset card.',
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _judged(contents: Contents) -> str:
+    """Agreement of the measures with judgements, or that it is not known."""
+    if not contents.agreement:
+        return "Agreement of the measures with people was not measured on these captions."
+    found = contents.agreement["measures"].items()
+    each = ", ".join(f"{name} {values['spearman']['all']:.3f}" for name, values in found if "all" in values["spearman"])
+    judged = contents.agreement["judgements"]
+    others = (
+        ""
+        if judged["captions"] in {one.captions.digest for one in contents.splits}
+        else " of other captions than these"
+    )
+    pairs = f"{judged['pairs']:,} pairs of split `{judged['split']}`{others}, which `{judged['file']}` holds"
+    return f"Spearman's rank correlation with {SAID[judged['by']]}, on {pairs}: {each}."

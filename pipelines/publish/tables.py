@@ -1,9 +1,9 @@
 """The tables of a published dataset as Parquet: captions, pairs with their values, own pairs without themselves; and
-what a published folder is made from and holds, from which the card and Croissant are written."""
+what a published folder holds, from which its card, Croissant metadata and manifest are written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,10 +17,10 @@ from capgrade.labels.named import as_named, base_names
 from capgrade.labels.published import hub_split, imported, measures_block
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
-from capgrade.pipelines.publish.columns import Calibrated, meaning
+from capgrade.pipelines.publish.columns import Calibrated, meaning, read_calibrated
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, of_all, read_manifest
+from capgrade.schemas.files import atomic, digest, of_all, read_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, validated
 from capgrade.schemas.shards import Shards, pair_columns
 
@@ -165,137 +165,138 @@ def _includes(used: dict[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Split:
-    """The captions and shards of one split, and the tables they became."""
+class PublishedSplit:
+    """A split's captions, the folder of its labels with their manifest and parameters (`base_names`), its tables, and
+    how many pairs' values are known."""
 
     captions: Captions
-    shards: Shards
-    tables: tuple[PublishedTable, PublishedTable]  # relevance, captions
+    labels: Path
+    manifest: dict[str, Any]
+    params: dict[str, Any]
+    tables: tuple[PublishedTable, ...]
+    known: int
 
     @property
     def name(self) -> str:
         """As `datasets` accepts it."""
         return self.tables[0].split
 
+    @property
+    def kind(self) -> str:
+        """The stage that made the labels: shards or relevance."""
+        return str(self.manifest["kind"])
+
 
 @dataclass(frozen=True)
-class Described:
-    """What the Croissant metadata and every card are written from, whatever the layout."""
+class Contents:
+    """What the card, the Croissant metadata and the manifest are written from, whatever the layout. `row`, `kept` and
+    `absent` say what a row is, which pairs are there, and what it means that one is not."""
 
     params: PublishParams
-    folder: Path
+    out: Path
     captions_dir: Path
-    files: dict[str, dict[str, Any]]  # name -> rows, bytes, sha256 of each table
-    all_tables: tuple[PublishedTable, ...]
-    agreement: dict[str, Any] | None = field(default=None, kw_only=True)
+    splits: tuple[PublishedSplit, ...]
+    measures: list[str]
+    row: str
+    kept: str
+    absent: str
+    meaning: Callable[[str], str]  # a column in words
+    agreement: dict[str, Any] | None = None
+    read: dict[str, str] = field(default_factory=dict)  # digests of the files that the measures read
+    relevance_dir: Path | None = None
+    calibrated: Calibrated | None = None
+
+    @cached_property
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Rows, bytes and digest of each table's file."""
+        rows = {name: count for split in self.splits for table in split.tables for name, count in table.files.items()}
+        return {
+            name: {"rows": rows[name], "bytes": (self.out / name).stat().st_size, "sha256": digest(self.out / name)}
+            for name in sorted(rows)
+        }
 
     @property
     def configs(self) -> list[str]:
         """Their names, the default one first."""
-        return list(dict.fromkeys(table.config for table in self.all_tables))
+        return [table.config for table in self.splits[0].tables]
 
     def tables(self, config: str) -> list[PublishedTable]:
         """The tables of a config, one per split."""
-        return [table for table in self.all_tables if table.config == config]
+        return [table for split in self.splits for table in split.tables if table.config == config]
 
     @property
-    def captions(self) -> list[Captions]:
-        """Of each split."""
-        raise NotImplementedError
-
-    @property
-    def measures(self) -> list[str]:
-        """In the order of the columns."""
-        raise NotImplementedError
-
-    @property
-    def package(self) -> str:
-        """The version of capgrade that computed the labels."""
-        raise NotImplementedError
+    def introduction(self) -> str:
+        """The first paragraphs: the user's description, and what a row is."""
+        text = f"How relevant captions are to images they were not written for. {self.row}"
+        return f"{self.params.description}\n\n{text}" if self.params.description else text
 
     @property
     def pairs(self) -> int:
         """Of all splits."""
-        raise NotImplementedError
+        pairs = ("relevance", "t2i-qrels", "i2t-qrels")
+        return sum(table.rows for config in pairs for table in self.tables(config))
 
     @property
-    def row(self) -> str:
-        """What a row is, for the card's first paragraph."""
-        raise NotImplementedError
+    def used(self) -> dict[str, Any]:
+        """The parameters of each measure."""
+        return {name: self.splits[0].params["measures"][name] for name in self.measures}
 
     @property
-    def kept(self) -> str:
-        """Which pairs are there, in words."""
-        raise NotImplementedError
-
-    @property
-    def absent(self) -> str:
-        """What it means that a pair is not there."""
-        raise NotImplementedError
-
-    def meaning(self, column: str) -> str:
-        """What a column holds, in words."""
-        raise NotImplementedError
+    def left_out(self) -> list[str]:
+        """The measures that have a column of own pairs without the caption among its references."""
+        return [name for name in self.measures if name + LEFT_OUT in self.splits[0].tables[0].schema.names]
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:
         """How the captions were made, without the folders of this machine."""
         return base_names(read_manifest(self.captions_dir, "captions")["params"])
 
-
-@dataclass(frozen=True)
-class Contents(Described):
-    """Sampled pairs with every measure, and captions."""
-
-    splits: tuple[Split, ...]
-    relevance_dir: Path | None = None
-    calibrated: Calibrated | None = None
-
-    @property
-    def captions(self) -> list[Captions]:
-        return [split.captions for split in self.splits]
-
-    @property
-    def measures(self) -> list[str]:
-        return self.splits[0].shards.measures
-
-    @property
-    def package(self) -> str:
-        return str(self.splits[0].shards.metadata["package"])
-
-    @property
-    def pairs(self) -> int:
-        return sum(table.rows for table in self.tables("relevance"))
-
-    @property
-    def row(self) -> str:
-        named = f"{len(self.measures)} measure(s): {', '.join(self.measures)}"
-        return f"Each row of `relevance` is an image and a caption with their graded relevance by {named}."
-
-    @property
-    def kept(self) -> str:
-        return "a sample of the pairs was kept, each with the probability of being drawn"
-
-    @property
-    def absent(self) -> str:
-        return "A pair that is absent was not sampled, which does not make it irrelevant."
-
-    @property
-    def used(self) -> dict[str, Any]:
-        """The parameters of each measure, without the folders of this machine."""
-        return base_names(self.splits[0].shards.metadata["params"]["measures"])
-
-    @property
-    def left_out(self) -> list[str]:
-        """The measures that have a column of own pairs without the caption among its references."""
-        return [name for name in self.measures if name + LEFT_OUT in self.tables("relevance")[0].schema.names]
-
-    def meaning(self, column: str) -> str:
-        if self.calibrated and column in self.calibrated.columns:
-            return self.calibrated.meaning(column)
-        return meaning(column, self.used)
-
     @cached_property
     def relevance_params(self) -> dict[str, Any] | None:
         """How dense relevance was made; None where there is none."""
         return base_names(read_manifest(self.relevance_dir, "relevance")["params"]) if self.relevance_dir else None
+
+
+def sampled_pairs(
+    captions_dir: Path, captions: Sequence[Captions], shards: Sequence[Shards], out: Path, params: PublishParams,
+    given: MeasuresParams | None, calibration: Path | None,
+) -> Contents:  # fmt: skip
+    """Write the layout `pairs`. InputError for splits of other measures or columns, and as `own_without_themselves`."""
+    splits: list[PublishedSplit] = []
+    calibrated, read = None, _read_alike(shards)
+    for table, one in zip(captions, shards, strict=True):
+        one.require(table)
+        if one.measures != shards[0].measures:
+            remedy = "make their shards with the same --measures"
+            raise InputError("the splits have different measures", file=one.folder, remedy=remedy)
+        own = {} if given is None else own_without_themselves(table, one, given)
+        calibrated = read_calibrated(calibration, one) if calibration else None
+        tables = write_pairs(table, one, out, own, calibrated), write_captions(table, out)
+        if splits and tables[0].schema != splits[0].tables[0].schema:
+            remedy = "make their shards with the same self_reference"
+            raise InputError("the splits have different columns", file=one.folder, remedy=remedy)
+        made = base_names(one.metadata["params"])
+        splits.append(PublishedSplit(table, one.folder, one.manifest, made, tables, one.manifest["pairs"]))
+    used, names = splits[0].params["measures"], shards[0].measures
+    return Contents(
+        params, out, captions_dir, tuple(splits), names,
+        row="Each row of `relevance` is an image and a caption with their graded relevance by "
+        f"{len(names)} measure(s): {', '.join(names)}.",
+        kept="a sample of the pairs was kept, each with the probability of being drawn",
+        absent="A pair that is absent was not sampled, which does not make it irrelevant.",
+        meaning=lambda column: meaning(column, used, calibrated),
+        read=read, calibrated=calibrated,
+    )  # fmt: skip
+
+
+def _read_alike(shards: Sequence[Shards]) -> dict[str, str]:
+    """Digests of the files that the measures read, which every split's shards have alike."""
+    read = [
+        {key: sha for key, sha in one.manifest["inputs"].items() if key not in ("captions", "split")} for one in shards
+    ]
+    for one, other in zip(shards, read, strict=True):
+        if other != read[0]:
+            problem = "its measures read other files than the first split's"
+            remedy = "make the shards of all splits with the same files"
+            raise InputError(problem, file=one.folder, remedy=remedy)
+    return read[0]

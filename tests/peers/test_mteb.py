@@ -11,7 +11,7 @@ import pytest
 
 from capgrade import Qrels, Run, evaluate_lists
 from capgrade.labels import Labels
-from capgrade.pipelines.publish.folder import publish_benchmark
+from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
@@ -26,7 +26,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_captions_folder(root / "captions", [caption_table(random_sets(40, seed=1, least=2), "test")])
     relevance(root / "captions", root / "relevance", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
     params = PublishParams(license="mit", layout="mteb", grades=GRADES)
-    publish_benchmark(root / "captions", [root / "relevance"], root / "benchmark", params)
+    publish(root / "captions", [root / "relevance"], root / "benchmark", params)
     return root
 
 

@@ -47,7 +47,7 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("captions: {tokenizer: nltk}", "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'"),
         ("captions: {source: coco}", "source coco needs an input"),
         ("shards: [1", "not valid YAML"),
-        ("- 1", "not a mapping of stages"),
+        ("- 1", "not a mapping"),
     ],
 )
 def test_one_error_names_file_key_and_remedy(text: str, message: str, tmp_path: Path) -> None:

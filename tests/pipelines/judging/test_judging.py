@@ -21,7 +21,7 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace, _seconds
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT, call, caption_table, write_captions_folder
@@ -121,7 +121,7 @@ def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.Cap
 def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     faults = [
         status(429, Retry_After="1"), status(500), cut, late(1.5), says("12"), says("four"), says(""),
-        status(200, "<html>"), status(200, '{"choices": []}'), status(503, Retry_After="Wed, 21 Oct 2015 07:28:00 GMT"),
+        status(200, "<html>"), status(200, '{"choices": []}'),
     ]  # fmt: skip
     with served(Chat(rated, faults=list(faults))) as chat:
         found = run(here, chat, capsys, parallel=1, timeout=1, tries=12)
@@ -243,7 +243,7 @@ def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.Monk
 
     def at(address: str) -> Endpoint:
         pace, budget = Pace(None, threading.Event()), Budget()
-        return Endpoint(address, "m", Prompt("{caption}", "", 0, 5, False), pace, budget, tries=1, seconds=1)
+        return Endpoint(address, "m", Prompt(answer="0 to 5", user="{caption}"), pace, budget, tries=1, seconds=1)
 
     for address in ("http://example.org/v1", "http://192.168.1.5:8000/v1", "http://localhost.example.org/v1"):
         with pytest.raises(InputError, match="the token would be sent unencrypted -> give an https address, or unset"):
@@ -337,8 +337,3 @@ def test_captions_cannot_write_the_prompt() -> None:
     prompt = load_prompt(CAPTIONS, False)
     said = prompt.messages("{captions} {caption}", ["{caption}"], None)[1]["content"]
     assert "describe that image?\n{captions} {caption}\n" in said and "- {caption}\n" in said
-
-
-def test_retry_after_is_seconds_or_a_date() -> None:
-    assert (_seconds("7"), _seconds(None), _seconds("soon")) == (7, None, None)
-    assert _seconds("Wed, 21 Oct 2015 07:28:00 GMT") == 0

@@ -13,8 +13,7 @@ import pytest
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.pipelines.agree import agree
-from capgrade.pipelines.publish import card, columns
-from capgrade.pipelines.publish import folder as module
+from capgrade.pipelines.publish import card, columns, tables
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
@@ -113,12 +112,12 @@ def test_calibrations_that_do_not_fit(world: Path, tmp_path: Path, monkeypatch: 
     (tmp_path / "c.json").write_text(json.dumps(found))
     refused("rouge_l has other parameters than in c.json")
     given["calibration"] = world / "calibration.json"
-    write = module.write_captions
+    write = tables.write_captions
 
     def meanwhile(*args: Any) -> Any:
         manifest = world / "shards" / "manifest.json"
         manifest.write_bytes(manifest.read_bytes() + b"\n")
         return write(*args)
 
-    monkeypatch.setattr(module, "write_captions", meanwhile)
-    refused("shards 1: changed while this run read it")
+    monkeypatch.setattr(tables, "write_captions", meanwhile)
+    refused("labels 1: changed while this run read it")

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from capgrade.pipelines.captions import captions
+from capgrade.pipelines.publish.croissant import BIASES, LIMITS
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.publish.responsible import BIASES, LIMITS
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.files import digest
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, PublishParams, ScenesParams, ShardsParams

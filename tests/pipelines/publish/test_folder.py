@@ -65,7 +65,7 @@ def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> Non
     ("change", "message"),
     [
         ("licence", "no licence given -> set publish.license"),
-        ("nothing", "no shards to publish"),
+        ("nothing", "no labels to publish"),
         ("twice", "split 'train' is given twice"),
         ("other captions", "made from another captions table"),
         ("unfinished", "not a finished shards folder"),

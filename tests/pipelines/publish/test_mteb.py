@@ -12,11 +12,11 @@ from datasets import load_dataset
 
 from capgrade.labels import Labels
 from capgrade.pipelines.publish.check import check
-from capgrade.pipelines.publish.folder import publish, publish_benchmark
+from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams
+from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, load_params
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 PARAMS = PublishParams(
@@ -41,7 +41,7 @@ def dense(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def benchmark(made: Path, dense: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "out"
-    publish_benchmark(made / "captions", [dense, made / "relevance"], out, PARAMS)  # train and val
+    publish(made / "captions", [dense, made / "relevance"], out, PARAMS)  # train and val
     return out
 
 
@@ -76,7 +76,7 @@ def test_the_tables_are_those_of_plain_loops(made: Path, dense: Path, benchmark:
 
 def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, dense: Path, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"measure": "cider", "grades": {"more than any": 11.0}})
-    publish_benchmark(made / "captions", [dense], tmp_path / "out", params)
+    publish(made / "captions", [dense], tmp_path / "out", params)
     qrels = pq.read_table(tmp_path / "out" / "t2i-qrels")
     assert set(qrels["score"].to_pylist()) == {0}
     assert qrels["query-id"].to_pylist() == pq.read_table(tmp_path / "out" / "texts")["id"].to_pylist()
@@ -95,7 +95,7 @@ def test_card_croissant_and_manifest_hold_for_it(made: Path, dense: Path, benchm
     (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").write_bytes(b"")
     assert "not in manifest.json" in str(check(str(benchmark)).problems[0])
     (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").unlink()
-    publish_benchmark(made / "captions", [dense, made / "relevance"], tmp_path / "again", PARAMS)
+    publish(made / "captions", [dense, made / "relevance"], tmp_path / "again", PARAMS)
     assert all(
         (tmp_path / "again" / n).read_bytes() == (benchmark / n).read_bytes() for n in ("manifest.json", "SHA256SUMS")
     )
@@ -105,7 +105,10 @@ def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) 
     given = ["--layout", "mteb", "--captions", str(made / "captions"), "--shards", str(made / "train")]
     grades = ["--license", "mit", "--set", "publish.measure=rouge_l", "--set", "publish.grades={fits: 0.5}"]
     assert call("publish", *given, *grades, "--out", str(tmp_path / "out")) == 0
-    assert "dense labels are the right source" in (tmp_path / "out" / "README.md").read_text()
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert "dense labels are the right source" in said
+    (tmp_path / "params.yaml").write_text(said.split("```yaml\n")[1].split("```")[0])
+    assert load_params(tmp_path / "params.yaml").shards.top == 3
     with pytest.raises(InputError, match="a benchmark in the layout of mteb"):
         Labels.load(tmp_path / "out")
 
@@ -113,7 +116,7 @@ def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) 
 def test_agreement_is_in_the_card_and_in_its_commands(made: Path, dense: Path, tmp_path: Path) -> None:
     facts = {"by": "people", "file": "f.csv", "pairs": 7, "split": "train", "captions": "0" * 64}
     figures = {"judgements": facts, "measures": {"rouge_l": {"pearson": {"all": 0.5}, "spearman": {"all": 0.25}}}}
-    publish_benchmark(made / "captions", [dense], tmp_path / "out", PARAMS, figures)
+    publish(made / "captions", [dense], tmp_path / "out", PARAMS, figures)
     said = (tmp_path / "out" / "README.md").read_text()
     assert "## Agreement with human judgements" in said
     assert "--relevance relevance-train --agreement agreement.json --out dataset" in said
@@ -122,12 +125,12 @@ def test_agreement_is_in_the_card_and_in_its_commands(made: Path, dense: Path, t
 def test_it_replaces_the_other_layout_and_nothing_else(made: Path, dense: Path, tmp_path: Path) -> None:
     out, mine = tmp_path / "out", tmp_path / "mine"
     publish(made / "captions", [made / "train"], out, PublishParams(license="mit"))
-    publish_benchmark(made / "captions", [dense], out, PARAMS)
+    publish(made / "captions", [dense], out, PARAMS)
     assert not list((out / "captions").glob("*")) and check(str(out)).problems == ()
     (mine / "texts").mkdir(parents=True)
     (mine / "texts" / "train-00000-of-00001.parquet").write_text("mine")
     with pytest.raises(InputError, match="holds files that capgrade did not write"):
-        publish_benchmark(made / "captions", [dense], mine, PARAMS)
+        publish(made / "captions", [dense], mine, PARAMS)
     assert (mine / "texts" / "train-00000-of-00001.parquet").read_text() == "mine"
 
 
@@ -139,13 +142,13 @@ def test_splits_of_one_name_on_the_hub_are_refused(tmp_path: Path) -> None:
         given = RelevanceParams(split=split, measures=("rouge_l",))
         relevance(tmp_path / "captions", folder, given, MeasuresParams())
     with pytest.raises(InputError, match="split 'a_b' is given twice"):
-        publish_benchmark(tmp_path / "captions", folders, tmp_path / "out", PARAMS)
+        publish(tmp_path / "captions", folders, tmp_path / "out", PARAMS)
 
 
 def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path: Path) -> None:
     def refused(said: str, folders: list[Path], **changed) -> None:
         with pytest.raises(InputError, match=said):
-            publish_benchmark(made / "captions", folders, tmp_path / "out", PARAMS.model_copy(update=changed))
+            publish(made / "captions", folders, tmp_path / "out", PARAMS.model_copy(update=changed))
         assert not (tmp_path / "out").exists()
 
     refused("no grades given -> name rising thresholds", [dense], grades={})
@@ -153,8 +156,7 @@ def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path
     refused("split 'train' is given twice", [dense, made / "train"])
     refused("no labels to publish", [])
     refused("a publish folder", [made / "out"])
-    with pytest.raises(InputError, match="grades or a layout of sampled pairs"):
-        publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS)
+    refused("grades of sampled pairs", [made / "train"], layout="pairs")
     with pytest.raises(ValueError, match="do not rise"):
         PublishParams(grades={"a": 1.0, "b": 0.5})
     assert (
