@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,14 +145,20 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     if split is None and len(known) > 1:
         raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
     split = known[0] if split is None else split
-    parts = [split] if split in known else split.split("+")  # a split may itself be called train+restval
-    for part in parts:
-        if part not in known:
-            raise InputError(f"no split '{part}'", file=folder, remedy=f"choose with --split from: {', '.join(known)}")
+    parts = parts_of(split, known, folder)
     if len(known) > 1:
         table = table.filter(pc.is_in(table["split"], pa.array(parts)))
     tokenizer = metadata_of(table.schema)["tokenizer"]
     return Captions(table, split, tokenizer, manifest["files"][FILE]["sha256"])
+
+
+def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
+    """The splits that `train+restval` names, or the one that is itself called so. InputError for one not known."""
+    parts = [split] if split in known else split.split("+")
+    for part in parts:
+        if part not in known:
+            raise InputError(f"no split '{part}'", file=file, remedy=f"choose with --split from: {', '.join(known)}")
+    return parts
 
 
 def splits_of(folder: Path) -> list[str]:

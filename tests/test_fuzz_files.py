@@ -209,7 +209,7 @@ def test_h5_of_objects_makes_none(tmp_path: Path) -> None:
     assert isinstance(error, InputError) and "of type object" in error.problem
 
 
-@pytest.mark.parametrize("dims", [[0, 2**69], [2**63, 2, 0], [3], [2**64 - 1]])
+@pytest.mark.parametrize("dims", [[2**63, 2, 0], [3], [2**64 - 1]])
 def test_caffe_shapes_that_lie(dims: list[int], tmp_path: Path) -> None:
     def field(number: int, data: bytes) -> bytes:
         return varint(number << 3 | 2) + varint(len(data)) + data
@@ -240,7 +240,13 @@ def test_safetensors_headers_that_lie(header: dict[str, Any], tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "change",
-    [{"blocks": [3, 10**9, 4, 3]}, {"blocks": [0, 1, 1, 1]}, {"width": 1e30}, {"pooler": "os"}, {"n_classes": 2**62}],
+    [
+        {"blocks": [3, 10**9, 4, 3]},
+        {"blocks": [0, 1, 1, 1]},
+        {"width": 1e30},
+        {"conventions": "os"},
+        {"n_classes": 2**62},
+    ],
 )
 def test_a_configuration_that_no_model_has(change: dict[str, Any], tmp_path: Path) -> None:
     facts = {"config": json.dumps({**dataclasses.asdict(BottomUpConfig()), **change})}

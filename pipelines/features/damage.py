@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import LISTS, Regions
 
 AGAIN = "download or make the file again"
+# What MILVLG's npz files and LXMERT's rows call the lists of `Regions`.
+KEYS_OF_LISTS = dict(zip(("objects_id", "objects_conf", "attrs_id", "attrs_conf"), LISTS, strict=True))
 _RAISED = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, NotImplementedError, SyntaxError,
     TypeError, struct.error, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
@@ -54,6 +56,16 @@ def box_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
     if array.dtype.kind not in "fiu":
         raise InputError(f"{what} is of type {array.dtype}, not numbers", file=path, remedy=AGAIN)
     return np.ascontiguousarray(array, np.float32)
+
+
+def exact(array: np.ndarray, dtype: str, what: str, path: Path, row: int | None = None) -> np.ndarray:
+    """The same numbers as `dtype`; InputError where they are not."""
+    if array.dtype.kind in "fiu":
+        with np.errstate(all="ignore"):
+            same: np.ndarray = array.astype(dtype)
+        if np.array_equal(same, array, equal_nan=True):
+            return same
+    raise InputError(f"{what} of type {array.dtype} is not {dtype}", file=path, row=row, remedy=AGAIN)
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:

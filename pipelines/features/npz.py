@@ -7,19 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import AGAIN, box_array, feature_array, files_in, quoted, refused, require_boxes
+from capgrade.pipelines.features.damage import (
+    AGAIN,
+    KEYS_OF_LISTS,
+    box_array,
+    exact,
+    feature_array,
+    files_in,
+    quoted,
+    refused,
+    require_boxes,
+)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import LISTS, Regions
 
 KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 MOST_BYTES = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
-LISTS = {
-    "objects_id": ("classes", np.int32),
-    "objects_conf": ("confidences", np.float32),
-    "attrs_id": ("attributes", np.int32),
-    "attrs_conf": ("attribute_confidences", np.float32),
-}
 
 
 def read_npz(folder: Path) -> Iterator[Regions]:
@@ -45,7 +49,7 @@ def write_npz(folder: Path, images: Iterable[Regions]) -> int:
     for regions in images:
         require_boxes(regions.check())
         _require_file_name(regions.image_id)
-        lists = {key: getattr(regions, name) for key, (name, _) in LISTS.items()}
+        lists = {key: getattr(regions, name) for key, name in KEYS_OF_LISTS.items()}
         arrays = {
             "x": regions.features, "bbox": regions.boxes, "num_bbox": np.array(len(regions)),
             "image_h": np.array(regions.height), "image_w": np.array(regions.width),
@@ -103,7 +107,7 @@ def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> 
 
 
 def _npz_regions(path: Path) -> Regions:
-    arrays = _load(path, KEYS, tuple(LISTS))
+    arrays = _load(path, KEYS, tuple(KEYS_OF_LISTS))
     n, height, width = (_whole(arrays, key, path) for key in ("num_bbox", "image_h", "image_w"))
     x = feature_array(arrays["x"], "x", path)
     if x.ndim == 2 and len(x) != n and x.shape[1] == n:
@@ -111,10 +115,8 @@ def _npz_regions(path: Path) -> Regions:
     if x.ndim != 2 or len(x) != n:
         problem = f"x of shape {x.shape} where num_bbox is {n}"
         raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {AGAIN}")
-    lists = {}
-    for key, (name, dtype) in LISTS.items():
-        if key in arrays:
-            lists[name] = _exact(arrays[key], dtype, key, path)
+    found = {key: name for key, name in KEYS_OF_LISTS.items() if key in arrays}
+    lists = {name: exact(arrays[key], LISTS[name], key, path) for key, name in found.items()}
     boxes = box_array(arrays["bbox"], "bbox", path)
     return Regions(path.name.removesuffix(".npz"), width, height, boxes, x, **lists).check(file=path)
 
@@ -124,13 +126,3 @@ def _whole(arrays: dict[str, np.ndarray], key: str, path: Path) -> int:
     if value.size != 1 or value.dtype.kind not in "iu" or not 0 < int(value.reshape(-1)[0]) < 2**31:
         raise InputError(f"{key} is not one whole number from 1", file=path, remedy=AGAIN)
     return int(value.reshape(-1)[0])
-
-
-def _exact(array: np.ndarray, dtype: type, key: str, path: Path) -> np.ndarray:
-    """The same numbers as `dtype`; InputError where they are not."""
-    if array.dtype.kind in "fiu":
-        with np.errstate(all="ignore"):
-            same: np.ndarray = array.astype(dtype)
-        if np.array_equal(same, array):
-            return same
-    raise InputError(f"{key} of type {array.dtype} is not {np.dtype(dtype)}", file=path, remedy=AGAIN)

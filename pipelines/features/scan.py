@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,8 +13,8 @@ from capgrade.pipelines.features.damage import AGAIN, feature_array, quoted, ref
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
+from capgrade.schemas.scan_ids import REPEAT, read_ids
 
-REPEAT = 5  # SCAN's dev and test files hold every image once a caption
 SUFFIX = "_ims.npy"
 LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
 
@@ -23,9 +22,9 @@ LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks f
 def read_scan(path: Path) -> Iterator[Regions]:
     """`{split}_ims.npy` float32 [rows, n, d], mapped and not loaded, and the image ids of `{split}_ids.txt` beside it.
 
-    A row is an image, or five equal rows in turn are (SCAN's data.py, `im_div`); the ids tell which: see
-    `image_ids`. Boxes and sizes are None. Raises InputError for a truncated array, another shape or type, ids that
-    do not fit its rows, five rows that differ, and values that are not finite.
+    A row is an image, or five equal rows in turn are; the ids tell which: see `read_ids`. Boxes and sizes are None.
+    Raises InputError for a truncated array, another shape or type, ids that do not fit its rows, five rows that differ,
+    and values that are not finite.
     """
     ids_path = ids_file(path, SUFFIX)
     with refused(path):
@@ -89,7 +88,8 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
     feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
-    ids, times = image_ids(ids_path, rows.shape[0]) if ids_path.exists() else numbered(ids_path, rows.shape[0])
+    count = rows.shape[0]
+    ids, times = read_ids(ids_path, count, "rows of features") if ids_path.exists() else numbered(ids_path, count)
     for k, image_id in enumerate(ids):
         first = k * times
         with refused(path, f"[{first}]"):
@@ -100,23 +100,6 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
             problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
             raise InputError(problem, file=path, row=f"[{first}]", remedy="give the ids that belong to this array")
         yield regions
-
-
-def image_ids(path: Path, rows: int) -> tuple[list[str], int]:
-    """One id per image, and how many rows in turn it has: 1 or 5.
-
-    The file has one id per row, with every id five times in turn when rows are repeated; or one per image for repeated
-    rows; or one per caption, five in turn, for rows that are not. InputError for any other count and for an id that
-    comes again.
-    """
-    ids = _lines(path)
-    fives = len(ids) % REPEAT == 0 and all(ids[k] == ids[k - k % REPEAT] for k in range(len(ids)))
-    unique = ids[::REPEAT] if fives else ids
-    if rows not in (len(unique), len(unique) * REPEAT):
-        problem = f"{len(ids)} ids ({len(unique)} images) for {rows} rows of features"
-        raise InputError(problem, file=path, remedy="give one id per row, or the ids of this very array")
-    _check_once(unique, path)
-    return unique, rows // len(unique)
 
 
 def numbered(ids_path: Path, rows: int) -> tuple[list[str], int]:
@@ -136,23 +119,6 @@ def numbered(ids_path: Path, rows: int) -> tuple[list[str], int]:
         raise InputError(problem, file=captions, remedy=f"give {ids_path.name}, one id per row of features")
     images = count // REPEAT
     return [f"{split}-{k}" for k in range(images)], rows // images
-
-
-def _check_once(ids: Sequence[str], path: Path) -> None:
-    image_id, times = Counter(ids).most_common(1)[0]
-    if times > 1:
-        problem = f"image {image_id} comes {times} times, neither once nor {REPEAT} times in turn like every other"
-        raise InputError(problem, file=path, remedy="give every image's id once a row of its own")
-
-
-def _lines(path: Path) -> list[str]:
-    with refused(path):
-        text = path.read_bytes().decode("utf-8")
-    ids = [line.strip() for line in text.removesuffix("\n").split("\n")]
-    for row, image_id in enumerate(ids, start=1):
-        if not image_id:
-            raise InputError("no id in this row", file=path, row=row, remedy="delete the row or write the image's id")
-    return ids
 
 
 DATASET = "feat"

@@ -10,16 +10,13 @@ from typing import BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import refused, require_boxes
+from capgrade.pipelines.features.damage import KEYS_OF_LISTS, exact, refused, require_boxes
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
-from capgrade.schemas.regions import Regions
+from capgrade.schemas.regions import LISTS, Regions
 
 TSV = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-LXMERT = (
-    "img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf",
-    "num_boxes", "boxes", "features",
-)  # fmt: skip
+LXMERT = ("img_id", "img_h", "img_w", *KEYS_OF_LISTS, "num_boxes", "boxes", "features")
 AGAIN = "download or make the file again, or delete this row"
 MOST_BYTES = 2**30  # of a row: far beyond any, and less than a file without line feeds asks for
 
@@ -99,25 +96,22 @@ def _line(f: BinaryIO, path: Path, row: int) -> bytes:
 
 
 def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int) -> Regions:
-    values = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
-    if len(values) != len(names):
-        problem = f"{len(values)} fields between tabs, not the {len(names)} of {' '.join(names)}"
+    cells = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+    if len(cells) != len(names):
+        problem = f"{len(cells)} fields between tabs, not the {len(names)} of {' '.join(names)}"
         raise InputError(problem, file=path, row=row, remedy=f"{AGAIN}; check --format")
-    fields = dict(zip(names, values, strict=True))
+    fields = dict(zip(names, cells, strict=True))
     try:
-        image_id = values[0].decode("utf-8")
+        image_id = cells[0].decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{names[0]} is not UTF-8", file=path, row=row, remedy=AGAIN) from None
     prefix = "image" if names is TSV else "img"
     width, height, n = (_whole(fields, name, path, row) for name in (f"{prefix}_w", f"{prefix}_h", "num_boxes"))
     extra: dict[str, np.ndarray] = {}
     if names is LXMERT:
-        extra = {
-            "classes": _ids(fields, "objects_id", n, path, row),
-            "confidences": _array(fields, "objects_conf", "<f4", n, 1, path, row)[:, 0],
-            "attributes": _ids(fields, "attrs_id", n, path, row),
-            "attribute_confidences": _array(fields, "attrs_conf", "<f4", n, 1, path, row)[:, 0],
-        }
+        for key, name in KEYS_OF_LISTS.items():
+            values = _array(fields, key, "<i8" if LISTS[name] == "int32" else "<f4", n, 1, path, row)[:, 0]
+            extra[name] = exact(values, LISTS[name], key, path, row)
     boxes = _array(fields, "boxes", "<f4", n, 4, path, row)
     features = _array(fields, "features", "<f4", n, None, path, row)
     return Regions(image_id, width, height, boxes, features, **extra).check(file=path, row=row)
@@ -145,10 +139,3 @@ def _array(
         problem = f"{name} has {len(raw)} bytes where num_boxes {n} asks for {wanted}"
         raise InputError(problem, file=path, row=row, remedy=AGAIN)
     return np.frombuffer(raw, dtype).reshape(n, -1)
-
-
-def _ids(fields: dict[str, bytes], name: str, n: int, path: Path, row: int) -> np.ndarray:
-    ids = _array(fields, name, "<i8", n, 1, path, row)[:, 0]
-    if ((ids < 0) | (ids >= 2**31)).any():
-        raise InputError(f"{name} has a number outside 0 to 2147483647", file=path, row=row, remedy=AGAIN)
-    return ids.astype(np.int32)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
-from capgrade.schemas.captions import Caption
+from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, open_bytes
 
@@ -114,9 +114,5 @@ def keep_splits(captions: Iterable[Caption], split: str | None, file: str) -> It
         return
     read = list(captions)  # where there are none, the stage says so
     known = list(dict.fromkeys(caption.split for caption in read))
-    wanted = [split] if split in known else split.split("+")  # a split may itself be called "train+restval"
-    missing = [part for part in wanted if part not in known]
-    if known and missing:
-        remedy = f"choose with --split from: {', '.join(known)}"
-        raise InputError(f"no split '{missing[0]}'", file=file, remedy=remedy)
+    wanted = parts_of(split, known, file) if known else []
     yield from (caption for caption in read if caption.split in wanted)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from capgrade.schemas.captions import Caption
+from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_lines
 from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.scan_ids import REPEAT, read_ids
 
 LAYOUT = "write each row as file.jpg#k, a tab, the caption"
-PER_IMAGE = 5  # rows of captions per image in SCAN's folders, always
 TABLE = "use --source tsv, which takes any number of captions per image"
 logger = logging.getLogger(__name__)
 Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
@@ -82,56 +81,37 @@ def read_precomp(name: str, params: CaptionsParams) -> Iterator[Caption]:
 
     `{split}_ids.txt`, where it exists, holds image ids, one per row of image features: SCAN's
     util/convert_data.py makes `{split}_ims.npy` from it row by row. So there is one per caption, repeated five
-    times, or one per image; SCAN's data.py tells the two apart by the count too (`im_div`). They are COCO's image
-    ids in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp, never sentence ids. Without the file,
-    images are called `{split}-0`, `{split}-1` and so on, as `regions import --format scan` calls them.
+    times, or one per image. They are COCO's image ids in coco_precomp and `imgid` of Karpathy's JSON in f30k_precomp,
+    never sentence ids. Without the file, images are called `{split}-0`, `{split}-1` and so on, as `regions import
+    --format scan` calls them.
     Raises InputError for a missing split, a count of rows that fits neither form, and five rows that do not
     share one image id.
     """
     folder, split = Path(name), params.split
     splits = sorted(path.name.removesuffix("_caps.txt") for path in folder.glob("*_caps.txt"))
-    choices = f"choose with --split from: {', '.join(splits)}"
     if not splits:
-        none = "; this one has none" if folder.is_dir() else ""
-        choices = f"give the folder that holds {{split}}_caps.txt as --input{none}"
+        raise InputError("no {split}_caps.txt", file=folder, remedy="give the folder that holds them as --input")
     if split is None:
-        raise InputError("which split is not said", file=folder, remedy=choices)
-    for part in [split] if split in splits else split.split("+"):
+        problem = "which split is not said"
+        raise InputError(problem, file=folder, remedy=f"choose with --split from: {', '.join(splits)}")
+    for part in parts_of(split, splits, folder):
         path = folder / f"{part}_caps.txt"
-        if part not in splits:
-            raise InputError(f"no {path.name}", file=folder, remedy=choices)
         captions = list(read_lines(path))
         images = _image_ids(folder / f"{part}_ids.txt", path, len(captions))
         for index, (row, text) in enumerate(captions):
-            image, k = divmod(index, PER_IMAGE)
+            image, k = divmod(index, REPEAT)
             yield Caption(images[image], f"{images[image]}#{k}", part, text, str(path), row)
 
 
 def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
     """One id per image."""
     if not path.is_file():
-        if n_captions % PER_IMAGE:
-            raise InputError(f"{n_captions} captions, not a multiple of {PER_IMAGE}", file=captions, remedy=TABLE)
+        if n_captions % REPEAT:
+            raise InputError(f"{n_captions} captions, not a multiple of {REPEAT}", file=captions, remedy=TABLE)
         split = captions.name.removesuffix("_caps.txt")
-        return [f"{split}-{image}" for image in range(n_captions // PER_IMAGE)]
-    ids = [line.strip() for _, line in read_lines(path)]
-    if "" in ids:
-        remedy = "delete the empty row or write the image's id"
-        raise InputError("no id in this row", file=path, row=ids.index("") + 1, remedy=remedy)
-    if len(ids) == n_captions and n_captions % PER_IMAGE == 0:
-        for index, image_id in enumerate(ids):
-            first = ids[index - index % PER_IMAGE]
-            if image_id != first:
-                problem = f"id {image_id} where {first} is expected, as in the other rows of its {PER_IMAGE}"
-                remedy = f"give image ids, not sentence ids, each {PER_IMAGE} times in a row, or {TABLE}"
-                raise InputError(problem, file=path, row=index + 1, remedy=remedy)
-        ids = ids[::PER_IMAGE]
-    elif len(ids) * PER_IMAGE != n_captions:
-        problem = f"{len(ids)} ids for the {n_captions} captions of {captions.name}"
-        remedy = f"give one id per caption or one for every {PER_IMAGE} captions, or {TABLE}"
-        raise InputError(problem, file=path, remedy=remedy)
-    for image_id, times in Counter(ids).items():
-        if times > 1:
-            problem = f"image {image_id} comes {times} times, {PER_IMAGE} captions each"
-            raise InputError(problem, file=path, remedy=TABLE)
+        return [f"{split}-{image}" for image in range(n_captions // REPEAT)]
+    ids, times = read_ids(path, n_captions, f"captions of {captions.name}")
+    if times != REPEAT:
+        remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {TABLE}"
+        raise InputError(f"{n_captions} different ids for {n_captions} captions", file=path, remedy=remedy)
     return ids

@@ -62,7 +62,7 @@ def test_rows_repeated_or_not(tmp_path: Path, name: str, rows: np.ndarray, ids: 
         (X, IDS[:1], r"dev_ids.txt: 1 ids \(1 images\) for 2 rows"),
         (X, [*IDS, "3"], r"3 ids \(3 images\) for 2 rows"),
         (X, [IDS[0]] * 2, "image 391895 comes 2 times"),
-        (X.repeat(5, 0), [*fives(IDS[:1]), *IDS[1:] * 4, "3"], "comes 5 times, neither once nor 5 times in turn"),
+        (X.repeat(5, 0), [*fives(IDS[:1]), *IDS[1:] * 4, "3"], "row 6: image 522418 comes 4 times, neither once nor 5"),
         (X, ["1", ""], "dev_ids.txt row 2: no id in this row|1 ids"),
         (X[0], IDS, r"an array of shape \(3, 4\)"),
         (X.astype(np.float64), IDS, "of type float64, not float32"),
@@ -97,7 +97,7 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
         list(read_scan(path))
     path.write_bytes(whole)
     (tmp_path / "dev_ids.txt").write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="dev_ids.txt: cannot be read .'utf-8'"):
+    with pytest.raises(InputError, match="dev_ids.txt row 1: byte 0xff"):
         list(read_scan(path))
     (tmp_path / "dev_ids.txt").unlink()
     with pytest.raises(InputError, match="dev_ids.txt: no such file"):

@@ -157,7 +157,7 @@ def test_several_splits_of_scan_one_after_the_other(tmp_path: Path) -> None:
     captions = precomp(tmp_path, split="test+dev")
     assert [c.split for c in captions] == ["test"] * 10 + ["dev"] * 5
     assert [c.image_id for c in captions[::5]] == ["test-0", "test-1", "dev-0"]
-    with pytest.raises(InputError, match=r"no train_caps.txt -> choose with --split from: dev, test"):
+    with pytest.raises(InputError, match=r"no split 'train' -> choose with --split from: dev, test"):
         precomp(tmp_path, split="test+train")
     (tmp_path / "test+dev_caps.txt").write_text("".join(f"both {k}\n" for k in range(5)))
     assert {c.image_id for c in precomp(tmp_path, split="test+dev")} == {"test+dev-0"}, "a split may be called so"
@@ -176,15 +176,17 @@ def test_ids_an_image_or_a_caption(tmp_path: Path, ids: list[str]) -> None:
     ("captions", "ids", "message"),
     [
         (CAPTIONS[:9], None, r"test_caps.txt: 9 captions, not a multiple of 5 -> use --source tsv"),
-        (CAPTIONS, ["1", "2", "3"], r"test_ids.txt: 3 ids for the 10 captions of test_caps.txt -> give one id per"),
-        (CAPTIONS[:9], ["1"] * 9, r"test_ids.txt: 9 ids for the 9 captions .* or one for every 5"),
-        (CAPTIONS, ["1", ""], r"test_ids.txt row 2: no id in this row -> delete the empty row"),
-        (CAPTIONS, ["8", "8"], r"test_ids.txt: image 8 comes 2 times, 5 captions each -> use --source tsv"),
         (
             CAPTIONS,
-            ["1"] * 5 + ["2"] * 3 + ["3"] * 2,
-            r"test_ids.txt row 9: id 3 where 2 is expected, .* -> give image ids, not sentence ids, each 5 times",
+            ["1", "2", "3"],
+            r"test_ids.txt: 3 ids \(3 images\) for 10 captions of test_caps.txt -> give one",
         ),
+        (CAPTIONS[:9], ["1"] * 9, r"test_ids.txt row 1: image 1 comes 9 times, neither once nor 5 times"),
+        (CAPTIONS, ["1", ""], r"test_ids.txt row 2: no id in this row -> delete the empty row"),
+        (CAPTIONS, ["8", "8"], r"test_ids.txt row 1: image 8 comes 2 times, neither once nor 5 times in turn"),
+        (CAPTIONS, ["1"] * 5 + ["2"] * 3 + ["3"] * 2, r"test_ids.txt row 6: image 2 comes 3 times, neither once"),
+        (CAPTIONS, list("0123456789"), r"test_ids.txt: 10 different ids for 10 captions -> .*, not sentence ids"),
+        ([], [], r"test_ids.txt: 0 ids"),
     ],
 )
 def test_counts_that_do_not_fit_are_refused(
@@ -197,9 +199,8 @@ def test_counts_that_do_not_fit_are_refused(
 def test_the_split_of_scan_has_to_be_said_and_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"which split is not said -> choose with --split from: test"):
         precomp(tmp_path, split=None)
-    with pytest.raises(InputError, match=r"no dev_caps.txt -> choose with --split from: test"):
+    with pytest.raises(InputError, match=r"no split 'dev' -> choose with --split from: test"):
         precomp(tmp_path, split="dev")
     (tmp_path / "test_caps.txt").unlink()
-    for folder, told in ((tmp_path, r"as --input; this one has none"), (tmp_path / "absent", r"as --input$")):
-        with pytest.raises(InputError, match=rf"no test_caps.txt -> give the folder .* {told}"):
-            list(read_source(CaptionsParams(source="precomp", input=str(folder), split="test")))
+    with pytest.raises(InputError, match=r"no {split}_caps.txt -> give the folder that holds them"):
+        list(read_source(CaptionsParams(source="precomp", input=str(tmp_path), split="test")))

@@ -1,0 +1,34 @@
+"""SCAN's `{split}_ids.txt`, which names the images of its captions and of its features."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_lines
+
+REPEAT = 5  # captions of an image; SCAN's dev and test files hold its features once a caption
+
+
+def read_ids(path: Path, rows: int, what: str) -> tuple[list[str], int]:
+    """One id per image, and how many of the `rows` (of `what`) in turn it has: 1 or 5.
+
+    The file has one id per row, with every id five times in turn when rows are repeated; or one per image for repeated
+    rows; or one per caption, five in turn, for rows that are not. SCAN's data.py tells them apart by the count too
+    (`im_div`). InputError for any other count and for an id that comes again.
+    """
+    ids = [line.strip() for _, line in read_lines(path)]
+    if "" in ids:
+        remedy = "delete the empty row or write the image's id"
+        raise InputError("no id in this row", file=path, row=ids.index("") + 1, remedy=remedy)
+    fives = len(ids) % REPEAT == 0 and all(ids[k] == ids[k - k % REPEAT] for k in range(len(ids)))
+    unique = ids[::REPEAT] if fives else ids
+    if not ids or rows not in (len(unique), len(unique) * REPEAT):
+        problem = f"{len(ids)} ids ({len(unique)} images) for {rows} {what}"
+        raise InputError(problem, file=path, remedy=f"give one id per row, or one for every {REPEAT} rows")
+    twice = {image_id: times for image_id, times in Counter(unique).items() if times > 1}
+    for image_id, times in sorted(twice.items(), key=lambda one: one[1] == REPEAT):  # five times may be right
+        problem = f"image {image_id} comes {times} times, neither once nor {REPEAT} times in turn like every other"
+        raise InputError(problem, file=path, row=ids.index(image_id) + 1, remedy="give image ids, each in one place")
+    return unique, rows // len(unique)
