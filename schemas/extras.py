@@ -35,7 +35,6 @@ EXTRAS = {
     "sentencepiece": ("train",),
     "sklearn": ("report",),
     "starlette": ("explorer",),
-    "tensorboard": ("tensorboard",),
     "torch": ("train", "encoder"),
     "transformers": ("train", "encoder"),
     "uvicorn": ("explorer",),

@@ -354,7 +354,6 @@ class TrainParams(ParamsBlock):
     all_negatives_first: Natural = 0  # epochs in which triplets of the hardest negative sum over all negatives
     clip: Annotated[float, Field(gt=0)] | None = 2.0  # norm of the gradient
     precision: Precision = "float32"  # of products; tf32: on a GPU
-    compile: bool = False
     validation_images: Positive | None = None  # the first so many of the validation split, where it has more; None: all
     validation_fold: Positive | None = None  # validate in folds of so many images and average: 1000 is COCO 1K
     best_by: BestBy = "rsum"
@@ -363,7 +362,6 @@ class TrainParams(ParamsBlock):
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    tensorboard: bool = False  # epochs to `tensorboard` in the run's folder; the package must be installed
 
     @model_validator(mode="after")
     def _shards_hold_it(self) -> TrainParams:

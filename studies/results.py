@@ -21,12 +21,12 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.output import refuse_file, starting
-from capgrade.schemas.params import load_params
+from capgrade.schemas.params import EvaluateParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.alignment.align import alignments, play
 from capgrade.trainer.data.images import open_images
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.evaluation.evaluate import Settings, score
+from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.tables import SUMS
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
@@ -91,7 +91,7 @@ def scored(data: Data, run: Path) -> dict[str, float]:
     pairs = Pairs(captions, store, tokens.encode(captions))
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
     task = Task(similarity(model, pairs), captions.owner, {"truth": truth})
-    found = score(task, Settings(samples=0, metrics=METRICS))
+    found = score(task, EvaluateParams(samples=0, metric=METRICS))
     ways = [scored.mean for scored in found.scored.values()]
     means = {name: float(np.mean([way[name] for way in ways])) for name in METRICS}
     return {**found.sums, **means, **(pointed(data, pairs, model) if name == "teran" else {})}

@@ -32,7 +32,7 @@ from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
 from capgrade.schemas.shards import read_shards
-from capgrade.trainer.evaluation.inputs import read_similarity
+from capgrade.trainer.evaluation.task import read_similarity
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
 

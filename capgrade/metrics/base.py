@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from capgrade.kernels import get_num_threads
-from capgrade.metrics.ranking import Array, Ranking, Ties, gains_of_lists, gains_of_matrix, rank
+from capgrade.metrics.ranking import Array, Ranking, Ties, gains_of_matrix, rank
 from capgrade.schemas.errors import InputError
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
@@ -76,6 +76,11 @@ class Positives:
             if len(set(row)) < len(row):
                 raise InputError(f"the list of query '{query}' names a positive twice", remedy="name each once")
         return cls.from_lists([[at.get(item, -1) for item in row] for row in chosen])
+
+    @property
+    def queries(self) -> Array:
+        """The query of each of `indices`, int64."""
+        return np.repeat(np.arange(len(self.absent)), np.diff(self.indptr))
 
     @property
     def sizes(self) -> Array:
@@ -194,7 +199,6 @@ class QueryBlock:
     queries: Queries
     start: int
     stop: int
-    _ranking: Ranking | None = None
     _graded: dict[str, Graded] = field(default_factory=dict)
     _once: dict[str, Array] = field(default_factory=dict)
 
@@ -219,20 +223,16 @@ class QueryBlock:
             )
         return self.similarity
 
-    def ranking(self, depth: int | None = None, removes: bool = False) -> Ranking:
-        """By similarity, under the task's tie rule; at least the first `depth` positions, all by default. `removes`:
-        so many remain when own items leave."""
-        depth = self._depth(depth, removes)
-        if self._ranking is None or self._ranking.depth < depth:
-            self._ranking = rank(self.similarity, self.queries.ties, depth=depth, first=self.start)
-        return self._ranking
+    @cached_property
+    def ranking(self) -> Ranking:
+        """By similarity, under the task's tie rule."""
+        return rank(self.similarity, self.queries.ties, first=self.start)
 
-    def graded(self, name: str, depth: int | None = None, removes: bool = False) -> Graded:
-        """The named relevance and its ranking, as deep as `ranking`; NaN and infinity are refused."""
-        depth = self._depth(depth, removes)
-        if name not in self._graded or self._graded[name].ranking.depth < depth:
-            values, label = self._relevance(name), f"relevance {name}".rstrip()
-            ranking = rank(values, self.queries.ties, depth=depth, what=label, first=self.start)
+    def graded(self, name: str) -> Graded:
+        """The named relevance and its ranking; NaN and infinity are refused."""
+        if name not in self._graded:
+            values, label = _dense(self.queries.relevance[name][self.start : self.stop]), f"relevance {name}".rstrip()
+            ranking = rank(values, self.queries.ties, what=label, first=self.start)
             largest = max(abs(float(values.min())), abs(float(values.max())))
             if not np.isfinite(largest):
                 raise InputError(f"{label} holds infinity", remedy="give finite labels")
@@ -241,9 +241,9 @@ class QueryBlock:
             self._graded[name] = Graded(values, ranking)
         return self._graded[name]
 
-    def gains(self, name: str, depth: int, removes: bool = False) -> Graded:
+    def gains(self, name: str) -> Graded:
         """The named relevance for metrics that add it up: never negative, or the ideal could not normalise them."""
-        graded = self.graded(name, depth, removes)
+        graded = self.graded(name)
         if (least := graded.values.min()) >= 0:
             return graded
         if not self.queries.clip:
@@ -264,24 +264,15 @@ class QueryBlock:
     def hits_at(self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False) -> Array:
         """The gains of the listed candidates expected at the first `depth` places, float64 (b, depth); 1 by default,
         which makes the share of each tie group that is listed."""
-        ranking, gains = self.ranking(depth, removes), np.ones(len(lists.indices)) if gains is None else gains
-        places = np.empty((self.stop - self.start, min(depth, self.width)))
-        of = lists.indptr, lists.indices, gains, *self.groups(removes)
-        gains_of_lists(ranking.order, ranking.end, *of, places)
-        return places
+        every = np.zeros(self.similarity.shape)
+        every[lists.queries, lists.indices] = 1 if gains is None else gains
+        return self.gains_at(self.ranking, every, depth, left_out=self.groups(removes))
 
     def once(self, key: str, compute: Callable[[], Array]) -> Array:
         """What several metrics of a block share."""
         if key not in self._once:
             self._once[key] = compute()
         return self._once[key]
-
-    def _depth(self, depth: int | None, removes: bool) -> int:
-        own = int(self.positives().sizes.max(initial=0)) if removes else 0
-        return self.width if depth is None else min(depth + own, self.width)
-
-    def _relevance(self, name: str) -> Array:
-        return _dense(self.queries.relevance[name][self.start : self.stop])
 
     def positives(self, name: str | None = None) -> Positives:
         """The named lists, or the own items when there is no name."""

@@ -11,26 +11,16 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.asp import asp_average_of, asp_of
-from capgrade.metrics.base import Queries, QueryBlock, Score, per_query
+from capgrade.metrics.base import Queries, Score, per_query
 from capgrade.metrics.eccv import map_of
+from capgrade.metrics.gains import ncs_of, ndcg_of
 from capgrade.metrics.kendall import cs_of, tau_of
-from capgrade.metrics.ncs import ncs_of
-from capgrade.metrics.ndcg import ndcg_of
 from capgrade.metrics.pmrp import pmrp_of
 from capgrade.metrics.ranking import Array
-from capgrade.metrics.recall import any_in_top, first_of, longest, median_rank, share_in_top
+from capgrade.metrics.recall import any_in_top, first_of, median_rank, share_in_top
 from capgrade.metrics.semantic_map import lambda_of
 from capgrade.metrics.semantic_recall import sr_authors_of, sr_of
 from capgrade.schemas.errors import InputError
-
-
-@dataclass(frozen=True)
-class Cut:
-    """What a name holds beside the metric: ncs@5 has k = 5, sr@5(m=10) also m = 10; 0 where it has none."""
-
-    k: int = 0
-    m: int = 0
-    relevance: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,12 +42,14 @@ class Family:
 
 @dataclass(frozen=True)
 class Metric:
-    """A named metric, ready to score a block."""
+    """A named metric, ready to score a block: ncs@5 has k = 5, sr@5(m=10) also m = 10; 0 where it has none."""
 
     name: str
     family: Family
     score: Score
-    cut: Cut = Cut()
+    k: int = 0
+    m: int = 0
+    relevance: str = ""  # whose matrix it reads
 
 
 def reduced(name: str, values: Array) -> float:
@@ -102,7 +94,6 @@ CATALOGUE: dict[str, Family] = {
     "asp_a": Family(asp_average_of, "several"),
 }
 
-WHOLE = (asp_of, asp_average_of, tau_of, pmrp_of)  # read the whole ranking, others its head
 _NAME = re.compile(r"(?P<base>[a-z_0-9]+(?:@r)?)(?:@(?P<k>\d+))?(?:\(m=(?P<m>\d+)\))?")
 
 
@@ -112,20 +103,15 @@ def metric(name: str, relevance: str = "", *, label: str = "", **options: Any) -
     `relevance` is the matrix it reads, `label` what is put in brackets after its name: ndcg@25[rouge_l]. `options` are
     the function's, beside those of the catalogue: asp_a has names and weights of its matrices.
     """
-    base = family_of(name)
-    if base is None:
+    base, match = family_of(name), _NAME.fullmatch(name)
+    if base is None or match is None:
         raise InputError(f"metric {name!r} is not known", remedy=f"use one of: {', '.join(map(usage, CATALOGUE))}")
-    family, given = CATALOGUE[base], {letter: int(text) for letter, text in _cuts(name).items() if text}
+    family, given = CATALOGUE[base], {letter: int(match[letter]) for letter in "km" if match[letter]}
     if "".join(given) != family.arguments or 0 in given.values():
         raise InputError(f"metric {name!r} is not complete", remedy=f"write {usage(base)}")
     read = {"relevance": relevance} if family.needs in ("relevance", "extension") else {}
     score = partial(family.function, **given, **read, **family.options, **options)
-    return Metric(f"{name}[{label}]" if label else name, family, score, Cut(**given, relevance=relevance))
-
-
-def _cuts(name: str) -> dict[str, str | None]:
-    match = _NAME.fullmatch(name)
-    return {letter: match[letter] if match else None for letter in "km"}
+    return Metric(f"{name}[{label}]" if label else name, family, score, **given, relevance=relevance)
 
 
 def family_of(name: str) -> str | None:
@@ -141,16 +127,5 @@ def usage(base: str) -> str:
 
 def score_all(queries: Queries, metrics: Sequence[Metric]) -> dict[str, Array]:
     """Per-query values of many metrics from one ranking of each block, (n_queries,) float64 each."""
-    whole = any(item.family.function in WHOLE for item in metrics)
-    cut = max((max(item.cut.k, item.cut.m) for item in metrics), default=1)
-
-    def score(block: QueryBlock) -> Array:
-        depth = None if whole else max([cut, *(longest(block.positives(name)) for name in queries.positives)])
-        removes = queries.query_group is not None  # some may remove own items
-        block.ranking(depth, removes)  # first and deepest, so that every metric reads the same one
-        for name in {item.cut.relevance for item in metrics} & set(queries.relevance):
-            block.graded(name, depth, removes)
-        return np.stack([item.score(block) for item in metrics], axis=1)
-
-    table = per_query(queries, score)
+    table = per_query(queries, lambda block: np.stack([item.score(block) for item in metrics], axis=1))
     return {item.name: table[:, column] for column, item in enumerate(metrics)}

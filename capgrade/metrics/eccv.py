@@ -21,7 +21,7 @@ def map_of(block: QueryBlock, lists: str) -> Array:
     own = block.positives(lists)
     hits = block.hits_at(own, longest(own))
     place = np.arange(hits.shape[1])
-    start, size = block.ranking(len(place)).groups(len(place))
+    start, size = block.ranking.groups(len(place))
     before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)  # hits in groups above
     beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)  # the chance of another hit at a place of the group
     precision = (before + 1 + (place - start) * beside) / (place + 1)

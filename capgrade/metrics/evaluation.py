@@ -367,8 +367,8 @@ def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
         cut = slice(first, first + size), slice(columns[0], columns[-1] + 1) if together else columns  # a view if so
         relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
         classes = None if whole.codes is None else whole.codes[0][cut[0]]
-        some = directions(whole.similarity[cut], relevance, owner=owner[columns] - first, classes=classes)
-        found.append({way: replace(queries, ties=whole.ties) for way, queries in some.items()})
+        rest: dict[str, Any] = {"owner": owner[columns] - first, "classes": classes, "ties": whole.ties}
+        found.append(directions(whole.similarity[cut], relevance, **rest))
     return found
 
 
@@ -386,7 +386,7 @@ def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
 
 def _extended(ways: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
     """The extending images of every sr_authors metric, m the largest asked for, cut to each m, as lists."""
-    sizes = sorted({item.cut.m for item in metrics if item.family.needs == "extension"})
+    sizes = sorted({item.m for item in metrics if item.family.needs == "extension"})
     rows, owner = ways["i2t"].query_group, ways["i2t"].candidate_group
     if not sizes or rows is None or owner is None:
         return ways

@@ -97,7 +97,7 @@ def _kernel(order, end, rel_order, rel_end, below):
 
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block. Ties are counted, never broken, so the tie rule does not enter."""
-    ranking, graded = block.ranking(), block.graded(relevance).ranking
+    ranking, graded = block.ranking, block.graded(relevance).ranking
     order, rel_order = ranking.order, graded.order
     both = block.once(f"tau {relevance}", lambda: _kernel(order, ranking.tied_end, rel_order, graded.tied_end, _BELOW))
     return np.asarray(both[:, VARIANTS.index(variant)])
@@ -158,8 +158,8 @@ def _head_kernel(order, end, values, k, tau_b):
 
 def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Array:
     """`coherent_score` of a block."""
-    ranking = block.ranking(k)
-    return _head_kernel(ranking.order, ranking.tied_end, block.graded(relevance, 1).values, k, variant == "b")
+    ranking = block.ranking
+    return _head_kernel(ranking.order, ranking.tied_end, block.graded(relevance).values, k, variant == "b")
 
 
 def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: str = "b") -> Any:

@@ -56,7 +56,7 @@ def _counts(values, thresholds, skip, groups):
 
 def _human_pairs(positives: Positives, query_group: Array | None, candidate_group: Array | None) -> tuple[Array, Array]:
     """Rows and columns of the lists' pairs, without original pairs where groups are given. InputError for none."""
-    rows, columns = np.repeat(np.arange(len(positives.absent)), np.diff(positives.indptr)), positives.indices
+    rows, columns = positives.queries, positives.indices
     if query_group is not None and candidate_group is not None:
         kept = query_group[rows] != candidate_group[columns]
         rows, columns = rows[kept], columns[kept]

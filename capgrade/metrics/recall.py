@@ -17,7 +17,7 @@ def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     """`recall` of a block: place by place the chance of a hit where there was none before, without replacement."""
     own = block.positives(lists)
     hits = block.hits_at(own, k)
-    start, size = block.ranking(k).groups(hits.shape[1])
+    start, size = block.ranking.groups(hits.shape[1])
     left = size - (np.arange(hits.shape[1]) - start)  # of the group, at this place
     missed = np.prod(1 - np.minimum(np.rint(hits * size) / left, 1), axis=1)
     return np.where(np.diff(own.indptr) > 0, 1 - missed, np.nan)
@@ -32,24 +32,17 @@ def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Arr
 
 
 def first_of(block: QueryBlock, lists: str | None = None) -> Array:
-    """`first_rank` of a block. No ranking is needed: what beats the best positive is counted, and what ties with it."""
+    """`first_rank` of a block, once for its median and its mean."""
     return block.once(f"first {lists}", lambda: _first(block, block.positives(lists)))
 
 
 def _first(block: QueryBlock, own: Positives) -> Array:
-    block.ranking(1)  # refuses NaN
-    scores, row = block.similarity, np.repeat(np.arange(block.stop - block.start), np.diff(own.indptr))
-    best = np.full(len(scores), -np.inf, scores.dtype)
-    np.maximum.at(best, row, scores[row, own.indices])
-    above, tied = (scores > best[:, None]).sum(axis=1), scores == best[:, None]
-    firsts = tied[row, own.indices]
-    if block.queries.ties == "reference":
-        last = np.zeros(len(scores), np.int64)
-        np.maximum.at(last, row[firsts], own.indices[firsts])
-        place = (tied & (np.arange(block.width) > last[:, None])).sum(axis=1) + 1.0
-    else:
-        place = (tied.sum(axis=1) + 1) / (np.bincount(row[firsts], minlength=len(scores)) + 1)
-    return np.where(np.diff(own.indptr) > 0, above + place, np.nan)
+    marks = np.zeros(block.similarity.shape, bool)
+    marks[own.queries, own.indices] = True
+    hits, end = np.take_along_axis(marks, block.ranking.order, axis=1), block.ranking.end
+    tied = end == np.take_along_axis(end, hits.argmax(axis=1)[:, None], axis=1)  # the group of the first hit
+    place = tied.argmax(axis=1) + (tied.sum(axis=1) + 1) / ((tied & hits).sum(axis=1) + 1)
+    return np.where(np.diff(own.indptr) > 0, place, np.nan)
 
 
 def longest(positives: Positives) -> int:

@@ -50,8 +50,8 @@ def _kernel(order, end, ideal, ideal_end, values, skip, groups, m, soft, places)
 
 def sr_of(block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
     """`semantic_recall` of a block."""
-    graded = (block.gains if weight == "soft" else block.graded)(relevance, m, removes)
-    ranking, ideal = block.ranking(k, removes), graded.ranking
+    graded = (block.gains if weight == "soft" else block.graded)(relevance)
+    ranking, ideal = block.ranking, graded.ranking
     places = np.empty((len(graded.values), min(k, block.width)))
     shared = graded.values, *block.groups(removes), m, weight == "soft", places
     whole = _kernel(ranking.order, ranking.end, ideal.order, ideal.end, *shared)
@@ -103,7 +103,7 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30)
 
 def _first(block: QueryBlock, depth: int) -> Array:
     block.finite("relevance")  # scores are added up
-    return block.ranking(depth).order[:, :depth]
+    return block.ranking.order[:, :depth]
 
 
 def _merged(lists: Array, scores: Array, image: int, m: int) -> Array:
@@ -146,7 +146,7 @@ def sr_authors_of(
     extending, gains = block.positives(extension_name(relevance, m)), None
     size = np.diff(extending.indptr)
     if weight == "soft":
-        row = np.repeat(np.arange(len(size)), size)
-        gains = block.gains(relevance, 1).values[row, extending.indices].astype(np.float64)
+        row = extending.queries
+        gains = block.gains(relevance).values[row, extending.indices].astype(np.float64)
         gains /= (np.bincount(row, gains, len(size)) + 1e-20)[row]
     return share(block.hits_at(extending, k, gains=gains, removes=removes).sum(axis=1), size, np.nan)

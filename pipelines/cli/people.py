@@ -158,7 +158,7 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
 
 def _pooled(corpus: LabelledCorpus, asked: ExploreParams) -> ReviewPlan:
     from capgrade.explorer.plans import pooled
-    from capgrade.trainer.evaluation.inputs import read_similarity
+    from capgrade.trainer.evaluation.task import read_similarity
 
     assert asked.pool is not None
     matrices = {

@@ -11,7 +11,6 @@ import typer
 from typer import Option
 
 from capgrade.pipelines.cli.options import (
-    COMMON_OPTIONS,
     ENCODER,
     AsJson,
     CaptionsDir,
@@ -37,6 +36,7 @@ Pictures = Annotated[Path | None, Option(help="Pictures, for clip and siglip: fo
 
 
 def train(
+    *,
     captions: CaptionsDir,
     out: Out,
     regions: ImageRegions = None,
@@ -51,7 +51,7 @@ def train(
     split: Annotated[str | None, Option(help="Split to learn from. Default: train.")] = None,
     epochs: Annotated[int | None, Option(min=1, help="Default: as the preset says.")] = None,
     restart: Annotated[bool, Option(help="Start afresh in a folder that holds a run.")] = False,
-    given: CommonOptions = COMMON_OPTIONS,
+    given: CommonOptions,
 ) -> None:
     """Train a retrieval model; a stopped run goes on when run again, a finished one with more --epochs.
 
@@ -60,8 +60,7 @@ def train(
     options = overrides("train", {"preset": preset, "split": split, "epochs": epochs})
     loaded = load(given.params, [*(given.sets or []), *options])
     asked = loaded.train
-    modules = ["torch", *(["tensorboard"] if asked.tensorboard else [])]
-    require_all(*modules, measures=[asked.measure] if asked.validation else [], params=loaded.measures)
+    require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
     from capgrade.trainer.fit.setup import Data
     from capgrade.trainer.fit.train import train as stage
 
@@ -82,9 +81,6 @@ class EncodedRun:
     index: Annotated[Path | None, Option(help="Where encodings go. Default: RUN/index.")] = None
 
 
-ENCODED_RUN = EncodedRun()
-
-
 @dataclass(frozen=True)
 class GivenScores:
     """Scores of images and captions that are there."""
@@ -96,9 +92,6 @@ class GivenScores:
     stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None
 
 
-GIVEN_SCORES = GivenScores()
-
-
 @dataclass(frozen=True)
 class GivenLabels:
     """Labels that `evaluate` scores against."""
@@ -107,14 +100,12 @@ class GivenLabels:
     positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None
 
 
-GIVEN_LABELS = GivenLabels()
-
-
 def evaluate(
+    *,
     captions: OptionalCaptions = None,
-    encode: EncodedRun = ENCODED_RUN,
-    scores: GivenScores = GIVEN_SCORES,
-    against: GivenLabels = GIVEN_LABELS,
+    encode: EncodedRun,
+    scores: GivenScores,
+    against: GivenLabels,
     split: Split = None,
     fold: Annotated[list[int] | None, Option(help="Also average over folds of this many images.")] = None,
     metric: Annotated[list[str] | None, Option(help="These metrics instead of the whole set.")] = None,
@@ -123,7 +114,7 @@ def evaluate(
         list[str] | None, Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
     ] = None,
     out: Annotated[Path | None, Option(help="Folder for metrics.json and curves.")] = None,
-    given: CommonOptions = COMMON_OPTIONS,
+    given: CommonOptions,
 ) -> None:
     """Score a trained run or a similarity matrix on every retrieval metric, both directions, with intervals.
 
@@ -165,7 +156,7 @@ def evaluate(
     task, notes = load_task(
         captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
     )
-    found = stage.evaluate(task, stage.Settings.of(block), notes=notes, out=out, inputs=inputs, now=digests)
+    found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
     say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
 
 
@@ -216,9 +207,6 @@ class LabelSearch:
     picture: Annotated[Path | None, Option(help="PNG to draw, when the captions come with images.")] = None
 
 
-LABEL_SEARCH = LabelSearch()
-
-
 @dataclass(frozen=True)
 class ModelSearch:
     """What `search` asks a trained model."""
@@ -228,14 +216,12 @@ class ModelSearch:
     index: Annotated[Path | None, Option(help="Folder of `evaluate --run`. Default: RUN/index.")] = None
 
 
-MODEL_SEARCH = ModelSearch()
-
-
 def search(
+    *,
     captions: OptionalCaptions = None,
-    labels: LabelSearch = LABEL_SEARCH,
+    labels: LabelSearch,
     run: Annotated[Path | None, Option(help="A model: folder that `capgrade train` wrote.")] = None,
-    model: ModelSearch = MODEL_SEARCH,
+    model: ModelSearch,
     words: Annotated[Path | None, Option(metavar="DIR", help="Folder for what words of TERAN point at.")] = None,
     regions: Annotated[Path | None, Option(help="With --words: folder of `capgrade regions`.")] = None,
     images: Annotated[Path | None, Option(help="With --words: images that the regions are of.")] = None,
@@ -310,6 +296,7 @@ def _words(
 
 
 def reproduce(
+    *,
     name: Annotated[str | None, typer.Argument(help="A recipe, such as sam-3-f30k; see --list.")] = None,
     captions: OptionalCaptions = None,
     regions: OptionalRegions = None,
@@ -319,7 +306,7 @@ def reproduce(
     row: Annotated[list[str] | None, Option(help="This row alone; repeat for several. Default: all.")] = None,
     small: Annotated[bool, Option(help="Tiny models, one epoch: whether it all runs with these files.")] = False,
     listed: Annotated[bool, Option("--list", help="All recipes, what they need, what was verified.")] = False,
-    given: CommonOptions = COMMON_OPTIONS,
+    given: CommonOptions,
 ) -> None:
     """A table of a paper: trains what it needs, goes on where it stopped, prints our numbers beside the published.
 

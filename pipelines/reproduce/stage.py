@@ -27,14 +27,13 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import given_digests
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import RelevanceParams
+from capgrade.schemas.params import EvaluateParams, RelevanceParams
 from capgrade.schemas.relevance import read_relevance
-from capgrade.trainer.evaluation.evaluate import Settings, score
+from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from capgrade.trainer.search.index import KIND as INDEX
-from capgrade.trainer.search.index import SIMILARITY, embed, made_from
+from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, made_from
 
 Numbers = list[float | None]
 LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}  # of people
@@ -176,7 +175,7 @@ def metrics_of(
 ) -> Numbers:
     """A number for each column; None where its labels or lists are not there."""
     columns, found = section.parsed, {}
-    human = task.human if fold is None else {}  # lists of people are of the whole gallery
+    human = task.positives if fold is None else {}  # lists of people are of the whole gallery
     for name in {column.relevance for column in columns}:
         if name is not None and name not in labels:
             continue
@@ -186,8 +185,8 @@ def metrics_of(
         }  # fmt: skip
         if answered:
             known = {} if name is None else {name: _matrix(labels[name], captions)}
-            plain = Settings(samples=0, metrics=tuple(sorted(answered)))
-            found[name] = score(replace(task, relevance=known, human=human), plain, fold=fold).json()
+            plain = EvaluateParams(samples=0, metric=tuple(sorted(answered)))
+            found[name] = score(replace(task, relevance=known, positives=human), plain, fold=fold).json()
     return [_number(column, found.get(column.relevance)) for column in columns]
 
 

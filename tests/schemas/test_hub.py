@@ -19,7 +19,7 @@ from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import WAIT, reach_hub
 from capgrade.schemas.params import CaptionsParams
-from capgrade.trainer.models.pretrained import load_tokenizer
+from capgrade.trainer.models.text_encoder import load_tokenizer
 
 
 @pytest.fixture(autouse=True)

@@ -29,8 +29,8 @@ from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.models.pretrained import word_pieces
 from capgrade.trainer.models.tern import TERAN
+from capgrade.trainer.models.text_encoder import word_pieces
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images
 
 PICTURE, POINTING = "alignment.png", "pointing.json"

@@ -20,7 +20,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
 from capgrade.trainer.models.alignment import alignment_matrix
 from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.pretrained import Pieces
+from capgrade.trainer.models.text_encoder import Pieces
 
 IOU = 0.5
 SEVERAL = "several kinds"

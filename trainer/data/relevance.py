@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, Self, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -98,26 +98,20 @@ SPREAD_IMAGES = 2000  # images whose own captions `own_spread` compares
 TOGETHER = 32  # of them scored in one block
 
 
-class Own(Fitted, Protocol):
-    """A measure of ours, which knows its captions: other reference sets may be made of them."""
-
-    ref_ptr: np.ndarray
-    refs: np.ndarray
-
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self: ...
-
-
 def against_captions(fitted: Fitted) -> Callable[[np.ndarray], np.ndarray]:
     """From caption rows int64 [n] to the relevance between them, float32 [n, n].
 
     (m(i, j) + m(j, i)) / 2, where m(i, j) is the measure of caption j with caption i as its only reference: one
     meaning for all measures, and for Sentence-BERT the cosine. Against the whole reference set of i's image it would
     be the relevance of the image again. CIDEr-D and ROUGE-L tell caption from reference, hence the mean of both ways;
-    CIDEr-D keeps the document frequencies it was fitted with.
+    CIDEr-D keeps the document frequencies it was fitted with. InputError for an imported matrix.
     """
-    known = _ours(fitted)
-    rows = np.arange(len(known.refs))
-    alone = known.regrouped(np.arange(len(rows) + 1), rows)
+    if not hasattr(fitted, "ref_ptr"):
+        known = ", ".join(MEASURES)
+        raise InputError("an imported matrix has images and captions only", remedy=f"choose from: {known}")
+    ours: Any = fitted  # it knows its captions, and other reference sets may be made of them
+    rows = np.arange(len(ours.refs))
+    alone = ours.regrouped(np.arange(len(rows) + 1), rows)
 
     def block(captions: np.ndarray) -> np.ndarray:
         one_way = alone.score(captions, captions)
@@ -143,9 +137,3 @@ def own_spread(fitted: Fitted, captions: Captions) -> float:
     if not len(values):
         raise InputError("no image has two captions to compare", remedy="give alpha as a number")
     return float(values.std(dtype=np.float64))
-
-
-def _ours(fitted: Fitted) -> Own:
-    if hasattr(fitted, "ref_ptr"):
-        return cast(Own, fitted)
-    raise InputError("an imported matrix has images and captions only", remedy=f"choose from: {', '.join(MEASURES)}")

@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
 from capgrade.text.tokens import tokenize
 from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config
-from capgrade.trainer.models.pretrained import cut, load_tokenizer, word_pieces
+from capgrade.trainer.models.text_encoder import cut, load_tokenizer, word_pieces
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from capgrade.metrics.catalogue import metric, score_all
-from capgrade.metrics.evaluation import DIRECTIONS, SUMMED, Draws, Evaluation, cosines, is_graded
+from capgrade.metrics.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
 from capgrade.metrics.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import Ties
@@ -23,36 +23,12 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.task import Task
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What to compute; the defaults are the field's."""
-
-    ks: tuple[int, ...] = SUMMED
-    p: int = 25  # depth of NDCG
-    ms: tuple[int, ...] = (5, 10)  # sizes of the extension set of semantic recall
-    folds: tuple[int, ...] = ()  # also average over folds of so many images: 1000 is COCO 1K
-    ties: Ties = "expected"
-    metrics: tuple[str, ...] = ()  # names instead of the whole set
-    level: float = 0.95
-    samples: int = 1000  # bootstrap draws; 0: no intervals
-    seed: int = 0
-
-    @classmethod
-    def of(cls, params: EvaluateParams) -> Settings:
-        """The settings of a block of params.yaml."""
-        return cls(
-            ks=params.k, p=params.p, ms=params.m, folds=params.fold, ties=params.ties, metrics=params.metric,
-            samples=params.samples, seed=params.seed,
-        )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        Draws(self.level, self.samples, self.seed)  # checks them
+SCORING = {"k", "p", "m", "fold", "ties", "metric", "samples", "seed"}  # of the parameters: what an evaluation is by
 
 
-def default_names(task: Task, settings: Settings, fold: int | None = None) -> list[str]:
+def default_names(task: Task, params: EvaluateParams, fold: int | None = None) -> list[str]:
     """Names of the whole set that this task can answer: those of no relevance, then the graded ones."""
-    at, images = settings.ks, fold or len(task.similarity)
+    at, images = params.k, fold or len(task.similarity)
     lists = task.positives if fold is None else {}  # of the whole gallery
     plain = [f"{name}@{k}" for name in ("recall", "r") for k in at] + ["medr", "meanr"]
     if cosines(task.similarity):
@@ -64,45 +40,45 @@ def default_names(task: Task, settings: Settings, fold: int | None = None) -> li
     if not task.relevance:
         return plain
     graded = [f"{name}@{k}" for name in ("ncs", "ncs_other", "ncs_eq5", "ncs_authors") for k in at]
-    graded += [f"{name}@{settings.p}" for name in ("ndcg", "ndcg_exp")] + ["asp", "kendall_tau_a", "kendall_tau_b"]
+    graded += [f"{name}@{params.p}" for name in ("ndcg", "ndcg_exp")] + ["asp", "kendall_tau_a", "kendall_tau_b"]
     graded += [f"{name}@{k}" for name in ("cs", "cs_tau_a") for k in at if k > 1]
-    sizes = [m for m in settings.ms if m < images]
+    sizes = [m for m in params.m if m < images]
     kinds = ("sr", "sr_other", "sr_soft", "sr_soft_other", "sr_authors", "sr_soft_authors")
     graded += [f"{name}@{k}(m={m})" for name in kinds for m in sizes for k in at]
     return [*plain, *graded, *(["asp_a"] if len(task.relevance) > 1 else [])]
 
 
-def score(task: Task, settings: Settings, *, fold: int | None = None, notes: Sequence[str] = ()) -> Evaluation:
+def score(task: Task, params: EvaluateParams, *, fold: int | None = None, notes: Sequence[str] = ()) -> Evaluation:
     """`capgrade.evaluate` of a task, over the whole set or averaged over folds of `fold` images."""
-    names = sorted(settings.metrics, key=is_graded) or default_names(task, settings, fold)
+    names = sorted(params.metric, key=is_graded) or default_names(task, params, fold)
     evaluation = of_arrays(
         task.similarity, task.relevance, names, owner=task.owner, positives=task.positives,
-        classes=task.codes, fold=fold, ties=settings.ties,
-        intervals=Draws(settings.level, settings.samples, settings.seed),
+        classes=task.codes, fold=fold, ties=params.ties,
+        intervals=Draws(samples=params.samples, seed=params.seed),
     )  # fmt: skip
     return replace(evaluation, notes=list(notes))
 
 
 def evaluate(
     task: Task,
-    settings: Settings,
+    params: EvaluateParams,
     *,
     notes: Sequence[str] = (),
     out: Path | None = None,
     inputs: Mapping[str, str] | None = None,
     now: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[Evaluation]:
-    """Score the whole set and then each size of folds; with `out`, write what `write` writes. `inputs` are the digests
+    """Score the whole set and then each size of folds; with `out`, write what `_write` says. `inputs` are the digests
     of what the task was read from, before it was read; `now` takes them again when all is scored.
 
     InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
-        evaluations = [score(task, settings, notes=notes)]
-        evaluations += [score(task, settings, fold=size) for size in settings.folds]
+        evaluations = [score(task, params, notes=notes)]
+        evaluations += [score(task, params, fold=size) for size in params.fold]
         if now is not None:
             require_unchanged(inputs or {}, now())
         if out is not None:
-            write(out, task, settings, evaluations, inputs or {})
+            _write(out, task, params, evaluations, inputs or {})
     return evaluations
 
 
@@ -111,23 +87,22 @@ def as_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     return {**evaluations[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in evaluations[1:]}}
 
 
-def write(
-    out: Path,
-    task: Task,
-    settings: Settings,
-    evaluations: Sequence[Evaluation],
-    inputs: Mapping[str, str] | None = None,
+def _write(
+    out: Path, task: Task, params: EvaluateParams, evaluations: Sequence[Evaluation], inputs: Mapping[str, str]
 ) -> None:
     """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
     with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
         values = ((way, name, each) for way in DIRECTIONS for name, each in evaluations[0].scored[way].values.items())
         np.savez_compressed(file, allow_pickle=False, **{f"{way}/{name}": each for way, name, each in values})
-    drawn = curves(task, settings.ks, settings.ties)
-    for name, points in drawn.items():
-        write_json(out / f"curves_{name}.json", points)
-    write_json(out / "metrics.json", as_json(evaluations))
-    names = ("metrics.json", "per_query.npz", *(f"curves_{name}.json" for name in drawn))
-    write_manifest(out, "evaluation", params=asdict(settings), inputs=dict(inputs or {}), rows=dict.fromkeys(names, 0))
+    tables: dict[str, Any] = {
+        f"curves_{name}.json": points for name, points in curves(task, params.k, params.ties).items()
+    }
+    tables["metrics.json"] = as_json(evaluations)
+    for name, content in tables.items():
+        write_json(out / name, content)
+    rows = dict.fromkeys([*tables, "per_query.npz"], 0)
+    scoring = params.model_dump(mode="json", include=SCORING)
+    write_manifest(out, "evaluation", params=scoring, inputs=dict(inputs), rows=rows)
 
 
 def similarity_names(files: Sequence[Path]) -> list[str]:
@@ -183,7 +158,9 @@ def _mined(task: Task) -> list[dict[str, Any]]:
     groups: dict[str, Any] = {"query_group": np.arange(len(task.similarity)), "candidate_group": task.owner}
     keys = ("threshold", "mined", "overlap", "precision", "recall")
     rows = []
-    for human, (lists, _) in task.human.items():
+    for human, (lists, _) in task.positives.items():
+        if human == "accepted":
+            continue
         precisions = {name: mined_precision(matrix, lists, **groups) for name, matrix in task.relevance.items()}
         if task.codes is not None:
             precisions["classes"] = mined_precision_classes(task.codes, task.codes[task.owner], lists, **groups)

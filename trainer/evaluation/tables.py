@@ -62,17 +62,17 @@ def _cell(scored: Evaluated, item: Metric) -> str:
 
 def named(item: Metric) -> str:
     """A metric's name with the measure whose relevance it reads, of the first one too: ndcg@25[cider]."""
-    return f"{item.name}[{item.cut.relevance}]" if item.cut.relevance and "[" not in item.name else item.name
+    return f"{item.name}[{item.relevance}]" if item.relevance and "[" not in item.name else item.name
 
 
 def short(metrics: Sequence[Metric]) -> list[Metric]:
     """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG, NCS at the largest
     cut-off, ASP and tau-b of each measure."""
-    last = max((item.cut.k for item in metrics if _base(item.name) == "ncs"), default=0)
+    last = max((item.k for item in metrics if _base(item.name) == "ncs"), default=0)
     kept = SHORT | {"ncs"} | AT_ONE
     chosen = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
     cuts = {"ncs": last, **dict.fromkeys(AT_ONE, 1)}
-    return [item for item in chosen if item.cut.k == cuts.get(_base(item.name), item.cut.k)]
+    return [item for item in chosen if item.k == cuts.get(_base(item.name), item.k)]
 
 
 def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
@@ -86,7 +86,7 @@ def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
     for name, value in evaluation.sums.items():
         interval = evaluation.sum_intervals.get(name)
         between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
-        first = next((item.cut.relevance for item in evaluation.scored["i2t"].metrics if item.cut.relevance), "")
+        first = next((item.relevance for item in evaluation.scored["i2t"].metrics if item.relevance), "")
         label = f"{name}[{first}]" if name == "nsum" else name
         made.add_row(escape(label), escape(shown(name, value) + between), "", style="bold")
     return made

@@ -1,30 +1,33 @@
-"""A retrieval task as the stage reads it: images x captions, with every label there is."""
+"""A retrieval task as the stage reads it: images x captions, with every label there is, each checked against them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from capgrade.metrics.base import Positives, Queries
 from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.evaluation import Pair, directions
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.schemas.captions import read_captions
+from capgrade.metrics.runs import is_number
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.relevance import read_relevance
 from capgrade.text.language import warn_unless_english
-from capgrade.trainer.evaluation.inputs import (
-    left_out,
-    mean_similarity,
-    read_positives,
-    read_relevance_folder,
-    similarity_of,
-)
+from capgrade.trainer.fit import MODEL
 
+FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
+TOP = "top by a coarse similarity"  # of an index's params
+INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
 
@@ -35,24 +38,18 @@ class Task:
     similarity: Array  # (n_images, n_captions)
     owner: Array  # (n_captions,) image of each caption
     relevance: Mapping[str, Array] = field(default_factory=dict)  # (n_images, n_captions) each
-    human: Mapping[str, Pair] = field(default_factory=dict)  # of images, of captions
+    positives: Mapping[str, Pair] = field(default_factory=dict)  # of images, of captions; "accepted" is of an audit
     codes: Array | None = None  # (n_images, n_classes)
-    accepted: Pair | None = None  # estimated by `capgrade audit`, from captions alone
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
 
     def __post_init__(self) -> None:
         self.directions()  # checks them
 
-    @property
-    def positives(self) -> dict[str, Pair]:
-        """The lists of people, and those of `capgrade audit`."""
-        return {**self.human, **({} if self.accepted is None else {"accepted": self.accepted})}
-
     def directions(self, ties: Ties = "expected") -> dict[str, Queries]:
         """Both directions as queries x candidates, views only."""
-        lists = self.positives
+        lists, classes = self.positives, self.codes
         return directions(
-            self.similarity, self.relevance, owner=self.owner, positives=lists, classes=self.codes, ties=ties
+            self.similarity, self.relevance, owner=self.owner, positives=lists, classes=classes, ties=ties
         )
 
 
@@ -105,9 +102,10 @@ def load_task(
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
-    human = _human(table.image_ids, table.caption_ids, kept, notes)
-    accepted = None if positives is None else _of_kept(read_positives(positives, table), kept)
-    return Task(matrix, table.owner[kept], labels, human, codes, accepted, kept), notes
+    lists = _human(table.image_ids, table.caption_ids, kept, notes)
+    if positives is not None:
+        lists["accepted"] = _of_kept(read_positives(positives, table), kept)
+    return Task(matrix, table.owner[kept], labels, lists, codes, kept), notes
 
 
 def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:
@@ -151,3 +149,233 @@ def _stand_ins(starts: Array, refs: Array, which: int) -> Array:
         problem = f"image {int(np.argmin(sizes))} has {int(sizes.min())} captions, none to spare for number {which}"
         raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
     return np.asarray(refs[starts[:-1] + which])
+
+
+def read_similarity(path: Path, captions: Captions) -> Array:
+    """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
+
+    An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
+    (`read_csv`). One of `capgrade evaluate --run` must be
+    finished, of these captions, and of the model of the run that it lies in.
+    NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
+    out may score them -inf.
+    """
+    _require_current(path, captions)
+    matrix = _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids)
+    expected = (captions.n_images, captions.n_captions)
+    if matrix.shape != expected:
+        hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
+        raise InputError(f"{matrix.shape} scores, not {expected} (images x captions)", file=path, remedy=hint)
+    bad = np.flatnonzero(np.isnan(matrix).any(axis=1))
+    if bad.size:
+        caption = int(np.flatnonzero(np.isnan(matrix[bad[0]]))[0])
+        pair = f"image '{captions.image_ids[bad[0]]}', caption '{captions.caption_ids[caption]}'"
+        raise InputError(f"NaN for {pair}, {bad.size} such rows", file=path, remedy="score every pair")
+    return matrix
+
+
+def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
+    """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
+
+    Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
+    others: a mean would leave a pair out that another model ranked.
+    """
+    matrices = [read_similarity(path, captions) for path in paths]
+    if len(matrices) == 1:
+        return matrices[0]
+    known: dict[str, Path] = {}
+    for path, matrix in zip(paths, matrices, strict=True):
+        twin = known.setdefault(file_digest(path), path)
+        if twin is not path:
+            raise InputError(f"the same matrix as {twin}", file=path, remedy="give each model's similarity once")
+        if not np.isfinite(matrix).all():
+            row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
+            problem = f"an infinite score for image '{captions.image_ids[row]}', and a mean with others is asked for"
+            raise InputError(problem, file=path, remedy="score every pair with a number, or evaluate this one alone")
+    total = np.zeros(matrices[0].shape, np.float32)
+    for matrix in matrices:
+        total += matrix
+    return total / np.float32(len(matrices))
+
+
+def left_out(path: Path) -> str | None:
+    """What a similarity of `capgrade evaluate --run` with `coarse` leaves out, as a note; None for any other."""
+    if not (path.parent / MANIFEST).is_file():
+        return None
+    manifest = parse_manifest(path.parent / MANIFEST)
+    top = manifest["params"].get(TOP) if manifest["kind"] == INDEX else None
+    return top and f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were scored"
+
+
+def _require_current(path: Path, captions: Captions) -> None:
+    """InputError for a similarity of `capgrade evaluate --run` that is not of what is evaluated."""
+    folder, remedy = path.parent, "run `capgrade evaluate --run` again"
+    if not (folder / MANIFEST).is_file():
+        if (folder / ENCODINGS).is_file():
+            raise InputError(f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy)
+        return
+    manifest = parse_manifest(folder / MANIFEST, remedy)
+    if manifest["kind"] != INDEX or path.name not in manifest["files"]:
+        return
+    check_size(path, manifest["files"][path.name]["bytes"], remedy)
+    inputs, model = manifest["inputs"], folder.parent / manifest["params"].get("weights", MODEL)
+    if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
+        problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"
+        raise InputError(problem, file=path, remedy=f"{remedy}, or evaluate the split it was made from")
+    if model.is_file() and digest(model) != inputs["model"]:
+        raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
+
+
+def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
+    """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
+
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row.
+    """
+    left = _unit(_read_matrix(images, captions.image_ids, "image_id"), images, captions.n_images)
+    right = _unit(_read_matrix(texts, captions.caption_ids, "caption_id"), texts, captions.n_captions)
+    if left.shape[1] != right.shape[1]:
+        problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
+        raise InputError(problem, file=texts, remedy="use the tables of one model")
+    return np.asarray(left @ right.T)
+
+
+def read_relevance_folder(folder: Path, captions: Captions, kept: Array) -> dict[str, Array]:
+    """Every dense matrix of a relevance folder by measure, images x the kept captions, made for these captions."""
+    matrices = {}
+    for name in sorted(read_manifest(folder, "relevance")["files"]):
+        if name.endswith(".arrow"):
+            stored = read_relevance(folder / name)
+            stored.require(captions)
+            matrix = stored.matrix()  # one at a time: a copy without the dropped captions frees the whole
+            matrices[Path(name).stem] = matrix if len(kept) == captions.n_captions else matrix[:, kept]
+    if not matrices:
+        raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
+    return matrices
+
+
+def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives]:
+    """The file of positives that `capgrade audit` writes: (of images, of captions), in the captions' order. InputError
+    for another file, or one of other captions."""
+    content = read_json(path)
+    try:
+        of, lists = (content["captions"], content["split"]), content["image_to_caption"]
+        if of != (captions.digest, captions.split):
+            remedy = "run capgrade audit for these captions"
+            raise InputError("positives of other captions, or of another split", file=path, remedy=remedy)
+        at = captions.caption_numbers
+        rows = [np.array([at[caption] for caption in lists[image]], np.int64) for image in captions.image_ids]
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"not a file of positives ({type(error).__name__}: {error})"
+        raise InputError(problem, file=path, remedy="give what capgrade audit wrote") from error
+    image, caption = np.repeat(np.arange(len(rows)), [len(row) for row in rows]), np.concatenate(rows)
+    order = np.argsort(caption, kind="stable")
+    ends = np.searchsorted(caption[order], np.arange(captions.n_captions + 1))
+    others = [image[order[a:b]] for a, b in zip(ends, ends[1:], strict=False)]
+    return Positives.from_lists(rows), Positives.from_lists(others)
+
+
+def _unit(vectors: Array, path: Path, rows: int) -> Array:
+    if len(vectors) != rows:
+        raise InputError(f"{len(vectors)} embeddings for {rows} ids", file=path, remedy="embed the same captions table")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not (np.isfinite(lengths).all() and lengths.all()):
+        row = int(np.argmin(np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)))
+        raise InputError("embedding is zero, infinite or NaN", file=path, row=str(row), remedy="embed it again")
+    return np.asarray(vectors / lengths, dtype=np.float32)
+
+
+def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
+    if not path.is_file():
+        raise InputError("no such file", file=path, remedy=f"give {FORMATS}")
+    if path.suffix == ".arrow":
+        return _read_arrow(path, ids, column)
+    if path.suffix == ".csv":
+        return read_csv(path, ids, names)
+    try:
+        if path.suffix in (".pt", ".pth"):
+            from capgrade.schemas.pickles import read_torch
+
+            matrix = read_torch(path).detach().float().numpy()
+        else:
+            matrix = np.load(path, mmap_mode="r")
+    except InputError:
+        raise
+    except Exception as error:  # a damaged header makes numpy raise anything
+        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+        raise InputError(problem, file=path, remedy=f"give {FORMATS}") from error
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise InputError("holds no matrix of numbers", file=path, remedy="save one two-dimensional array")
+    return matrix
+
+
+def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
+    table = open_arrow(path).read_all()
+    lists = [field.name for field in table.schema if pa.types.is_fixed_size_list(field.type)]
+    if column not in table.schema.names or len(lists) != 1:
+        problem = f"columns {', '.join(table.schema.names)}"
+        raise InputError(problem, file=path, remedy=f"write {column} and one fixed-size list of numbers")
+    given = [str(value) for value in table[column].to_pylist()]
+    if given != list(ids):
+        row = next((k for k, (a, b) in enumerate(zip(given, ids, strict=False)) if a != b), min(len(given), len(ids)))
+        problem = f"{column}s are not those of the captions table in its order ({len(given)} against {len(ids)})"
+        raise InputError(problem, file=path, row=str(row), remedy="write the rows in the order of the captions table")
+    values = table[lists[0]].combine_chunks()
+    return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(given), -1)
+
+
+PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
+
+
+def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Array:
+    """float32 [rows, columns] of numbers between commas. Rows end with a line feed, a carriage return, or both.
+
+    A file whose first field is no number has ids: a first row of `names` and a first column of `ids`, both in their
+    order (`DataFrame(matrix, ids, names).to_csv`). Without `names` a file has numbers alone.
+    InputError that names the row: for a field that is no number, a row of another length, another id, and for an empty
+    file.
+    """
+    found: list[Array] = []
+    labelled = None
+    for row, fields in _rows(path):
+        if labelled is None:
+            labelled = names is not None and not is_number(fields[0])
+            if labelled and names is not None:
+                _require_ids(fields[1:], names, path, row, "column")
+                continue
+        if labelled:
+            _require_ids(fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row")
+            fields = fields[1:]
+        try:
+            found.append(np.array(fields, np.float32))
+        except ValueError:
+            at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
+            problem = f"field {at} is {field.strip()!r}, not a number"
+            raise InputError(problem, file=path, row=row, remedy=PLAIN) from None
+        if len(found[-1]) != len(found[0]):
+            problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
+            raise InputError(problem, file=path, row=row, remedy="give every row as many")
+    if not found:
+        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=PLAIN)
+    return np.stack(found)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number and the fields of each line that is not blank."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:  # any line end
+            reader = csv.reader(file, skipinitialspace=True)
+            yield from ((reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip())
+    except UnicodeDecodeError as error:
+        raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=PLAIN) from None
+    except csv.Error as error:
+        raise InputError(f"not a CSV file ({error})", file=path, remedy=PLAIN) from None
+
+
+def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str) -> None:
+    given, ids = ([name.strip() for name in some] for some in (given, ids))
+    if given == ids:
+        return
+    pairs = zip(given, ids, strict=False)
+    problem = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")
+    remedy = "write images x captions with the ids of the captions table in its order, or numbers alone"
+    raise InputError(f"ids of the {what}s: {problem}", file=path, row=row, remedy=remedy)

@@ -144,7 +144,7 @@ def finish(out: Path, summary: dict[str, Any]) -> None:
     """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
     write_json(out / SUMMARY, summary)
     config = read_json(out / CONFIG)
-    more = {name for name in written(out) if name != UNFIT and (out / name).is_file()}  # other best models, TensorBoard
+    more = {name for name in written(out) if name != UNFIT and (out / name).is_file()}  # other best models too
     rows = dict.fromkeys(more | {MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, STEPS, EPOCHS}, 0)
     write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.extras import MissingExtraError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.fit import EPOCHS, STATE, STEPS
@@ -106,25 +103,3 @@ def write_csv(path: Path, names: Sequence[str], rows: Sequence[Sequence[Any]]) -
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)
-
-
-FOLDER = "tensorboard"  # of a run's folder
-
-
-def write_epoch(out: Path, epoch: Mapping[str, float]) -> None:
-    """One epoch's loss, validation and speed as scalars: one file in `out/tensorboard`.
-
-    Raises MissingExtraError when it is not installed.
-    """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingExtraError("tensorboard", "tensorboard") from error
-    with TemporaryDirectory() as folder:  # it names its file itself, and `out` takes no file that nobody announced
-        with SummaryWriter(folder) as writer:
-            for name, value in epoch.items():
-                if name != "epoch":
-                    writer.add_scalar(name, value, int(epoch["epoch"]))
-        for events in Path(folder).iterdir():
-            with atomic(out / FOLDER / events.name) as temporary:
-                shutil.copy(events, temporary)

@@ -149,7 +149,7 @@ def _computed(
 
 def _key(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) -> str:
     """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
-    passing = {"device", "tensorboard", "workers", "epochs", "patience"}
+    passing = {"device", "workers", "epochs", "patience"}
     lasting = params.model_dump(mode="json", exclude=passing | {"init"})  # its weights are among the inputs
     content = [FORMAT, package_version(), lasting, measures, inputs]
     return hashlib.sha256(canonical(content).encode()).hexdigest()

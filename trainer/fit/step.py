@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capgrade.losses import ScoredBatch, gather
 from capgrade.schemas.captions import Captions
@@ -23,37 +23,37 @@ from capgrade.trainer.search.encode import to_device
 
 
 def scored_batch(
-    model: nn.Module, scorer: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: frozenset[str]
+    model: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: frozenset[str]
 ) -> ScoredBatch:
-    """Scores of the gathered batch [B, B] and the labels in `needs`; `model` is `scorer`, wrapped or not."""
-    device = next(scorer.parameters()).device
+    """Scores of the gathered batch [B, B] and the labels in `needs`."""
+    device = next(model.parameters()).device
     texts = to_device(batch.texts, device)
     images, captions = model(to_device(batch.images, device), texts)
-    own = scorer.own_losses(images, captions, texts) if "own_losses" in needs else {}
+    own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
     return ScoredBatch(
-        scorer.scores(images, captions),
+        model.scores(images, captions),
         torch.from_numpy(batch.own).to(device),
         labels=owner,
-        more=scorer.more_scores(images, captions),
+        more=model.more_scores(images, captions),
         own_losses=own,
         in_order=True,
         **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
-        **_vectors(scorer, images, captions, needs),
+        **_vectors(model, images, captions, needs),
     )
 
 
-def _vectors(scorer: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
+def _vectors(model: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
     """What losses on vectors and classes see: the outputs of the single stream, or the unit vectors of a model."""
     seen: dict[str, Any] = {}
     if "vectors" in needs:
         seen |= {"images": images.vector, "captions": captions.vector}
-        if isinstance(scorer, SingleStream):
+        if isinstance(model, SingleStream):
             seen = {"images": images.sets[0][:, 0], "captions": captions.sets[0][:, 0]}
-    if isinstance(scorer, SingleStream) and "logits" in needs:
-        seen |= {"image_logits": scorer.classify(images), "caption_logits": scorer.classify(captions)}
+    if isinstance(model, SingleStream) and "logits" in needs:
+        seen |= {"image_logits": model.classify(images), "caption_logits": model.classify(captions)}
     return seen
 
 

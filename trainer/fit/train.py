@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -38,7 +37,7 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     save_model,
 )
 from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
-from capgrade.trainer.fit.history import History, Parts, write_epoch
+from capgrade.trainer.fit.history import History, Parts
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.step import scored_batch, stop_at_nan
@@ -79,8 +78,7 @@ class TrainingRun:
     setup: Setup
     device: torch.device
     process: Process  # which encodes its part of a batch
-    scorer: RetrievalModel
-    model: nn.Module  # the scorer, compiled or not
+    model: RetrievalModel
     optimiser: Optimizer
     schedule: LRScheduler
     average: AveragedModel | None  # of `train.ema`; its running statistics are the last ones
@@ -89,12 +87,12 @@ class TrainingRun:
     @property
     def kept(self) -> RetrievalModel:
         """The model that is validated and written: with averaged weights where there are some."""
-        return self.scorer if self.average is None else cast(RetrievalModel, self.average.module)
+        return self.model if self.average is None else cast(RetrievalModel, self.average.module)
 
     @property
     def parts(self) -> Parts:
         """What a stopped run goes on with."""
-        known = {"model": self.scorer, "optimiser": self.optimiser, "schedule": self.schedule}
+        known = {"model": self.model, "optimiser": self.optimiser, "schedule": self.schedule}
         return {**known, "average": self.average}
 
     @property
@@ -119,7 +117,7 @@ def _train(
         return done
     run = _started(out, params, setup, device, process, history)
     history.restore(run.parts, device)
-    same_on_all([*run.scorer.state_dict().values(), *(run.average.state_dict().values() if run.average else ())])
+    same_on_all([*run.model.state_dict().values(), *(run.average.state_dict().values() if run.average else ())])
     from_first(lambda: _open(run))
     an_epoch = setup.plan.pairs_an_epoch
     with progress("training", params.epochs * an_epoch, "pairs") as advance:
@@ -140,15 +138,14 @@ def _train(
 def _started(
     out: Path, params: TrainParams, setup: Setup, device: torch.device, process: Process, history: History
 ) -> TrainingRun:
-    scorer = setup.model.to(device)
-    optimiser = make_optimiser(scorer, params)
+    model = setup.model.to(device)
+    optimiser = make_optimiser(model, params)
     schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
-    same_on_all(scorer.state_dict().values())
-    average = None if params.ema is None else AveragedModel(scorer, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
+    same_on_all(model.state_dict().values())
+    average = None if params.ema is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
     if average is not None:
-        average.update_parameters(scorer)  # the mean starts as the weights before the first step
-    model: nn.Module = torch.compile(scorer) if params.compile else scorer  # type: ignore[assignment]
-    return TrainingRun(out, params, setup, device, process, scorer, model, optimiser, schedule, average, history)
+        average.update_parameters(model)  # the mean starts as the weights before the first step
+    return TrainingRun(out, params, setup, device, process, model, optimiser, schedule, average, history)
 
 
 def _open(run: TrainingRun) -> None:
@@ -165,7 +162,7 @@ def _open(run: TrainingRun) -> None:
 def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]:
     """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
     plan, history = run.setup.plan, run.history
-    run.scorer.train()
+    run.model.train()
     start = time.perf_counter()
     rows = plan.epoch(history.epoch)
     made = prefetched(lambda some: plan.pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
@@ -178,7 +175,7 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
         advance(len(rows[at]))
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     hinges = run.loss.active_hinges()
-    same_on_all([*run.scorer.buffers(), *run.kept.buffers()])  # each process's statistics are of its part of batches
+    same_on_all([*run.model.buffers(), *run.kept.buffers()])  # each process's statistics are of its part of batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
     return from_first(lambda: {"loss": history.mean_loss(), **hinges, **metrics, "pairs_per_s": rate})
@@ -187,7 +184,7 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
 def _learn(run: TrainingRun, batch: Batch, share: float) -> None:
     """Add `share` of a batch's gradient to what the next step goes by."""
     with autocast(run.params.precision, run.device):
-        scored = scored_batch(run.model, run.scorer, batch, run.setup.relevance, run.setup.needs)
+        scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.needs)
     loss = run.loss(scored)
     stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
     (loss if share == 1 else loss * share).backward()
@@ -195,14 +192,14 @@ def _learn(run: TrainingRun, batch: Batch, share: float) -> None:
 
 
 def _step(run: TrainingRun) -> None:
-    mean_gradients(run.scorer.parameters())
+    mean_gradients(run.model.parameters())
     if run.params.clip is not None:
-        clip_grad_norm_(run.scorer.parameters(), run.params.clip)
+        clip_grad_norm_(run.model.parameters(), run.params.clip)
     run.optimiser.step()
     run.schedule.step()
     run.optimiser.zero_grad(set_to_none=True)
     if run.average is not None:
-        run.average.update_parameters(run.scorer)
+        run.average.update_parameters(run.model)
 
 
 def _keep(run: TrainingRun) -> None:
@@ -213,8 +210,6 @@ def _keep(run: TrainingRun) -> None:
     shares = [f"{share:.1%} of {key.removeprefix(ACTIVE)}" for key, share in epoch.items() if key.startswith(ACTIVE)]
     if shares:
         print(f"epoch {epoch['epoch']}: active hinges: {', '.join(shares)}", file=sys.stderr, flush=True)
-    if run.params.tensorboard:
-        write_epoch(run.out, epoch)
 
 
 def _save_best(run: TrainingRun) -> None:

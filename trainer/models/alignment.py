@@ -6,24 +6,28 @@ it, so images and captions are encoded apart, yet compared part by part.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Encoded
 
-POOLINGS = ("MrSw", "MwSr", "symm", "MrAVGw", "scan")
-PADDINGS = ("ignored", "authors")
+Pooling = Literal["MrSw", "MwSr", "symm", "MrAVGw", "scan"]
+Padding = Literal["ignored", "authors"]
 TILE = 64  # captions pooled together: neighbours in length, so that little of a block is padding
 PADDED_REGIONS, PADDED_WORDS = 36, 85  # what the authors pad every image and caption to when they evaluate
 
 CELLS = {"cpu": 2**19, "cuda": 2**26}  # of the one block of [images, regions, captions, words] that exists
 
 
-@torch.compiler.disable  # its blocks follow the lengths of a batch
 def align(
-    images: Encoded, captions: Encoded, pooling: str = "MrSw", padding: str = "ignored", evaluation: bool = False
+    images: Encoded,
+    captions: Encoded,
+    pooling: Pooling = "MrSw",
+    padding: Padding = "ignored",
+    evaluation: bool = False,
 ) -> Tensor:
     """Scores of every image and caption, float32 [images, captions]; 0 where a side has no part.
 
@@ -35,7 +39,6 @@ def align(
     maximum, so no maximum over a padded item is negative: in training all but the longest of the batch, in `evaluation`
     all below 36 regions or 85 words. TERAN: Messina et al. 2021, arXiv:2008.05231; models/loss.py.
     """
-    require(pooling, padding)
     rows, columns = _packed(images), _packed(captions)
     least: Tensor | None = None  # bool [N]: a maximum over this set is at least 0
     least_words: Tensor | None = None
@@ -47,14 +50,6 @@ def align(
     with torch.autocast(rows.sets[0].device.type, enabled=False):
         tiles = [_tile(rows, _cut(columns[at]), pooling, least, _at(least_words, at)) for at in order.split(TILE)]
     return torch.cat(tiles, dim=1)[:, order.argsort()]
-
-
-def require(pooling: str, padding: str) -> None:
-    """Raises InputError for an unknown name."""
-    if pooling not in POOLINGS:
-        raise InputError(f"no pooling '{pooling}'", remedy=f"choose from: {', '.join(POOLINGS)}")
-    if padding not in PADDINGS:
-        raise InputError(f"no padding '{padding}'", remedy=f"choose from: {', '.join(PADDINGS)}")
 
 
 def alignment_matrix(image: Encoded, caption: Encoded) -> Tensor:

@@ -100,7 +100,7 @@ class RetrievalModel(nn.Module):
     def encode_captions(self, captions: CaptionTokens) -> Encoded: ...
 
     def forward(self, images: Images, captions: CaptionTokens) -> tuple[Encoded, Encoded]:
-        """Both sides of a batch; what `torch.compile` compiles."""
+        """Both sides of a batch."""
         return self.encode_images(images), self.encode_captions(captions)
 
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:

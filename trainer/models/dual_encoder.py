@@ -15,7 +15,7 @@ from torch.nn.functional import normalize, pad
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import END, START, CaptionTokens, Encoded, Images, RetrievalModel, Transform, upcast
-from capgrade.trainer.models.pretrained import load_tokenizer
+from capgrade.trainer.models.text_encoder import load_tokenizer
 
 Positive = Annotated[int, Field(gt=0)]
 LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5

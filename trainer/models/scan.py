@@ -51,7 +51,6 @@ class Scan(RetrievalModel):
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         return Encoded(None, normalize(self.read(captions)[0], dim=-1), captions.mask)
 
-    @torch.compiler.disable  # its tiles follow the lengths of a batch; the encoders are compiled
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         size = len(images) if self.training else EVAL_IMAGES
         with torch.autocast(images.sets[0].device.type, enabled=False):  # bfloat16 would tie what it is to rank

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.functional import normalize
-from torch.utils.checkpoint import checkpoint
 
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import (
@@ -39,7 +38,6 @@ class SgrafConfig:
     text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
     text_layers: int | None = None
     freeze_text: bool = False
-    checkpoint: bool = False  # make the graph's vectors again in the backward pass: less memory, a third more time
 
 
 class Reasoning(nn.Module):
@@ -131,7 +129,6 @@ class Sgraf(RetrievalModel):
         """What a caption counts in running statistics, [captions], where a head keeps some and is trained."""
         return None
 
-    @torch.compiler.disable  # its tiles follow the lengths of a batch; the encoders are compiled
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """In training every caption meets all images at once, since SAF's statistics are over them."""
         shares = self.shares(captions)
@@ -191,7 +188,6 @@ class Sgr(Sgraf):
         super().__init__(config, feature_dim, vocabulary_size)
         self.graph = nn.ModuleList(Reasoning(config.similarity) for _ in range(config.steps))
 
-    @torch.compiler.disable
     def scores(self, images: Encoded, captions: Encoded) -> Tensor:
         """A pair's score depends on that pair alone, so its gradient goes through the pairs that have one."""
         if not torch.is_grad_enabled():
@@ -227,15 +223,10 @@ class Sgr(Sgraf):
         nodes = normalize(upcast(torch.cat([whole.unsqueeze(1), local], 1)), dim=-1)
         return self.score(nodes.unsqueeze(1), None).squeeze(1)
 
-    def reason(self, nodes: Tensor) -> Tensor:
+    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
         for step in self.graph[:-1]:
             nodes = step(nodes)
         return self.graph[-1](nodes, 1).squeeze(2)
-
-    def one_vector(self, nodes: Tensor, share: Tensor | None) -> Tensor:
-        if self.config.checkpoint and nodes.requires_grad:
-            return checkpoint(self.reason, nodes, use_reentrant=False)
-        return self.reason(nodes)
 
 
 FEW = 0.25  # of all pairs: with more, the graph of the whole matrix is as cheap

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torch.utils.checkpoint import checkpoint
 
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.alignment import align, require
+from capgrade.trainer.models.alignment import Padding, Pooling, align
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
@@ -34,13 +33,12 @@ class TernConfig:
     text_model: str = EMBEDDED  # or a folder, or a hub id
     text_layers: int | None = None  # the first so many layers; None: all
     freeze_text: bool = False
-    checkpointing: bool = False  # compute the image layers twice rather than keep what they compute
 
 
 @dataclass(frozen=True)
 class TeranConfig(TernConfig):
-    pooling: str = "MrSw"  # MrSw, MwSr, symm, MrAVGw, scan
-    padding: str = "ignored"  # or "authors"
+    pooling: Pooling = "MrSw"
+    padding: Padding = "ignored"
     stop_words: str | None = None  # "english" or a file: words that take no part in pooling
 
 
@@ -53,14 +51,10 @@ class Layers(nn.Module):
             raise InputError(f"{config.heads} heads do not divide a width of {width}")
         sizes = (width, config.heads, config.feedforward, config.dropout)
         self.layers = nn.ModuleList(nn.TransformerEncoderLayer(*sizes, batch_first=True) for _ in range(count))
-        self.checkpointing = config.checkpointing
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for layer in self.layers:
-            if self.checkpointing and self.training:
-                x = checkpoint(layer, x, src_key_padding_mask=~mask, use_reentrant=False)
-            else:
-                x = layer(x, src_key_padding_mask=~mask)
+            x = layer(x, src_key_padding_mask=~mask)
         return x
 
 
@@ -110,7 +104,6 @@ class TERAN(TERN):
     inner: Tensor
 
     def __init__(self, config: TeranConfig, feature_dim: int = 0, vocabulary_size: int = 0) -> None:
-        require(config.pooling, config.padding)
         super().__init__(config)
         self.pooling, self.padding, self.filtered = config.pooling, config.padding, config.stop_words is not None
         stop, inner = stop_pieces(config.stop_words, config.text_model) if config.stop_words else torch.zeros(2, 0)

@@ -23,7 +23,7 @@ from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.evaluation.inputs import TOP, read_similarity
+from capgrade.trainer.evaluation.task import ENCODINGS, INDEX, TOP, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel
@@ -38,8 +38,7 @@ from capgrade.trainer.search.encode import (
     shapes_of,
 )
 
-KIND = "embeddings"
-ENCODINGS, ITEMS, SIMILARITY = "encodings.safetensors", "items.json", "similarity.npy"
+ITEMS, SIMILARITY = "items.json", "similarity.npy"
 
 
 def embed(
@@ -62,7 +61,7 @@ def embed(
     def sources() -> dict[str, str]:
         return {**made_from(run, captions, image_digest(store, [captions]), weights), **given_digests(coarse=coarse)}
 
-    with output_folder(out, KIND):
+    with output_folder(out, INDEX):
         inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
         require_dim(config, store)
@@ -80,7 +79,7 @@ def embed(
         counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
         params = {"model": config["params"]["model"]["name"], "weights": weights}
         params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {TOP: top})
-        return write_manifest(out, KIND, params=params, inputs=inputs, rows=counts)
+        return write_manifest(out, INDEX, params=params, inputs=inputs, rows=counts)
 
 
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
@@ -146,7 +145,7 @@ class RunIndex:
 
 def read_index(folder: Path) -> RunIndex:
     """InputError when it is unfinished or damaged."""
-    read_manifest(folder, KIND)
+    read_manifest(folder, INDEX)
     items = read_json(folder / ITEMS)
     try:
         tensors = load_file(folder / ENCODINGS)
@@ -195,7 +194,7 @@ class Searcher:
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
     """InputError for a damaged run or index, and for an index of another model."""
-    manifest = read_manifest(index_dir, KIND)
+    manifest = read_manifest(index_dir, INDEX)
     weights = manifest["params"].get("weights", MODEL)
     model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"), weights=weights)
     index = read_index(index_dir)

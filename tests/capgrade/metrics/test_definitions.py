@@ -135,12 +135,19 @@ def test_reference_order_is_numpys_reversed_stable_argsort():
         close(value, slow.ndcg(order, relevance[query], 8))
 
 
-def definitions(k: int, m: int, order, labelled, mean, relevance, own, lists) -> dict[str, float]:
-    """Of one query, by name; `labelled` and `mean` are the orders by relevance and by the mean of two."""
+def definitions(
+    k: int, m: int, order, labelled, mean, scores, relevance, own, lists, code, codes
+) -> dict[str, float]:  # fmt: skip
+    """Of one query, by name; `labelled` and `mean` are the orders by relevance and by the mean of two, `code` and
+    `codes` the classes of the query and of the candidates."""
     places, head = [-order.index(item) for item in range(len(order))], order[:k]
+    others = [scores[item] for item in order if item not in own][:k]
+    found = [slow.r_precision_of_classes(order, code, codes, zeta) for zeta in (0, 1, 2)] if code.any() else [np.nan]
+    cosines = {"pmrp": np.mean(found), f"lambda@{k}": np.mean([scores[item] for item in head])}
+    cosines[f"lambda_other@{k}"] = np.mean(others) if others else np.nan
     tau = slow.tau_a([places[item] for item in head], [relevance[item] for item in head])
     whole, gone = slow.tau_a(places, relevance), set(own)
-    found = {
+    found = cosines | {
         f"recall@{k}": slow.recall(order, own, k), f"r@{k}": slow.share(order, own, k),
         "medr": slow.first(order, own), "meanr": slow.first(order, own),
         f"ndcg@{k}": slow.ndcg(order, relevance, k), f"ndcg_exp@{k}": slow.ndcg(order, relevance, k, True),
@@ -159,7 +166,7 @@ def definitions(k: int, m: int, order, labelled, mean, relevance, own, lists) ->
     return found
 
 
-ELSEWHERE = {"pmrp", "lambda", "lambda_other", "sr_authors", "sr_soft_authors"}  # test_evaluate.py and test_parity.py
+ELSEWHERE = {"sr_authors", "sr_soft_authors"}  # test_parity.py
 
 
 @settings(max_examples=15, deadline=None)
@@ -175,30 +182,27 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(seed, images, k, 
     lists = [[rng.choice(n, rng.integers(1, n + 1), replace=False).tolist() for _ in range(q)]
              for q, n in (shape, shape[::-1])]  # fmt: skip
     positives = dict.fromkeys(("eccv", "cxc", "accepted"), tuple(map(Positives.from_lists, lists)))
-    expected = []
-    for turn, of in ((lambda x: x, lists[0]), (np.transpose, lists[1])):
+    expected, codes = [], (rng.random((images, 4)) < 0.4).astype(int)
+    sides = codes, codes[owner]
+    for turn, of, (mine, theirs) in ((lambda x: x, lists[0], sides), (np.transpose, lists[1], sides[::-1])):
         ways = [np.argsort(-turn(x), axis=1).tolist() for x in (scores, relevance, mean)]
-        rows = zip(*ways, turn(relevance).tolist(), map(np.flatnonzero, turn(own)), of, strict=True)
-        expected.append([definitions(k, m, *row) for row in rows])
+        given = turn(scores).tolist(), turn(relevance).tolist(), map(np.flatnonzero, turn(own)), of, mine
+        expected.append([definitions(k, m, *row, theirs) for row in zip(*ways, *given, strict=True)])
     names = list(expected[0][0])
     assert {metric(name).family.function for name in names} | {CATALOGUE[name].function for name in ELSEWHERE} == {
         one.function for one in CATALOGUE.values()
     }
     relevances = {"a": relevance, "b": other}
-    found = evaluate(scores, relevances, names, owner=owner, positives=positives, intervals=None)
+    given = {"owner": owner, "positives": positives, "classes": codes, "intervals": None}
+    found = evaluate(scores, relevances, names, **given)
     for scored, rows in zip((found.i2t, found.t2i), expected, strict=True):
         for name in names:
             np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-7, err_msg=name)
 
 
 def test_semantic_map_rewards_collapse_and_says_so():
-    """lambda@K of a constant cosine is that cosine; perfect 1; the check tells them apart."""
-    owner = np.repeat(np.arange(60), 5)
     constant = np.full((60, 300), 0.99, np.float32)
     assert semantic_map(constant, k=5) == pytest.approx(0.99)
-    spread = np.where(np.arange(60)[:, None] == owner, 1.0, -0.5)
-    groups = {"query_group": np.arange(60), "candidate_group": owner}
-    assert semantic_map(spread, k=5) == pytest.approx(1.0)
-    assert semantic_map(spread, k=5, **groups) == pytest.approx(-0.5)
-    assert collapse(constant).collapsed and not collapse(spread).collapsed
-    assert "COLLAPSED" in str(collapse(constant))
+    spread = np.where(np.arange(60)[:, None] == np.repeat(np.arange(60), 5), 1.0, -0.5)
+    assert "COLLAPSED" in str(collapse(constant)) and not collapse(spread).collapsed
+    assert collapse(spread).contrast == pytest.approx(1 - (5 - 0.5 * 295) / 300)

@@ -18,8 +18,6 @@ from capgrade.metrics import Positives
 from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 
-from . import slow
-
 KS = (1, 5, 10)
 
 
@@ -245,39 +243,6 @@ def test_lists_of_people_on_coco_score_as_in_the_package():
     )
 
 
-def slow_pmrp(scores: np.ndarray, queries: np.ndarray, candidates: np.ndarray) -> list[float]:
-    """The mean over zeta; what has no class is neither query nor candidate."""
-    orders = np.argsort(-scores, axis=1)
-    return [
-        np.mean([slow.r_precision_of_classes(order, code, candidates, zeta) for zeta in (0, 1, 2)])
-        if code.any() else np.nan
-        for order, code in zip(orders, queries, strict=True)
-    ]  # fmt: skip
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), images=st.integers(2, 9))
-def test_pmrp_and_semantic_map_are_their_formulas(seed, images):
-    scores, _, owner = world(seed, images)
-    scores = scores / 1000
-    codes = (np.random.default_rng(seed).random((images, 4)) < 0.4).astype(int)
-    expected = slow_pmrp(scores, codes, codes[owner]), slow_pmrp(scores.T, codes[owner], codes)
-    assert metrics.pmrp(scores, codes, codes[owner]) == pytest.approx(expected[0], nan_ok=True)
-    names = ["pmrp", "lambda@3", "lambda_other@2"]
-    found = evaluate(scores, None, names, owner=owner, classes=codes)
-    assert found.t2i.values["pmrp"] == pytest.approx(expected[1], nan_ok=True)
-    kept = [np.mean(sorted(row)[::-1][:3]) for row in scores]
-    others = [[s for s, o in zip(row, owner, strict=True) if o != k] for k, row in enumerate(scores)]
-    left = [np.mean(sorted(row)[::-1][:2]) if row else np.nan for row in others]
-    assert metrics.semantic_map(scores, k=3) == pytest.approx(kept)
-    groups = {"query_group": np.arange(images), "candidate_group": owner}
-    assert metrics.semantic_map(scores, k=2, **groups) == pytest.approx(left, nan_ok=True)
-    assert found.i2t.values["lambda@3"] == pytest.approx(kept)
-    assert found.i2t.values["lambda_other@2"] == pytest.approx(left, nan_ok=True)
-    gaps = [max(row) - np.mean(row) for row in scores]
-    assert metrics.collapse(scores).contrast == pytest.approx(np.mean(gaps)) == found.collapse["i2t"].contrast
-
-
 OF_OTHERS = {"Collapse", "Positives", "coco_codes", "collapse", "human_lists", "pmrp", "semantic_map"}  # no labels
 FUNCTIONS = {name: getattr(metrics, name) for name in metrics.__all__ if name not in OF_OTHERS}
 
@@ -314,13 +279,6 @@ def test_what_needs_no_labels_takes_tensors_too():
         metrics.semantic_map(scores, query_group=np.arange(6))
 
 
-def test_positives_may_stand_for_the_matrix_of_own_candidates():
-    scores, _, own = matrices()
-    lists = metrics.Positives.from_lists([np.flatnonzero(row) for row in own])
-    for name in ("recall", "recall_share", "first_rank", "map_at_r", "r_precision"):
-        assert np.array_equal(FUNCTIONS[name](scores, lists), FUNCTIONS[name](scores, own))
-
-
 def test_labels_bring_relevance_and_own_items(dataset: Path):
     labels = Labels.load(dataset)
     scores = np.random.default_rng(0).random((12, 60))
@@ -331,5 +289,3 @@ def test_labels_bring_relevance_and_own_items(dataset: Path):
     own = labels.owner[None, :] == np.arange(12)[:, None]
     assert found.values["ndcg@25"] == pytest.approx(metrics.ndcg(scores, exact.block(range(12), range(60))[0]))
     assert found.values["recall@5"] == pytest.approx(metrics.recall(scores, own, k=5))
-    with pytest.raises(InputError, match=r"are \[60, 12\], the labels 12 images x 60 captions -> give scores.T: rows"):
-        evaluate(scores.T, exact)

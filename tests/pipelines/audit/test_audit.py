@@ -37,9 +37,9 @@ from capgrade.pipelines.report import report
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest
-from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.params import EvaluateParams, MeasuresParams
 from capgrade.schemas.relevance import read_relevance
-from capgrade.trainer.evaluation.evaluate import Settings, curves, evaluate
+from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import call, make_captions
 from tests.tools.browser import opened_file, problems_of
@@ -403,7 +403,7 @@ def test_evaluate_takes_the_positives(world: Path, dense: tuple[dict, Path]) -> 
     given: Given = {"similarity": world / "s.npy", "relevance": world / "relevance"}
     task, notes = load_task(world / "captions", positives=file, **given)
     assert not any("eccv" in note or "cxc" in note for note in notes)  # not COCO: no word of its lists
-    found = evaluate(task, Settings(metrics=("recall@1", "accepted_recall@1"), samples=0))[0].json()
+    found = evaluate(task, EvaluateParams(metric=("recall@1", "accepted_recall@1"), samples=0))[0].json()
     assert found["i2t"]["accepted_recall@1"] >= found["i2t"]["recall@1"]
     lists, captions = json.loads(file.read_text())["image_to_caption"], read_captions(world / "captions")
     best = np.load(world / "s.npy").argmax(axis=0)  # the first image of each caption

@@ -15,7 +15,8 @@ from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.schemas.captions import Captions
-from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+from capgrade.schemas.params import EvaluateParams
+from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import make_captions, random_sets
 
@@ -152,7 +153,7 @@ def test_a_model_is_audited_from_dense_relevance_and_from_shards(world: Path, tm
     dense = audit(world / "captions", tmp_path / "d.html", relevance=world / "relevance", **given)["model"]
     some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)["model"]
     task, _ = load_task(world / "captions", similarity=tmp_path / "s.npy")
-    recall = evaluate(task, Settings(metrics=("recall@1",), samples=0))[0].json()
+    recall = evaluate(task, EvaluateParams(metric=("recall@1",), samples=0))[0].json()
     for way in WAYS:
         assert dense[way]["recall"] == pytest.approx(recall[way]["recall@1"]) == some[way]["recall"]
         assert dense[way]["known"] == pytest.approx(1) and 0 < some[way]["known"] < 1

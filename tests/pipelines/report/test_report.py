@@ -34,12 +34,12 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow, write_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import EvaluateParams, MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
 from capgrade.schemas.times import read_time, timed
-from capgrade.trainer.evaluation.evaluate import Settings, evaluate
+from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.tables import SUMS
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import caption_table, random_sets, write_captions_folder
@@ -52,7 +52,7 @@ HOSTILE = [
     "{{ 7 * 7 }} {% raw %} ${document.title='owned'} </script><script>document.title='owned'</script>",
     "'; alert(1); // <!-- --> &lt;b&gt; a man",
 ]
-SETTINGS = Settings(metrics=("recall@1", "recall@5"), samples=20)
+SETTINGS = EvaluateParams(metric=("recall@1", "recall@5"), samples=20)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from capgrade.metrics.base import Positives
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_of
 from capgrade.pipelines.reproduce.stage import metrics_of
 from capgrade.pipelines.reproduce.table import as_json, markdown
-from capgrade.trainer.evaluation.evaluate import Settings, score
+from capgrade.schemas.params import EvaluateParams
+from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
 from tests.conftest import DATA, call
 from tests.trainer.conftest import Small, small  # noqa: F401
@@ -66,7 +67,7 @@ def test_numbers_are_those_of_an_evaluation(small: Small, out: Path) -> None:  #
     mean = (np.load(files[0]) + np.load(files[1])) / 2
     task, _ = load_task(small.data.captions, similarity=files, split="test")
     np.testing.assert_allclose(task.similarity, mean, rtol=1e-6)
-    want = score(task, Settings(samples=0, metrics=("recall@1", "recall@5", "recall@10"))).json()
+    want = score(task, EvaluateParams(samples=0, metric=("recall@1", "recall@5", "recall@10"))).json()
     found = json.loads((out / "bcls-3-f30k" / "table.json").read_text())["sections"][0]["rows"]
     ours = next(row["ours"] for row in found if row["row"] == "SGRAF*")
     assert ours[0] == pytest.approx(100 * want["i2t"]["recall@1"]) and ours[-1] == pytest.approx(want["rsum"])
@@ -80,7 +81,7 @@ def test_columns_of_people_and_of_labels() -> None:
         Positives.from_lists([[0, 3], [2], [4, 5, 6], [7]]),
         Positives.from_lists([[0], [0], [1], [1, 2], [2], [2], [3], [3]]),
     )
-    task = Task(random.random((4, 8)).astype(np.float32), owner, human={"eccv": lists})
+    task = Task(random.random((4, 8)).astype(np.float32), owner, positives={"eccv": lists})
     columns = (
         "i2t map@r",
         "t2i eccv_recall@1",

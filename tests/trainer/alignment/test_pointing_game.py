@@ -16,7 +16,7 @@ from capgrade.schemas.params import CaptionsParams, ScenesParams
 from capgrade.trainer.alignment.picture import SIDE, picture
 from capgrade.trainer.alignment.pointing_game import Aligned, Phrase, Pointed, aligned, point, pointing, read_phrases
 from capgrade.trainer.models.base import Encoded
-from capgrade.trainer.models.pretrained import Pieces
+from capgrade.trainer.models.text_encoder import Pieces
 
 # Four regions of a picture 100 wide: the dog, a tight half of it, the cat, all.
 BOXES = np.array([[0, 0, 40, 40], [0, 0, 40, 16], [60, 60, 100, 100], [0, 0, 100, 100]], np.float32)
@@ -34,18 +34,12 @@ GIVEN = Aligned(
 )  # fmt: skip
 
 
-def test_each_word_and_its_best_region():
+def test_each_word_and_its_best_region_and_a_phrase_points_right():
     assert [GIVEN.region(k) for k in range(5)] == [None, 0, 3, None, 3]
-
-
-def test_a_phrase_points_right():
     assert point(GIVEN, Phrase(0, 2, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # half the regions have centres in
     assert point(GIVEN, Phrase(3, 5, "cat", CAT)) == Pointed(1, 0.0, 0.25, 0.0, 0.25)  # at the whole picture
     assert point(GIVEN, Phrase(3, 5, "cat", np.vstack([DOG, CAT]))).centre_chance == 0.75  # either will do
-
-
-def test_the_mean_over_its_words_decides():
-    assert point(GIVEN, Phrase(1, 5, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # 0.4 against 0.2, 0.33, 0.37
+    assert point(GIVEN, Phrase(1, 5, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # means: 0.4, 0.2, 0.33, 0.37
 
 
 def test_ties_share_the_point():

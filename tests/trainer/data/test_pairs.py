@@ -103,32 +103,6 @@ def test_a_batch_holds_what_the_tables_hold(pairs):
     assert batch.own.tolist() == [[a == b for b in owner] for a in owner]
 
 
-def test_parts_of_two_processes_are_the_whole(pairs):
-    for rows in EpochPlan(pairs, 12, seed=1).epoch(0):
-        whole, parts = pairs.collate(rows), [pairs.collate(rows, slice(a, a + 6)) for a in (0, 6)]
-        for side in ("images", "texts"):
-            for name, tensor in vars(getattr(whole, side)).items():
-                assert torch.equal(tensor, torch.cat([getattr(getattr(p, side), name) for p in parts]))
-        assert all(np.array_equal(p.caption_rows, rows) for p in parts)
-
-
-def test_a_whole_split_comes_in_order(pairs):
-    captions = pairs.captions
-    sizes = [int(n) for batch in pairs.image_batches(7) for n in batch.mask.sum(1)]
-    assert sizes == [len(pairs.store[image_id]) for image_id in captions.image_ids]
-    tokens = [
-        t[m].tolist() for batch in pairs.caption_batches(9) for t, m in zip(batch.tokens, batch.mask, strict=True)
-    ]
-    assert tokens == [row.tolist() for row in pairs.tokens]
-
-
-def test_random_batches_hold_every_caption_once(pairs):
-    plan = EpochPlan(pairs, 7, seed=5)
-    seen = np.concatenate(plan.epoch(0))
-    n = len(pairs.rows)
-    assert len(set(seen)) == len(seen) == n // 7 * 7 == plan.batches_an_epoch * 7
-
-
 @pytest.mark.parametrize("composition", ["random", "seeded"])
 def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, sampled, composition):
     """As a DataLoader with `drop_last` or without, but for a rest of one pair, which has no negative."""

@@ -1,8 +1,6 @@
 """Captions as numbers, by hand."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -53,15 +51,3 @@ def test_word_pieces_of_a_table_are_those_of_its_texts():
     assert [row.tolist() for row in rows] == [row.tolist() for row in pieces.encode_texts(captions.texts)]
     assert all(row.dtype == np.int64 and row.max() < pieces.size for row in rows)
     assert len(rows[0]) == 5  # [CLS] a dog . [SEP]
-
-
-def test_each_module_imports_by_itself():
-    """None needs another to have been imported first."""
-    script = """
-import importlib, sys
-for name in ("data.text", "models", "data.pairs", "data.batches", "data.relevance"):
-    for known in [module for module in sys.modules if module.startswith("capgrade.trainer")]:
-        del sys.modules[known]
-    importlib.import_module(f"capgrade.trainer.{name}")
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)

@@ -7,7 +7,7 @@ import pytest
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.inputs import read_csv, read_similarity, similarity_of
+from capgrade.trainer.evaluation.task import read_csv, read_similarity, similarity_of
 from tests.trainer.evaluation.test_evaluate import IMAGES, OWNER, SIMILARITY, captions_folder
 
 
@@ -33,16 +33,6 @@ def test_numbers_alone_with_ids_and_any_line_end(captions, tmp_path):
     np.savetxt(tmp_path / "right.csv", right, delimiter=",")
     cosines = similarity_of(tmp_path / "left.csv", tmp_path / "right.csv", captions)
     np.testing.assert_allclose(cosines, left @ right.T, atol=1e-6)
-
-
-def test_rows_of_a_square_matrix_are_images(tmp_path):
-    """As many captions as images: no shape tells, so nothing is turned."""
-    square = read_captions(captions_folder(tmp_path, np.arange(4)), None)
-    matrix = np.arange(16, dtype=np.float32).reshape(4, 4)
-    np.save(tmp_path / "s.npy", matrix)
-    np.savetxt(tmp_path / "s.csv", matrix, delimiter=",")
-    for name in ("s.npy", "s.csv"):
-        np.testing.assert_array_equal(read_similarity(tmp_path / name, square), matrix)
 
 
 def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from capgrade.schemas.files import digest, read_manifest
-from capgrade.trainer.evaluation.evaluate import Settings, compare, evaluate
+from capgrade.schemas.params import EvaluateParams
+from capgrade.trainer.evaluation.evaluate import compare, evaluate
 from capgrade.trainer.evaluation.tables import side_by_side
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import call
@@ -36,7 +37,7 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folder: Path, capsys) -> None:
     both = "--similarity", str(folder / "A.npy"), "--similarity", str(folder / "B.npy")
     assert run(folder, *both, out="both") == 0
     found = json.loads(capsys.readouterr().out)
-    want = evaluate(Task((FIRST + SECOND) / 2, OWNER), Settings(samples=0))[0].json()
+    want = evaluate(Task((FIRST + SECOND) / 2, OWNER), EvaluateParams(samples=0))[0].json()
     assert all(found[way] == pytest.approx(want[way], abs=1e-6) for way in ("i2t", "t2i"))
     assert "similarity is the mean of 2 matrices" in found["notes"]
     inputs = read_manifest(folder / "both", "evaluation")["inputs"]

@@ -13,8 +13,9 @@ from capgrade.metrics import ndcg
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
-from capgrade.trainer.evaluation.evaluate import Settings, as_json, compare, evaluate
+from capgrade.trainer.evaluation.evaluate import as_json, compare, evaluate
 from capgrade.trainer.evaluation.tables import show, side_by_side, write_tables
 from capgrade.trainer.evaluation.task import Task, load_task
 from tests.conftest import caption_table, write_captions_folder
@@ -24,7 +25,7 @@ OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions pe
 RANDOM = np.random.default_rng(0)
 SIMILARITY = RANDOM.uniform(-1, 1, (IMAGES, len(OWNER))).astype(np.float32)
 LABELS = RANDOM.random(SIMILARITY.shape).astype(np.float32)
-FAST = Settings(samples=50, ms=(3,))
+FAST = EvaluateParams(samples=50, m=(3,))
 
 
 def captions_folder(folder, owner=OWNER):
@@ -74,7 +75,7 @@ def test_captions_in_any_order_score_the_same(task):
     shuffle = np.random.default_rng(1).permutation(len(OWNER))
     labels = {name: matrix[:, shuffle] for name, matrix in task.relevance.items()}
     moved = Task(SIMILARITY[:, shuffle], OWNER[shuffle], labels)
-    settings = Settings(samples=0, folds=(6,), ms=(3,))
+    settings = EvaluateParams(samples=0, fold=(6,), m=(3,))
     before, after = (as_json(evaluate(one, settings)) for one in (task, moved))
     assert before["folds"]["6"]["counts"]["folds"] == 2 and before["folds"]["6"]["protocol"] == "folds of 6"
     for way in ("i2t", "t2i"):
@@ -107,7 +108,7 @@ def test_outputs_compare_and_tables(task, tmp_path):
 def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
     """Of several measures the first one's are named too, and the values of two are never in one column."""
     labels = {"cider": next(iter(task.relevance.values())), "sbert": np.sqrt(next(iter(task.relevance.values())))}
-    settings = Settings(samples=0, metrics=("recall@1", "ncs@1", "ncs@5", "ncs@10", "ndcg@5"))
+    settings = EvaluateParams(samples=0, metric=("recall@1", "ncs@1", "ncs@5", "ncs@10", "ndcg@5"))
     evaluate(Task(SIMILARITY, OWNER, labels), settings, out=tmp_path / "both")
     evaluate(Task(SIMILARITY, OWNER, {"sbert": labels["sbert"]}), settings, out=tmp_path / "sbert")
     both, one = tmp_path / "both", tmp_path / "sbert"
@@ -135,7 +136,7 @@ def test_table_says_percent_and_warns_of_collapse(task):
 
 def test_negative_labels_count_as_no_gain():
     shifted = Task(SIMILARITY, OWNER, {"sbert": LABELS - np.float32(0.5)})
-    found = as_json(evaluate(shifted, Settings(samples=0, metrics=("ndcg@5", "asp"))))
+    found = as_json(evaluate(shifted, EvaluateParams(samples=0, metric=("ndcg@5", "asp"))))
     assert found["i2t"]["ndcg@5"] == pytest.approx(ndcg(SIMILARITY, np.maximum(LABELS - 0.5, 0), k=5).mean(), abs=1e-6)
 
 
@@ -202,11 +203,9 @@ def test_errors(folders, tmp_path):
     fails("none to spare", stand_in=0)
     plain, _ = load_task(captions, similarity=similarity)
     with pytest.raises(InputError, match="needs relevance labels"):
-        evaluate(plain, Settings(metrics=("ndcg@25",)))
-    with pytest.raises(InputError, match="between 0 and 1"):
-        Settings(level=95)
+        evaluate(plain, EvaluateParams(metric=("ndcg@25",)))
     with pytest.raises(InputError, match="do not divide"):
-        evaluate(plain, Settings(folds=(5,), samples=0))
+        evaluate(plain, EvaluateParams(fold=(5,), samples=0))
     with pytest.raises(InputError, match="query 2 .image 2. has no own candidate"):
         Task(SIMILARITY, np.where(OWNER == 2, 1, OWNER))
     with pytest.raises(InputError, match="not a finished evaluation folder"):

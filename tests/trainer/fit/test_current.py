@@ -10,10 +10,10 @@ import pytest
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.evaluate import Settings, compare, evaluate
-from capgrade.trainer.evaluation.inputs import read_similarity
+from capgrade.schemas.params import EvaluateParams
+from capgrade.trainer.evaluation.evaluate import compare, evaluate
 from capgrade.trainer.evaluation.tables import side_by_side
-from capgrade.trainer.evaluation.task import Task
+from capgrade.trainer.evaluation.task import Task, read_similarity
 from capgrade.trainer.search.index import embed
 from tests.trainer.fit.runs import run
 
@@ -62,7 +62,7 @@ def test_a_similarity_of_somebody_else_is_read(small, copy, tmp_path):
 def scored(folder, ties="expected"):
     owner = np.repeat(np.arange(12), 2)
     task = Task(np.random.default_rng(0).normal(size=(12, 24)).astype(np.float32), owner)
-    evaluate(task, Settings(samples=0, ks=(1, 5, 10), ties=ties), out=folder)
+    evaluate(task, EvaluateParams(samples=0, k=(1, 5, 10), ties=ties), out=folder)
     return folder
 
 

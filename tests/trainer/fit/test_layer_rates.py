@@ -6,7 +6,7 @@ import pytest
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams, load_params
-from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
+from capgrade.trainer.fit.optimiser import make_optimiser
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import RetrievalModel
 from tests.trainer.models.conftest import bert  # noqa: F401
@@ -69,16 +69,6 @@ def test_both_towers_of_a_dual_encoder_have_their_own_layers() -> None:
     for name, parameter in model.encoder.named_parameters():
         gain = name in ("logit_scale", "logit_bias") or parameter.ndim < 2
         assert decay[id(parameter)] == (0.0 if gain else 0.2), name
-
-
-def test_a_schedule_keeps_the_shares(bert: str) -> None:  # noqa: F811
-    model = build("saf", configure("saf", {"embed": 16, "text_model": bert}, 12, 0), 12, 20)
-    optimiser = make_optimiser(model, PARAMS)
-    before = [group["lr"] for group in optimiser.param_groups]
-    schedule = make_schedule(optimiser, PARAMS.model_copy(update={"decay_after": (1,)}), 1)
-    optimiser.step()
-    schedule.step()
-    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.1 * rate for rate in before])
 
 
 def test_a_decay_that_nothing_would_read_is_refused(bert: str) -> None:  # noqa: F811

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
+from capgrade.pipelines.captions import captions
 from capgrade.pipelines.features.convert import import_regions
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.params import CaptionsParams, MeasuresParams, TrainParams
 from capgrade.schemas.region_store import RegionStore
-from capgrade.trainer.fit.setup import Data
-from tests.conftest import call
-from tests.trainer.fit.runs import SMALL
+from capgrade.trainer.fit.setup import Data, prepare, with_validation
 
 SPLITS = {"train": (16, 1), "dev": (6, 5), "test": (6, 5)}  # images, rows of features per image
 
@@ -34,8 +31,6 @@ def scan(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(scan):
-    from capgrade.pipelines.captions import captions
-
     captions(scan / "captions", CaptionsParams(source="precomp", input=str(scan), split="train+dev+test"))
     import_regions("scan", [scan / f"{split}_ims.npy" for split in SPLITS], scan / "regions")
     return Data(scan / "captions", scan / "regions")
@@ -53,22 +48,13 @@ def test_features_of_several_splits_are_one_store(data, scan):
     assert RegionStore(scan / "alone").metadata["split"] == "train"
 
 
-def test_train_validates_on_dev_and_says_so(data, tmp_path, capsys, monkeypatch):
+def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
     monkeypatch.setattr(say, "_said", set())  # a process says it once
-    common = ["--captions", str(data.captions), "--regions", str(data.regions), "--preset", "triplet", "--epochs", "1"]
-    common += [word for one in SMALL for word in ("--set", one)]
-    chosen = ["--split", "test", "--set", "train.validation=train"]
-    for name, more, splits in (("a", [], ("train", "dev")), ("b", chosen, ("test", "train"))):
-        assert call("train", *common, *more, "--out", str(tmp_path / name)) == 0
-        assert ("validation split: dev, as there is no val" in capsys.readouterr().err) == (not more)
-        params = json.loads((tmp_path / name / "config.json").read_text())["params"]
-        assert (params["split"], params["validation"]) == splits
-    for option, remedy in (
-        (
-            "--set=train.validation=x",
-            "to validate on -> choose with --set train.validation=NAME from: train, dev",
-        ),
-        ("--split=x", "no split 'x' -> choose with --split from: train, dev, test"),
-    ):
-        assert call("train", *common, option, "--out", str(tmp_path / "other")) == 2
-        assert remedy in " ".join(capsys.readouterr().err.split())
+    assert with_validation(data, TrainParams()).validation == "dev"
+    assert "validation split: dev, as there is no val" in capsys.readouterr().err
+    assert with_validation(data, TrainParams(validation="train")).validation == "train"
+    assert not capsys.readouterr().err
+    with pytest.raises(InputError, match="to validate on -> choose with --set train.validation=NAME from: train, dev"):
+        with_validation(data, TrainParams(validation="x"))
+    with pytest.raises(InputError, match="no split 'x' -> choose with --split from: train, dev, test"):
+        prepare(data, TrainParams(split="x"), MeasuresParams())

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from capgrade.measures import choose
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
+from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.step import scored_batch
@@ -23,14 +23,13 @@ from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.search.encode import similarity
 from capgrade.trainer.search.index import embed
 from tests.conftest import call
+from tests.trainer.fit import runs
 
-SMALL = ["train.preset=triplet", "train.model.options={embed: 16, word: 8}", "train.batch_size=8", "train.epochs=1",
-         "train.min_count=1", "train.device=cpu", "train.clip=null", "train.lr=0.01",
-         "train.decay_after=[]"]  # fmt: skip
+SMALL = ["train.model.options={embed: 16, word: 8}", "train.clip=null", "train.decay_after=[]", "train.min_count=1"]
 
 
 def params(*more: str) -> TrainParams:
-    return load_params(None, [*SMALL, *more]).train
+    return runs.params(*SMALL, *more, epochs=1)
 
 
 def weights(run: Path, name: str = "model.safetensors") -> dict[str, torch.Tensor]:
@@ -49,7 +48,7 @@ def plain_run(small, asked: TrainParams, steps_of: int, decay: float | None = No
         some = batches[at : at + steps_of]
         optimiser.zero_grad()
         for batch in some:
-            (setup.loss(scored_batch(model, model, batch, None, setup.needs)) / len(some)).backward()
+            (setup.loss(scored_batch(model, batch, None, setup.needs)) / len(some)).backward()
         optimiser.step()
         for name, p in model.named_parameters():
             mean[name] = p.detach().clone() if decay is None else decay * mean[name] + (1 - decay) * p.detach()

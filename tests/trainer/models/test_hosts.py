@@ -119,6 +119,7 @@ def test_captions_of_one_length_share_a_tile() -> None:
 def test_options_are_checked() -> None:
     for name, options, problem in (
         ("scan", {"direction": "both"}, r"train\.model\.options\.direction is 'both'"),
+        ("teran", {"pooling": "mean"}, r"train\.model\.options\.pooling is 'mean': Input should be 'MrSw'"),
         ("vse", {"embedd": 3}, "model 'vse' has no option 'embedd' -> known: embed, word"),
         ("vsse", {}, "unknown model 'vsse' -> choose from: vse,"),
     ):

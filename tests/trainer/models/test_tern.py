@@ -9,8 +9,8 @@ import torch
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import CaptionTokens, Images
-from capgrade.trainer.models.pretrained import load_tokenizer, word_pieces
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
+from capgrade.trainer.models.text_encoder import load_tokenizer, word_pieces
 
 SIZES = {"feature_dim": 12, "embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16}
 TEXTS = ["a red dog runs .", "a dog and a cat", "the", "the playing cat plays on a red onion"]
@@ -77,7 +77,7 @@ def pieced(bert: str) -> list[list[str]]:
     return [tokenizer.convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)]
 
 
-@pytest.mark.parametrize("options", [{}, {"shared_joint": True}, {"checkpointing": True}, {"pooling": "scan"}])
+@pytest.mark.parametrize("options", [{}, {"shared_joint": True}, {"pooling": "scan"}])
 def test_every_weight_gets_a_gradient(bert, options):
     model = teran(bert, **options).train()
     score = model.scores(model.encode_images(images()), model.encode_captions(texts(bert)))
@@ -85,16 +85,6 @@ def test_every_weight_gets_a_gradient(bert, options):
     still = [name for name, p in model.named_parameters() if p.grad is None]
     assert not still, still
     assert any(name.startswith("text_joint") for name in model.state_dict()) != bool(options.get("shared_joint"))
-
-
-def test_checkpointing_computes_the_same(bert):
-    gradients = []
-    for checkpointing in (False, True):
-        model = tern(bert, checkpointing=checkpointing, dropout=0.0).train()
-        model.text_encoder.eval()
-        model.scores(model.encode_images(images()), model.encode_captions(texts(bert))).sum().backward()
-        gradients.append(model.geometry[0].weight.grad)
-    assert torch.allclose(*gradients, atol=1e-6)
 
 
 def test_frozen_text_encoder(bert):
@@ -111,20 +101,8 @@ def test_teran_loads_tern(bert):
     teran(bert, stop_words="english").load_state_dict(tern(bert).state_dict())
 
 
-def test_compiled(bert):
-    model = teran(bert)
-
-    def scored(pictures: Images, captions: CaptionTokens) -> torch.Tensor:
-        return model.scores(model.encode_images(pictures), model.encode_captions(captions))
-
-    compiled = torch.compile(scored, backend="eager")
-    assert torch.allclose(compiled(images(), texts(bert)), scored(images(), texts(bert)), atol=1e-5)
-
-
 def test_bad_settings(bert):
     with pytest.raises(InputError, match="5 heads do not divide"):
         TERN(TernConfig(**{**SIZES, "heads": 5}, text_model=bert))
-    with pytest.raises(InputError, match="choose from: MrSw"):
-        teran(bert, pooling="mean")
     with pytest.raises(InputError, match="stop words"):
         teran(bert, stop_words="nowhere.txt")

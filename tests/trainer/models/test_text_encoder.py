@@ -11,8 +11,7 @@ from transformers import BertConfig, RobertaTokenizerFast
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import CaptionTokens
-from capgrade.trainer.models.pretrained import load_tokenizer, word_pieces
-from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces, word_starts
+from capgrade.trainer.models.text_encoder import TextEncoder, load_tokenizer, stop_pieces, word_pieces, word_starts
 
 CAPTIONS = ["A white doggy is on the right of a woman dressed in orange.", "A lady.", "two  high-rises\tby the café"]
 

@@ -77,13 +77,6 @@ def test_a_fifth_of_the_words_is_drawn() -> None:
     assert untouched.mask.all(), "a caption keeps its last word"
 
 
-def test_evaluation_draws_nothing() -> None:
-    model = infinity().eval()
-    assert torch.equal(scores(model), scores(model))
-    model.train()
-    assert not torch.equal(scores(model), scores(model))
-
-
 def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
     model = infinity(text_model=bert, text_layers=1)
     pieces = ["[CLS]", "run", "##s", "red", "play", "##ing", "##s", "dog", "[SEP]"]
@@ -97,7 +90,7 @@ def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
 
 
 def _numbers(bert: str, pieces: list[str]) -> list[int]:
-    from capgrade.trainer.models.pretrained import load_tokenizer
+    from capgrade.trainer.models.text_encoder import load_tokenizer
 
     return load_tokenizer(bert)[0].convert_tokens_to_ids(pieces)
 

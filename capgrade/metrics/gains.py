@@ -1,4 +1,4 @@
-"""Normalised cumulative semantic score: relevance gathered in the top K over the most that could be."""
+"""Relevance gathered in the top K over the most that could be: NCS adds it up, NDCG discounts it by place."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import numpy as np
 from capgrade.metrics.base import Graded, Matrix, QueryBlock, check_choice, check_k, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.semantic_recall import sr_of
+from capgrade.schemas.errors import InputError
 
 FORMS = ("paper", "eq5", "authors")
+GAINS = ("linear", "exponential")
+LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
 
 
 def weighted_gains(
     block: QueryBlock, graded: Graded, weights: Array, *, removes: bool = False, exponential: bool = False
 ) -> tuple[Array, Array]:
     """Of each query the gains at the first places, weighted by place and added up: as they are ranked, and at best."""
-    rankings = block.ranking(len(weights), removes), graded.ranking
     options: dict[str, Any] = {"left_out": block.groups(removes), "exponential": exponential}
-    found, best = (block.gains_at(one, graded.values, len(weights), **options) for one in rankings)
+    found, best = (
+        block.gains_at(one, graded.values, len(weights), **options) for one in (block.ranking, graded.ranking)
+    )
     return found @ weights[: found.shape[1]], best @ weights[: best.shape[1]]
 
 
@@ -29,7 +33,7 @@ def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", remov
     if form == "eq5":
         return sr_of(block, relevance, k, k, "soft", removes)
     weights = np.log2(np.arange(k, 0, -1) + 1.0) if form == "ordered" else np.ones(k)
-    found, best = weighted_gains(block, block.gains(relevance, k, removes), weights, removes=removes)
+    found, best = weighted_gains(block, block.gains(relevance), weights, removes=removes)
     return share(found, np.where(best > 0, best + k * 1e-10, 0) if form == "authors" else best)
 
 
@@ -51,3 +55,31 @@ def ncs(
         scores, ncs_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
         form=check_choice("form", form, FORMS), removes=query_group is not None,
     )  # fmt: skip
+
+
+def discounts(k: int) -> Array:
+    """1 / log2(p + 1) of the places p = 1..k."""
+    return 1 / np.log2(np.arange(k) + 2.0)
+
+
+def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> Array:
+    """`ndcg` of a block."""
+    graded = block.gains(relevance)
+    if gain == "exponential" and (largest := graded.values.max()) > LARGEST:
+        problem = f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no number"
+        raise InputError(problem, remedy="scale it, or use the linear gain")
+    return share(*weighted_gains(block, graded, discounts(k), exponential=gain == "exponential"))
+
+
+def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: Ties = "expected") -> Any:
+    """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over that of the best order of all candidates; in [0, 1].
+
+    relevance >= 0. g is rel (`linear`; Messina et al. 2021, eq. 7-8) or 2^rel - 1 (`exponential`; Burges et al. 2005,
+    TERAN's dcg.py). Tied candidates share the mean of their gains, as in `sklearn.metrics.ndcg_score`. A query whose
+    relevance is all zero is 0, as there.
+
+    >>> ndcg(np.array([[0.9, 0.2, 0.5]]), np.array([[0.0, 1.0, 2.0]]), k=2).round(4)
+    array([0.4796])
+    """
+    check_choice("gain", gain, GAINS)
+    return of_matrix(scores, ndcg_of, relevance=relevance, ties=ties, k=check_k(k), gain=gain)
