@@ -6,6 +6,8 @@ step is encoding, scores, the triplet loss, the model's own losses and their gra
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from capgrade.benchmarks.harness import Asked, Rows, best
@@ -16,13 +18,15 @@ from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import CaptionTokens, Images
 
 REGIONS, FEATURES, WORDS, VOCABULARY = 36, 2048, (8, 16), 5000
-MODELS = ("vse", "vse_infinity", "vsrn", "cvse", "scan", "saf", "sgr", "tern", "teran", "single_stream")
+MODELS: dict[str, dict[str, Any]] = {
+    name: {} for name in ("vse", "vse_infinity", "vsrn", "cvse", "scan", "saf", "sgr", "tern", "teran", "single_stream")
+}  # and what differs from their configuration
 
 
 def bench(asked: Asked) -> Rows:
     """A row for each model and, unless models are named, for each loss: seconds and pairs_per_s."""
     chosen = list(asked.bench.models or MODELS)
-    if unknown := sorted(set(chosen) - set(MODELS)):
+    if unknown := sorted(set(chosen) - MODELS.keys()):
         raise InputError(f"no model '{unknown[0]}' to time", remedy=f"choose from: {', '.join(MODELS)}")
     torch.manual_seed(0)
     batch = asked.bench.batch
@@ -51,7 +55,7 @@ def random_batch(batch: int) -> tuple[Images, CaptionTokens]:
 
 def _model_seconds(name: str, images: Images, words: CaptionTokens) -> float:
     """Of a step of a model, forward and backward."""
-    model = build(name, configure(name, {}, FEATURES, 1), FEATURES, VOCABULARY).train()
+    model = build(name, configure(name, MODELS[name], FEATURES, 1), FEATURES, VOCABULARY).train()
     loss = LossTerms([{"name": "triplet"}])
 
     def step() -> None:

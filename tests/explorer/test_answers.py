@@ -207,7 +207,7 @@ def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytes
         (tmp_path / at).mkdir()
         write_json(tmp_path / at / index.ITEMS, {})
         write_manifest(
-            tmp_path / at, index.KIND, params={}, inputs={"model": sha, "vocabulary": words}, rows={index.ITEMS: 0}
+            tmp_path / at, index.INDEX, params={}, inputs={"model": sha, "vocabulary": words}, rows={index.ITEMS: 0}
         )
     monkeypatch.setattr(index, "load_run", lambda run, **_: (None, None, {"feature_dim": 4}))
     monkeypatch.setattr(index, "read_index", lambda folder: None)
