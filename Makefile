@@ -48,7 +48,7 @@ peers: .venv/installed
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" > $$(echo $(PEERS)/lib/python3*/site-packages)/below.pth
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
-	$(PEERS)/bin/python -m pytest tests/peers
+	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest tests/peers
 
 lint: .venv/installed
 	$(BIN)/ruff check .
