@@ -82,54 +82,43 @@ def test_wrong_arrays_are_refused(tmp_path: Path, name: str, rows: np.ndarray, i
     assert caught.value.remedy
 
 
+def refused(path: Path, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        list((read_h5 if path.suffix == ".h5" else read_scan)(path))
+
+
 def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
     path = scan(tmp_path, X, IDS)
     whole = path.read_bytes()
-    for cut in (0, 5, 60, 128, len(whole) - 1):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(InputError, match="dev_ims.npy: cannot be read"):
-            list(read_scan(path))
-    path.write_bytes(whole + b"12")
-    with pytest.raises(InputError, match="2 bytes after the end of the array"):
-        list(read_scan(path))
-    np.save(path, np.array([print], object))
-    with pytest.raises(InputError, match="cannot be read"):
-        list(read_scan(path))
+    for content, problem in (
+        (whole[:-1], "dev_ims.npy: cannot be read"),
+        (whole + b"12", "2 bytes after the end of the array"),
+    ):
+        path.write_bytes(content)
+        refused(path, problem)
     path.write_bytes(whole)
     (tmp_path / "dev_ids.txt").write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="dev_ids.txt row 1: byte 0xff"):
-        list(read_scan(path))
+    refused(path, "dev_ids.txt row 1: byte 0xff")
     (tmp_path / "dev_ids.txt").unlink()
-    with pytest.raises(InputError, match="dev_ids.txt: no such file"):
-        list(read_scan(path))
-    with pytest.raises(InputError, match="not a _ims.npy file"):
-        list(read_scan(tmp_path))
-    with pytest.raises(InputError, match="test_ims.npy: no such file"):
-        list(read_scan(tmp_path / "test_ims.npy"))
+    refused(path, "dev_ids.txt: no such file")
+    refused(tmp_path, "not a _ims.npy file")
+    refused(tmp_path / "test_ims.npy", "test_ims.npy: no such file")
 
 
 def test_damaged_h5_is_refused(tmp_path: Path) -> None:
+    """At chosen places: on a few random changes libhdf5 itself never returns."""
     path = h5(tmp_path, X, IDS)
     whole = path.read_bytes()
-    for cut in (0, 100, len(whole) - 8):
-        path.write_bytes(whole[:cut])
-        with pytest.raises(InputError, match="dev.h5: cannot be read"):
-            list(read_h5(path))
+    for part in (whole, *(part for part in (b"HDF", b"TREE", b"SNOD", b"HEAP", b"feat") if part in whole)):
+        path.write_bytes(whole.replace(part, b"\xff" * len(part)))
+        refused(path, "dev.h5: (cannot be read|no dataset 'feat')")
     with h5py.File(path, "w") as f:
         f.create_dataset("features", data=X)
-        f.create_group("group")
-    with pytest.raises(InputError, match="no dataset 'feat': it has 'features', 'group'"):
-        list(read_h5(path))
-    with h5py.File(path, "w") as f:
-        f.create_dataset("feat", data=np.array([["a"]], object), dtype=h5py.string_dtype())
-    with pytest.raises(InputError, match="an array of shape"):
-        list(read_h5(path))
+    refused(path, "no dataset 'feat': it has 'features'")
     with h5py.File(path, "w") as f:
         f.create_dataset("feat", (2, 2**20, 2**10), np.float32, chunks=(1, 64, 1024))  # 4 GB an image, none of it there
-    with pytest.raises(InputError, match="an array of shape"):
-        list(read_h5(path))
-    with pytest.raises(InputError, match="test.h5: no such file"):
-        list(read_h5(tmp_path / "test.h5"))
+    refused(path, "an array of shape")
+    refused(tmp_path / "test.h5", "test.h5: no such file")
 
 
 def test_compressed_h5(tmp_path: Path) -> None:
@@ -187,14 +176,3 @@ def test_without_ids_images_are_called_as_their_captions_are(tmp_path: Path, rep
     (tmp_path / "dev_caps.txt").write_text("a\n" * 15)
     with pytest.raises(InputError, match="dev_caps.txt: 15 captions for"):
         list(read_scan(path))
-
-
-@pytest.mark.parametrize("part", [b"HDF", b"TREE", b"SNOD", b"HEAP", b"feat"])
-def test_damaged_parts_of_h5(tmp_path: Path, part: bytes) -> None:
-    """At chosen places: on a few random changes libhdf5 itself never returns."""
-    path = h5(tmp_path, X, IDS)
-    data = path.read_bytes()
-    assert part in data
-    path.write_bytes(data.replace(part, b"\xff" * len(part)))
-    with pytest.raises(InputError, match="dev.h5: (cannot be read|no dataset 'feat')"):
-        list(read_h5(path))
