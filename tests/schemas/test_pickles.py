@@ -81,11 +81,11 @@ def test_nothing_is_looked_up_that_is_not_on_the_list(tmp_path, module, name):
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_torch_file_that_runs_something_is_refused_and_does_not_run(tmp_path, zipped):
     path, made = tmp_path / "w.pth", tmp_path / "made"
-    content = {"model": {"a": torch.ones(2), "b": Runs(made)}}
-    torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    for read in (read_torch, load_bottom_up):
-        with pytest.raises(InputError, match="torch file of more than tensors"):
-            read(path)
+    for trap in (np.array([Runs(made)], object), Runs(made)):
+        torch.save({"model": {"a": torch.ones(2), "b": trap}}, path, _use_new_zipfile_serialization=zipped)
+        for read in (read_torch, load_bottom_up):
+            with pytest.raises(InputError, match="torch file of more than tensors"):
+                read(path)
     assert not made.exists()
     torch.load(path, weights_only=False)
     assert made.exists()
@@ -147,39 +147,29 @@ def test_what_a_type_says_of_itself_does_not_count(tmp_path):
     assert found.tobytes() == b"abcd" and not found.dtype.hasobject
 
 
-TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_what_torch_saves_is_read(tmp_path, zipped):
     shared = torch.arange(6.0)
     content = {
-        **{str(dtype): torch.ones(3).to(dtype) for dtype in TYPES},
-        "views": [shared, shared[1:4], shared.view(2, 3).T, shared[0]],
-        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "tensors": [
+            shared[1:4],
+            shared.view(2, 3).T,
+            torch.ones(3).bfloat16(),
+            torch.zeros(0, 3),
+            torch.ones(2).bool(),
+        ],
         "layer": torch.nn.BatchNorm1d(2).state_dict(),  # with _metadata
-        "optimiser": torch.optim.Adam([torch.nn.Parameter(torch.ones(2))]).state_dict(),
-        "none": torch.zeros(0, 3),
         "facts": [1, 2.5, None, True, (torch.Size([2, 3]), "x"), {"y"}, collections.Counter("aab")],
         "numpy": [np.float64(2.5), np.int64(3), *CONTENT["model"].values()],
     }
-    path = tmp_path / "w"
-    torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    found, expected = read_torch(path), torch.load(path, weights_only=False)
-    assert found.keys() == expected.keys() and found["facts"] == expected["facts"]
-    assert repr(found["optimiser"]) == repr(expected["optimiser"])
-    for a, b in zip(found["numpy"], expected["numpy"], strict=True):
+    torch.save(content, tmp_path / "w", _use_new_zipfile_serialization=zipped)
+    found = read_torch(tmp_path / "w")
+    assert found["facts"] == content["facts"]
+    for a, b in zip(found["numpy"], content["numpy"], strict=True):
         assert a.dtype == b.dtype and np.array_equal(a, b)
-    for a, b in zip(tensors_of(found), tensors_of(expected), strict=True):
+    tensors = [*content["tensors"], *content["layer"].values()]
+    for a, b in zip([*found["tensors"], *found["layer"].values()], tensors, strict=True):
         assert a.dtype == b.dtype and a.stride() == b.stride() and torch.equal(a, b)
-    assert found["views"][0].data_ptr() + 4 == found["views"][1].data_ptr()  # still one storage
-
-
-def tensors_of(content):
-    if isinstance(content, torch.Tensor):
-        return [content.detach()]
-    inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else []
-    return [tensor for part in inner for tensor in tensors_of(part)]
 
 
 def test_text_of_python_2_in_a_torch_file_is_read(tmp_path):
@@ -187,12 +177,3 @@ def test_text_of_python_2_in_a_torch_file_is_read(tmp_path):
         for name, data in [("data.pkl", b"\x80\x02U\x02\xe9tq\x00."), ("version", b"3\n")]:
             out.writestr(f"archive/{name}", data)
     assert read_torch(tmp_path / "w") == "ét"
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_torch_file_is_not_trusted_with_numpy_either(tmp_path, zipped):
-    path = tmp_path / "w"
-    torch.save({"a": np.array([Runs(tmp_path / "made")], object)}, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(InputError, match="it holds an array of 'O8', not of numbers|it names posix.mkdir"):
-        read_torch(path)
-    assert not (tmp_path / "made").exists()

@@ -14,7 +14,7 @@ from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, Bot
 from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, random_model, rule_of
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule
+from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, SelectionRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 from tests import tiny_detector
@@ -152,14 +152,6 @@ def test_scores_and_boxes_are_computed_in_float32_under_bfloat16(prepared: tuple
             logits, deltas = detector.model.rpn.logits(features)
     assert features.dtype == torch.bfloat16 and logits.dtype == deltas.dtype == torch.float32
     assert not torch.equal(logits, logits.bfloat16().float()) and not torch.equal(deltas, deltas.bfloat16().float())
-
-
-@pytest.mark.parametrize(("rule", "regressed"), [(RULE, False), (AirsplayRule(6), True)])
-def test_boxes_are_regressed_for_a_rule_that_takes_them(rule: RegionRule, regressed: bool) -> None:
-    detector, calls = BottomUpDetector(tiny_model(), rule), []
-    detector.model.head.bbox_pred.register_forward_hook(lambda *_: calls.append(1))
-    assert len(run(detector, pictures())) == 3
-    assert bool(calls) == regressed
 
 
 def test_fewer_proposals_are_the_first_ones(prepared: tuple[Tensor, list[float]]) -> None:

@@ -73,7 +73,7 @@ def test_predictions_are_ours() -> None:
         dx, dy, dw, dh = (deltas[i, 4:8] / torch.tensor(weights)).tolist()  # of class 1, our number 2
         w, h = (x2 - x1) * np.exp(dw), (y2 - y1) * np.exp(dh)
         cx, cy = (x1 + x2) / 2 + dx * (x2 - x1), (y1 + y2) / 2 + dy * (y2 - y1)
-        moved = decode_boxes(each.boxes[row][None], each.deltas[row][None], one_pixel=False)[0, 8:12]
+        moved = decode_boxes(each.boxes[row][None], each.deltas[row][None], caffe=False)[0, 8:12]
         np.testing.assert_allclose(moved.numpy(), [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], atol=1e-3)
         assert each.attributes is None
 
@@ -230,19 +230,3 @@ def test_the_detector_runs_no_code_of_its_files(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="not a detectron2 config"):
             DetectronDetector(hostile_config(tmp_path, where), weights, rule)
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_pickle_of_arrays_is_the_torch_file(tmp_path: Path) -> None:
-    """The zoo's files are pickles of arrays; detectron2's own reader gives the same tensors."""
-    there()
-    from detectron2.checkpoint import DetectionCheckpointer
-    from detectron2.modeling import build_model
-
-    config, weights = make_files(tmp_path, "C4")
-    state = {name: tensor.numpy() for name, tensor in torch.load(weights)["model"].items()}
-    (tmp_path / "model.pkl").write_bytes(pickle.dumps({"model": state, "__author__": "Detectron2 Model Zoo"}))
-    found = DetectronDetector(config, tmp_path / "model.pkl", SELECTIONS["adaptive"])
-    theirs = build_model(found.config).eval()
-    DetectionCheckpointer(theirs).load(str(tmp_path / "model.pkl"))
-    for name, tensor in theirs.state_dict().items():
-        assert torch.equal(tensor, found.model.state_dict()[name]), name

@@ -25,7 +25,7 @@ from transformers import (
     SiglipModel,
 )
 
-from capgrade.pipelines.detectors.patches import PatchDetector, grid_boxes, pooled
+from capgrade.pipelines.detectors.patches import PatchDetector, pooled
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
@@ -124,12 +124,6 @@ def test_a_box_without_an_area_has_the_patch_that_it_lies_in() -> None:
     patches = torch.arange(16.0).reshape(4, 4, 1)
     boxes = torch.tensor([[5.0, 5.0, 5.0, 5.0], [40.0, 40.0, 40.0, 40.0], [-3.0, 41.0, -1.0, 44.0]])
     assert pooled(patches, boxes, (40, 40)).flatten().tolist() == [0.0, 15.0, 12.0]
-
-
-def test_the_cells_of_a_grid_cover_the_picture() -> None:
-    boxes = grid_boxes(3, (30, 60))
-    assert boxes.shape == (9, 4) and boxes[4].tolist() == [10, 20, 20, 40]
-    assert float(((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum()) == 30 * 60
 
 
 def test_the_stage_writes_a_grid_and_pools_over_given_boxes(folders: Path, pictures: Path, tmp_path: Path) -> None:
