@@ -143,7 +143,7 @@ def _by_pairs(name: str, captions: Captions, fitted: Fitted, n_random: int) -> P
     scorer = coco_scorer(name)
     gts = {k: references[i] for k, (i, _) in enumerate(pairs)}
     took, (_, values) = once(scorer, gts, {k: [sentences[c]] for k, (_, c) in enumerate(pairs)})
-    values = values[fitted.k - 1] if isinstance(fitted, FittedBleu) else values
+    values = values[fitted.sentences.start.shape[1] - 1] if isinstance(fitted, FittedBleu) else values
     return Peer("pycocoevalcap", len(pairs) / took.seconds, pairs, np.array(values))
 
 

@@ -6,8 +6,8 @@ that uses numba, or has a named tuple that a kernel may take. A kernel's constan
 (tests/capgrade/test_kernels.py). It is kept where numba keeps it: beside the sources, else in the user's cache folder,
 or in $NUMBA_CACHE_DIR. Where none of them may be written, every process compiles anew.
 
-A kernel that kernels call is a part of theirs: it is optimised and made machine code there, and by itself only when
-Python calls it. numba does both, which is half of what a first run would wait for.
+What a kernel calls, other kernels and numpy's functions, is a part of it: it is optimised and made machine code there,
+and by itself only where Python calls it. numba does both, which is half of what a first run would wait for.
 
 numba's `prange` makes LLVM work on the loop's body three times over, and that is most of what a first run waits for.
 A kernel for `in_threads` is compiled once, as it is written.
@@ -15,6 +15,7 @@ A kernel for `in_threads` is compiled once, as it is written.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -34,6 +35,7 @@ from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+from numba.core.targetconfig import TargetConfig
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from capgrade.schemas.say import tell
@@ -45,12 +47,17 @@ OPENMP = "OMP_NUM_THREADS"
 
 log = logging.getLogger(__name__)
 
+# numba looks its options up for each call that it types, and compares all of them, which was a tenth of the time.
+TargetConfig.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
+TargetConfig.__eq__ = lambda self, other: type(self) is type(other) and self._values == other._values  # type: ignore[method-assign]
+
 
 def njit(function: Callable | None = None, *, cache: bool = False, **options: Any) -> Any:
     """As `numba.njit`: a decorator, with or without options."""
     if function is None:
         return lambda function: njit(function, cache=cache, **options)
-    kernel = numba.njit(no_cfunc_wrapper=True, **options)(function)  # one for C, compiled too, that nobody calls
+    # A wrapper for C would be compiled too, and nobody calls it.
+    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=_KernelCompiler, **options)(function)
     if not isinstance(kernel, CPUDispatcher):  # NUMBA_DISABLE_JIT
         return kernel
     kernel.__class__ = _Kernel
@@ -86,7 +93,7 @@ class _Kernel(CPUDispatcher):
     def part(self) -> CPUDispatcher:
         """What kernels that call this one call."""
         options = {**self.targetoptions, "no_cpython_wrapper": True}
-        return CPUDispatcher(self.py_func, self.locals, options, _PartCompiler)
+        return CPUDispatcher(self.py_func, self.locals, options)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """numba's, of a call in a kernel. A constant is of its type: numba would compile a kernel for each."""
@@ -97,15 +104,28 @@ class _Kernel(CPUDispatcher):
         return self.part.get_overload(sig)
 
 
-class _PartCompiler(Compiler):
-    """numba's, into a library that others link."""
+class _KernelCompiler(Compiler):
+    """numba's. What it compiles for a kernel, as numpy's functions, are parts of it; and garbage waits until then."""
 
-    def __init__(self, typingctx: Any, targetctx: Any, library: None, *rest: Any) -> None:
-        super().__init__(typingctx, targetctx, _PartLibrary(targetctx.codegen(), "part"), *rest)
+    def _compile_core(self) -> Any:
+        codegen, collects = self.state.targetctx.codegen(), gc.isenabled()
+        self.state.library = codegen.create_library(self.state.func_id.func_qualname)
+        self.state.library.enable_object_caching()
+        before, codegen._library_class = codegen._library_class, _PartLibrary
+        gc.disable()
+        try:
+            return super()._compile_core()
+        finally:
+            codegen._library_class = before
+            if collects:
+                gc.enable()
 
 
 class _PartLibrary(JITCodeLibrary):
     """Code as it was written, without machine code."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
         pass

@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, get_type_hints
 
 import numpy as np
 
@@ -152,19 +152,23 @@ class State(Fitted):
 
 @dataclasses.dataclass(frozen=True)
 class ArrayState(State):
-    """A frozen dataclass of arrays and numbers.
+    """A frozen dataclass of arrays, numbers, and named tuples of these.
 
     Arrays are `.npy` files, opened by memory map, so workers share their pages; nothing is pickled.
     """
 
     def save(self, folder: Path) -> None:
-        """Write each array as `.npy` and the other fields as `scalars.json`."""
+        """Write each array as `.npy` and all else as `scalars.json`; what a named tuple holds as `field.name`."""
         folder.mkdir(parents=True, exist_ok=True)
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                np.save(folder / f"{name}.npy", value, allow_pickle=False)
-        scalars = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
+        scalars = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            of_tuple = value._asdict().items() if isinstance(value, tuple) else ()  # type: ignore[attr-defined]
+            for name, one in [(f"{field.name}.{name}", one) for name, one in of_tuple] or [(field.name, value)]:
+                if isinstance(one, np.ndarray):
+                    np.save(folder / f"{name}.npy", one, allow_pickle=False)
+                else:
+                    scalars[name] = one
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
 
     def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:
@@ -178,13 +182,17 @@ class ArrayState(State):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """What `save` wrote; arrays are opened by memory map, copy on write."""
-        scalars = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
-        # Copy on write: kernels are compiled once, for writable arrays.
-        arrays = {
-            path.stem: np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
-            for path in sorted(folder.glob("*.npy"))
-        }
-        return cls(**scalars, **arrays)
+        saved = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.npy")):  # copy on write: kernels are compiled once, for writable arrays
+            saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+        values: dict[str, Any] = {}
+        for name, one in saved.items():
+            field, _, part = name.partition(".")
+            values.setdefault(field, {})[part] = one
+        return cls(**{
+            field: get_type_hints(cls)[field](**parts) if "" not in parts else parts[""]
+            for field, parts in values.items()
+        })  # fmt: skip
 
 
 def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

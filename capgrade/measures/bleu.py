@@ -16,7 +16,7 @@ import numpy as np
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
-from capgrade.measures.ngrams import Ngrams, Sentences, count_ngrams, sentences_of
+from capgrade.measures.ngrams import Postings, Sentences, count_ngrams, postings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import BleuParams
@@ -96,38 +96,26 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     return precision * penalty[..., None]
 
 
-class BleuIndex(NamedTuple):
-    """The captions as rows of n-grams of up to k words and as an inverted index over (n-gram, count) terms."""
+class Lengths(NamedTuple):
+    """The lengths that captions have."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
-    start: np.ndarray  # int64 [n_captions * k + 1]: of each order's n-grams of each caption
-    gram: np.ndarray  # int32 [nonzeros]
-    counts: np.ndarray  # int32 [nonzeros]
-    order: np.ndarray  # int8 [n_grams]
-    words: np.ndarray  # int64 [n_captions]
-    lengths: np.ndarray  # int64 [classes]: the lengths that captions have
-    length_class: np.ndarray  # int32 [n_captions]
+    words: np.ndarray  # int64 [classes]
+    of_caption: np.ndarray  # int32 [n_captions]: class
     precision: np.ndarray  # float64 [classes]: k-th root of one over the product of how many n-grams there are
-    term_ptr: np.ndarray  # int64 [n_grams + 1]: terms of each n-gram; a dense one has none
-    term_count: np.ndarray  # int32 [terms]
-    post_ptr: np.ndarray  # int64 [terms + 1]
-    post: np.ndarray  # int32 [postings]: captions, ascending within a term
-    dense_row: np.ndarray  # int32 [n_grams]: row in `dense`, -1 for postings
-    dense: np.ndarray  # uint16 [dense n-grams, n_captions]: counts
 
 
 @njit(cache=True)
-def _fold(refs, index, k, factor):
+def _fold(refs, sentences, lengths, factor):
     """The n-grams of references, ascending, and their largest counts. And by class of length what a caption's matches
     are multiplied by: its own counts and the brevity penalty."""
+    start, stop, last = sentences.start, sentences.stop, sentences.start.shape[1] - 1
     total, n, used = 0, 0, 0
     for r in refs:
-        total += index.start[(r + 1) * k] - index.start[r * k]
+        total += stop[r, last] - start[r, 0]
     all_grams, all_counts = np.empty(total, np.int32), np.empty(total, np.int32)
     for r in refs:
-        for p in range(index.start[r * k], index.start[(r + 1) * k]):
-            all_grams[n], all_counts[n] = index.gram[p], index.counts[p]
+        for p in range(start[r, 0], stop[r, last]):
+            all_grams[n], all_counts[n] = sentences.gram[p], sentences.counts[p]
             n += 1
     grams, most = np.empty(total, np.int32), np.empty(total, np.int32)
     for x in np.argsort(all_grams):
@@ -136,9 +124,9 @@ def _fold(refs, index, k, factor):
         else:
             grams[used], most[used] = all_grams[x], all_counts[x]
             used += 1
-    for d in range(index.lengths.shape[0]):
-        ratio = (index.lengths[d] + TINY) / (_closest(index.lengths[d], refs, -1, index.words) + SMALL)
-        factor[d] = index.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
+    for d in range(factor.shape[0]):
+        ratio = (lengths.words[d] + TINY) / (_closest(lengths.words[d], refs, -1, sentences.words) + SMALL)
+        factor[d] = lengths.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
     return grams[:used], most[:used]
 
 
@@ -154,68 +142,56 @@ def _root(product, k):
 
 
 @njit(nogil=True, fastmath=_FAST, cache=True)
-def _score_chunk(begin, end, images, first, index, k, out):
-    """Captions first.. into out, float32 [images, captions], of images begin..end."""
-    size, factor = out.shape[1], np.empty(index.lengths.shape[0])
+def _score_chunk(begin, end, pairs, first, sentences, order, lengths, postings, out):
+    """Captions first.. into out, float32 [images, captions], of pairs.images[begin:end]."""
+    size, k, factor = out.shape[1], sentences.start.shape[1], np.empty(lengths.words.shape[0])
     for b in range(begin, end):
-        own = index.refs[index.ref_ptr[images[b]] : index.ref_ptr[images[b] + 1]]
-        grams, most = _fold(own, index, k, factor)
+        image = pairs.images[b]
+        own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
+        grams, most = _fold(own, sentences, lengths, factor)
         correct = np.zeros((k, size), np.uint16)
         for x in range(grams.shape[0]):
-            g, m, matches = grams[x], most[x], correct[index.order[grams[x]]]
-            if index.dense_row[g] >= 0:
-                counts, largest = index.dense[index.dense_row[g], first : first + size], np.uint16(m)
-                for j in range(size):
-                    matches[j] += min(counts[j], largest)
-            for t in range(index.term_ptr[g], index.term_ptr[g + 1]):
-                gained, post = (
-                    np.uint16(min(index.term_count[t], m)),
-                    index.post[index.post_ptr[t] : index.post_ptr[t + 1]],
-                )
-                p = np.searchsorted(post, first) if first else 0
-                while p < post.shape[0] and post[p] < first + size:
-                    matches[post[p] - first] += gained
-                    p += 1
+            matches = correct[order[grams[x]]]
+            for t in range(postings.term_ptr[grams[x]], postings.term_ptr[grams[x] + 1]):
+                gained = np.uint16(min(postings.term_count[t], most[x]))
+                if postings.dense_row[t] >= 0:
+                    has = postings.dense[postings.dense_row[t], first : first + size]
+                    for j in range(size):
+                        matches[j] += gained * has[j]
+                else:
+                    post = postings.rank[postings.ptr[t] : postings.ptr[t + 1]]
+                    p = np.searchsorted(post, first) if first else 0
+                    while p < post.shape[0] and post[p] < first + size:
+                        matches[post[p] - first] += gained
+                        p += 1
         for j in range(size):
             product = 1.0
             for n in range(k):
                 product *= correct[n, j] + TINY
-            out[b, j] = _root(product, k) * factor[index.length_class[first + j]]
+            out[b, j] = _root(product, k) * factor[lengths.of_caption[first + j]]
 
 
 @dataclass(frozen=True)
 class FittedBleu(ArrayState):
-    """The arrays of `BleuIndex`."""
+    """The captions as rows of n-grams of up to k words and as postings."""
 
-    ref_ptr: np.ndarray
-    refs: np.ndarray
-    start: np.ndarray
-    gram: np.ndarray
-    counts: np.ndarray
-    order: np.ndarray
-    words: np.ndarray
-    lengths: np.ndarray
-    length_class: np.ndarray
-    precision: np.ndarray
-    term_ptr: np.ndarray
-    term_count: np.ndarray
-    post_ptr: np.ndarray
-    post: np.ndarray
-    dense_row: np.ndarray
-    dense: np.ndarray
-    k: int
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    sentences: Sentences
+    order: np.ndarray  # int8 [n_grams]
+    lengths: Lengths
+    postings: Postings
     leave_out: bool
 
     @property
     def columns(self) -> int:
         """As `Fitted.columns`."""
-        return len(self.words)
+        return len(self.sentences.words)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
-        mine = sentences_of(self.start, self.gram, self.counts, self.words)
-        counts = statistics_of_pairs(self.image_pairs(images, captions, self.leave_out), mine, mine)
-        return bleu_of(counts)[:, -1].astype(np.float32)
+        pairs = self.image_pairs(images, captions, self.leave_out)
+        return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(np.float32)
 
     @property
     def error(self) -> Error:
@@ -224,10 +200,11 @@ class FittedBleu(ArrayState):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""
-        index = BleuIndex(*(getattr(self, name) for name in BleuIndex._fields))
+        pairs = self.image_pairs(images, np.empty(0, np.int64))
+        index = self.sentences, self.order, self.lengths, self.postings
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            in_threads(_score_chunk, len(images), images, first, index, self.k, out[:, : last - first])
+            in_threads(_score_chunk, len(images), pairs, first, *index, out[:, : last - first])
 
         return fill
 
@@ -257,43 +234,13 @@ class Bleu:
             raise InputError(problem, remedy=f"shorten it to {MOST_WORDS}")
         lengths, length_class = np.unique(words, return_inverse=True)
         guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + SMALL
+        has, rank = np.ones(len(ngrams.sentences.gram), np.uint16), np.arange(captions.n_captions, dtype=np.int32)
         return FittedBleu(
             ref_ptr=captions.ref_ptr,
             refs=captions.refs,
-            start=ngrams.sentences.runs,
-            gram=ngrams.sentences.gram,
-            counts=ngrams.sentences.counts,
+            sentences=ngrams.sentences,
             order=ngrams.order,
-            words=words,
-            lengths=lengths,
-            length_class=length_class.astype(np.int32),
-            precision=np.prod(guesses, axis=1) ** (-1 / k),
-            **_postings(ngrams, captions.n_captions),
-            k=k,
+            lengths=Lengths(lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)),
+            postings=postings(ngrams, rank, has, DENSE_SHARE),
             leave_out=leave_out,
         )
-
-
-def _postings(ngrams: Ngrams, n_captions: int) -> dict[str, np.ndarray]:
-    """Postings of each (n-gram, count) term, and the counts of n-grams that many captions have as dense rows."""
-    (_, _, gram, count, _), row, n_grams = ngrams.sentences, ngrams.sentences.row.astype(np.int32), len(ngrams.keys)
-    frequent = np.flatnonzero(np.bincount(gram, minlength=n_grams) > DENSE_SHARE * n_captions)
-    dense_row = np.full(n_grams, -1, np.int32)
-    dense_row[frequent] = np.arange(len(frequent))
-    at = dense_row[gram]
-    dense = np.zeros((len(frequent), n_captions), np.uint16)
-    dense[at[at >= 0], row[at >= 0]] = count[at >= 0]
-    gram, count, row = gram[at < 0], count[at < 0], row[at < 0]
-    by_term = np.lexsort((row, count, gram))
-    gram, count = gram[by_term], count[by_term]
-    first = np.ones(len(gram), bool)
-    first[1:] = (gram[1:] != gram[:-1]) | (count[1:] != count[:-1])
-    start = np.flatnonzero(first)
-    return {
-        "term_ptr": np.searchsorted(gram[start], np.arange(n_grams + 1)),
-        "term_count": count[start],
-        "post_ptr": np.append(start, len(gram)),
-        "post": row[by_term],
-        "dense_row": dense_row,
-        "dense": dense,
-    }

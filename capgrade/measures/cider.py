@@ -13,81 +13,151 @@ captions there are.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
-from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, leaves_out
-from capgrade.measures.cider_kernel import Postings, Ranked, ReferenceTable, Rows
-from capgrade.measures.cider_pairs import Form, Weighted, inverse_norms, score_pairs
+from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
+from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
 from capgrade.measures.ngrams import (
     DocumentFrequencies,
     Ngrams,
+    Postings,
+    Sentences,
     count_ngrams,
     document_frequencies,
+    postings,
     read_document_frequencies,
-    sentences_of,
+    slot_of,
 )
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CiderParams, CiderPlainParams
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
-LARGEST = 2**63 - 1  # whole number that postings are sorted by
+
+
+def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
+    """`Weighted.inverse`; `gain` float64 [n_grams] is the squared inverse document frequency."""
+    runs = np.repeat(np.arange(sentences.start.size), (sentences.stop - sentences.start).ravel())
+    weights = sentences.counts.astype(np.float64) ** 2 * gain[sentences.gram]
+    squares = np.bincount(runs, weights, sentences.start.size).reshape(sentences.start.shape)  # added in their order
+    return np.divide(1, np.sqrt(squares), out=np.zeros(squares.shape), where=squares > 0)
+
+
+class ReferenceTerms(NamedTuple):
+    """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
+
+    places: np.ndarray  # int32 [a power of two]: -1 where free
+    gram: np.ndarray  # int32 [terms]
+    counts: np.ndarray  # int32 [terms, references]
+    weight: np.ndarray  # float64 [terms, references]: count x gain / norm
+
+
+@njit(cache=True)
+def _terms(refs, weighted, gain):
+    references, most, size, used = weighted.sentences, 1, 4, 0
+    for r in refs:
+        for n in range(references.start.shape[1]):
+            most += references.stop[r, n] - references.start[r, n]
+    while size < 4 * most:
+        size *= 2
+    places, gram = np.full(size, -1, np.int32), np.empty(most, np.int32)
+    counts, weight = np.zeros((most, refs.shape[0]), np.int32), np.zeros((most, refs.shape[0]))
+    for q in range(refs.shape[0]):
+        for n in range(references.start.shape[1]):
+            for p in range(references.start[refs[q], n], references.stop[refs[q], n]):
+                g, c = references.gram[p], references.counts[p]
+                at = slot_of(g, places, gram)
+                if places[at] < 0:
+                    places[at], gram[used] = used, g
+                    used += 1
+                counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
+    return ReferenceTerms(places, gram, counts, weight)
+
+
+@njit(cache=True, forceinline=True)
+def _pair(c, refs, weighted, references, terms, form, leave_out, cosine):
+    """One caption with an image's references; `cosine` is room for one number each."""
+    captions, cosine[:] = weighted.sentences, 0
+    for n in range(references.start.shape[1]):
+        for p in range(captions.start[c, n], captions.stop[c, n]):
+            t = terms.places[slot_of(captions.gram[p], terms.places, terms.gram)]
+            if t >= 0:
+                for q in range(refs.shape[0]):
+                    found = min(captions.counts[p], terms.counts[t, q]) if form.clip else captions.counts[p]
+                    cosine[q] += found * weighted.inverse[c, n] * terms.weight[t, q]
+    total, used = 0.0, 0
+    for q in range(refs.shape[0]):
+        if not (leave_out and refs[q] == c):
+            apart = max(captions.words[c] - 1, 0) - max(references.words[refs[q]] - 1, 0)  # "lengths" are of bigrams
+            total += cosine[q] * math.exp(-(apart**2) / (2 * form.sigma**2))
+            used += 1
+    return form.scale * total / used if used else np.nan
+
+
+@njit(nogil=True, cache=True)
+def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, out):
+    """Pairs order[begin:end], in which those of an image follow each other."""
+    image = np.int64(-1)
+    for k in order[begin:end]:
+        if pairs.images[k] != image:
+            image = pairs.images[k]
+            own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
+            terms, cosine = _terms(own, references, gain), np.empty(own.shape[0])
+        c, leave_out = pairs.captions[k], pairs.leave_out
+        out[k] = _pair(c, own, captions, references.sentences, terms, form, leave_out, cosine)
+
+
+def score_pairs(
+    pairs: ImagePairs, captions: Weighted, references: Weighted, gain: np.ndarray, form: Form
+) -> np.ndarray:
+    """float64 [pairs]; NaN where no reference is left.
+
+    Source: Vedantam et al. 2015, eq. 1-4 and section 7; pycocoevalcap `cider/cider_scorer.py`.
+    """
+    out = np.empty(len(pairs.captions))
+    in_threads(cider_of_pairs, len(out), pairs.order, pairs, captions, references, gain, form, out)
+    return out
 
 
 @dataclass(frozen=True)
 class FittedCider(ArrayState):
-    """The captions as rows of n-grams and as an inverted index over (n-gram, count) terms: the fields of the
-    kernel's `Rows`, `Postings` and `Ranked`, which say their shapes and dtypes."""
+    """The captions as rows of n-grams and as postings."""
 
-    ref_ptr: np.ndarray
-    refs: np.ndarray
-    start: np.ndarray  # int64 [n_captions * orders + 1]: of each order's n-grams of each caption
-    gram: np.ndarray
-    count: np.ndarray  # `counts` of the rows
-    gain: np.ndarray
-    order: np.ndarray
-    inv_norm: np.ndarray  # float64 [n_captions, orders]: `Weighted.inverse`
-    words: np.ndarray  # int64 [n_captions]
-    length_class: np.ndarray
-    penalty: np.ndarray
-    term_ptr: np.ndarray
-    term_count: np.ndarray
-    post_ptr: np.ndarray  # `ptr` of the postings
-    post_rank: np.ndarray  # `rank` of the postings
-    dense_row: np.ndarray
-    dense: np.ndarray
-    class_start: np.ndarray  # int64 [chunks, classes + 1]
-    rank: np.ndarray
-    class_of_rank: np.ndarray
-    norm_of_rank: np.ndarray
-    clip: bool
-    sigma: float
-    scale: float
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]
+    sentences: Sentences
+    inverse: np.ndarray  # `Weighted.inverse`
+    weights: Weights
+    postings: Postings
+    ranked: Ranked
+    form: Form
     leave_out: bool
 
     @property
     def columns(self) -> int:
         """As `Fitted.columns`."""
-        return len(self.rank)
+        return len(self.inverse)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
-        return self.scores(images, captions, self.sentences, self.leave_out).astype(np.float32)
+        return self.scores(images, captions, self.weighted, self.leave_out).astype(np.float32)
 
     def scores(self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with n-grams numbered as here."""
-        pairs, form = self.image_pairs(images, rows, leave_out), Form(self.clip, self.sigma, self.scale)
-        return score_pairs(pairs, captions, self.sentences, self.gain, form)
+        pairs = self.image_pairs(images, rows, leave_out)
+        return score_pairs(pairs, captions, self.weighted, self.weights.gain, self.form)
 
     @property
-    def sentences(self) -> Weighted:
-        """The captions as `score_pairs` takes them."""
-        return Weighted(sentences_of(self.start, self.gram, self.count, self.words), self.inv_norm)
+    def weighted(self) -> Weighted:
+        """The captions as kernels take them."""
+        return Weighted(self.sentences, self.inverse)
 
     @property
     def error(self) -> Error:
@@ -98,38 +168,34 @@ class FittedCider(ArrayState):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; references are folded once, and the postings walked once, for all chunks."""
-        postings = self.postings
-        folded, cursor, following = kernel.fold_references(images, start, self.rows, postings)
+        folded, cursor, following = self._folded(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            ranked = Ranked(self.class_start[first // CHUNK], self.rank, self.class_of_rank, self.norm_of_rank)
-            kernel.score_chunk(folded, cursor, following, postings, ranked, self.full, first, last, out)
+            ranked = self.ranked._replace(class_start=self.ranked.class_start[first // CHUNK])
+            args = (folded, cursor, following, self.postings, ranked, self.full, first, last, out)
+            in_threads(kernel.score_images, len(images), *args)
 
         return fill
 
-    def fold(self, images: np.ndarray, first: int) -> ReferenceTable:
-        """The terms of these images' references that captions from row `first` on have, and what a caption gains by
-        each."""
-        folded: ReferenceTable = kernel.fold_references(images, first, self.rows, self.postings)[0]
-        return folded
+    def fold(self, images: np.ndarray) -> ReferenceTable:
+        """The terms of these images' references, and what a caption gains by each."""
+        return self._folded(images, 0)[0]
+
+    def _folded(self, images: np.ndarray, first: int) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
+        pairs, start = self.image_pairs(images, np.empty(0, np.int64)), np.append(0, np.cumsum(self.terms[images]))
+        return kernel.fold_references(pairs, start, first, self.weighted, self.weights, self.form, self.postings)
+
+    @cached_property
+    def terms(self) -> np.ndarray:
+        """int64 [n_images]: terms of all n-grams of all its references."""
+        terms = np.append(0, np.cumsum(np.diff(self.postings.term_ptr)[self.sentences.gram]))
+        of_caption = terms[self.sentences.stop[:, -1]] - terms[self.sentences.start[:, 0]]
+        return np.diff(np.append(0, np.cumsum(of_caption[self.refs]))[self.ref_ptr])
 
     @cached_property
     def full(self) -> float:
         """What a caption has with itself, if it has n-grams of all orders."""
-        return float(self.scale * (1 + self.order.max(initial=0)))
-
-    @cached_property
-    def rows(self) -> Rows:
-        return Rows(
-            self.ref_ptr, self.refs, np.ascontiguousarray(self.start[:: self.inv_norm.shape[1]]), self.gram, self.count,
-            self.gain, self.order, self.inv_norm, self.length_class, self.penalty, self.clip, self.scale,
-        )  # fmt: skip
-
-    @property
-    def postings(self) -> Postings:
-        return Postings(
-            self.term_ptr, self.term_count, self.post_ptr, self.post_rank, self.dense_row, self.dense
-        )  # fmt: skip
+        return float(self.form.scale * (1 + self.weights.order.max(initial=0)))
 
 
 class Cider:
@@ -193,35 +259,27 @@ def _index_by(source: str | None, captions: Captions, form: Form, leave_out: boo
 def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, leave_out: bool) -> FittedCider:
     """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
     chunk = np.arange(captions.n_captions) // CHUNK
-    sentences, gain = ngrams.sentences, idf**2
-    inv_norm = inverse_norms(sentences, gain)
+    sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
+    inverse = inverse_norms(sentences, gain)
     length_class, penalty = length_penalty(sentences.words, form.sigma)
     by_length = np.lexsort((length_class, chunk))
     rank = np.empty(captions.n_captions, np.int32)
     rank[by_length] = np.arange(captions.n_captions)
     cells = np.arange(len(penalty) + 1) + np.arange(chunk[-1] + 1)[:, None] * len(penalty)
     class_start = np.searchsorted((chunk * len(penalty) + length_class)[by_length], cells)
+    class_of_rank = length_class[by_length].astype(np.uint8 if len(penalty) <= 256 else np.int32)
+    norm_of_rank = np.ascontiguousarray(inverse[by_length].T.astype(np.float32))
+    value = inverse[sentences.row, order[sentences.gram]].astype(np.float32)
     return FittedCider(
         ref_ptr=captions.ref_ptr,
         refs=captions.refs,
-        start=sentences.runs,
-        gram=sentences.gram,
-        count=sentences.counts,
-        gain=gain,
-        order=ngrams.order,
-        inv_norm=inv_norm,
-        words=sentences.words,
-        length_class=length_class.astype(np.int32),
-        penalty=penalty,
-        class_start=class_start,
-        rank=rank,
-        class_of_rank=length_class[by_length].astype(np.uint8 if len(penalty) <= 256 else np.int32),
-        norm_of_rank=np.ascontiguousarray(inv_norm[by_length].T.astype(np.float32)),
-        clip=form.clip,
-        sigma=form.sigma,
-        scale=form.scale,
+        sentences=sentences,
+        inverse=inverse,
+        weights=Weights(gain, order, length_class.astype(np.int32), penalty),
+        postings=postings(ngrams, rank, value, DENSE_SHARE),
+        ranked=Ranked(class_start, rank, class_of_rank, norm_of_rank),
+        form=form,
         leave_out=leave_out,
-        **postings(ngrams, rank, inv_norm),
     )
 
 
@@ -233,39 +291,3 @@ def length_penalty(words: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndar
     lengths, length_class = np.unique(bigrams, return_inverse=True)
     difference = (lengths[:, None] - lengths[None, :]).astype(np.float64)
     return length_class, np.exp(-(difference**2) / (2 * sigma**2)).astype(np.float32)
-
-
-def postings(ngrams: Ngrams, rank: np.ndarray, inv_norm: np.ndarray) -> dict[str, Any]:
-    """Postings of each (n-gram, count) term sorted by rank, and the dense rows of the most frequent terms."""
-    (_, _, gram, count, _), row, n_grams = ngrams.sentences, ngrams.sentences.row, len(ngrams.keys)
-    by_term = _by_term(gram, count, rank[row], n_grams, len(rank))
-    gram, count, row = gram[by_term], count[by_term], row[by_term]
-    first = np.ones(len(gram), bool)
-    first[1:] = (gram[1:] != gram[:-1]) | (count[1:] != count[:-1])
-    start = np.append(np.flatnonzero(first), len(gram))
-    term_gram, term_count = gram[start[:-1]], count[start[:-1]]
-    term_ptr = np.searchsorted(term_gram, np.arange(n_grams + 1))
-    value = inv_norm[row, ngrams.order[gram]].astype(np.float32)
-    frequent = np.flatnonzero(np.diff(start) > DENSE_SHARE * len(rank))
-    dense_row = np.full(len(start) - 1, -1, np.int32)
-    dense_row[frequent] = np.arange(len(frequent))
-    dense = np.zeros((len(frequent), len(rank)), np.float32)
-    for k, t in enumerate(frequent):
-        dense[k, rank[row[start[t] : start[t + 1]]]] = value[start[t] : start[t + 1]]
-    return {
-        "term_ptr": term_ptr,
-        "term_count": term_count,
-        "post_ptr": start,
-        "post_rank": rank[row],
-        "dense_row": dense_row,
-        "dense": dense,
-    }
-
-
-def _by_term(gram: np.ndarray, count: np.ndarray, rank: np.ndarray, n_grams: int, n_captions: int) -> np.ndarray:
-    """The order by n-gram, count and rank, of which no two have all three: where they fit into one number, sorting that
-    takes a third of the time."""
-    counts = int(count.max(initial=0)) + 1
-    if n_grams * counts * n_captions > LARGEST:
-        return np.lexsort((rank, count, gram))
-    return np.argsort((gram.astype(np.int64) * counts + count) * n_captions + rank)

@@ -218,6 +218,37 @@ def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.nda
     return np.bincount(cells[np.diff(cells, prepend=-1) > 0] % size, minlength=n_grams).astype(np.int32)
 
 
+class Postings(NamedTuple):
+    """The captions of each term, which is an n-gram and how often a caption has it, as ranks."""
+
+    term_ptr: np.ndarray  # int64 [n_grams + 1]
+    term_count: np.ndarray  # int32 [terms]
+    ptr: np.ndarray  # int64 [terms + 1]
+    rank: np.ndarray  # int32 [postings], ascending within a term
+    dense_row: np.ndarray  # int32 [terms]: row in `dense`, -1 for postings
+    dense: np.ndarray  # [dense terms, n_captions], columns by rank
+
+
+def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) -> Postings:
+    """With captions at these ranks, int32 [n_captions]. A term of more than this share of the captions is a dense row
+    too: of `value`, which is given for each n-gram of each caption."""
+    sentences = ngrams.sentences
+    term, place = sentences.gram.astype(np.int64) << 32 | sentences.counts, rank[sentences.row]
+    by_term = np.lexsort((place, term))
+    term, place, value = term[by_term], place[by_term], value[by_term]
+    start = np.flatnonzero(np.diff(term, prepend=-1))
+    ptr, of_gram = np.append(start, len(term)), term[start] >> 32
+    frequent = np.flatnonzero(np.diff(ptr) > share * len(rank))
+    dense_row = np.full(len(start), -1, np.int32)
+    dense_row[frequent] = np.arange(len(frequent))
+    dense = np.zeros((len(frequent), len(rank)), value.dtype)
+    for k, t in enumerate(frequent):
+        some = slice(ptr[t], ptr[t + 1])
+        dense[k, place[some]] = value[some]
+    term_ptr = np.searchsorted(of_gram, np.arange(len(ngrams.keys) + 1))
+    return Postings(term_ptr, (term[start] & LAST).astype(np.int32), ptr, place, dense_row, dense)
+
+
 @dataclass(frozen=True)
 class DocumentFrequencies:
     """In how many images' reference sets each n-gram occurs: ngram large_string [n], images int32 [n]."""

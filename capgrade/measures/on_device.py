@@ -18,7 +18,7 @@ from torch import Tensor
 from capgrade.measures.base import Error, Fill, Fitted
 from capgrade.measures.cider import FittedCider
 from capgrade.measures.mixture import FittedMixture
-from capgrade.measures.rouge import ONE, FittedRougeL, long_lanes, short_lanes
+from capgrade.measures.rouge import ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import ONE as SBERT_ONE
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.devices import device_of
@@ -137,16 +137,15 @@ class CiderOnDevice(_OnDevice):
 
     def __init__(self, fitted: FittedCider, device: torch.device) -> None:
         self.fitted: FittedCider = fitted
-        self.n = len(fitted.rank)
-        term = np.repeat(np.arange(len(fitted.post_ptr) - 1), np.diff(fitted.post_ptr))
-        self.key = torch.as_tensor(term * self.n + fitted.post_rank, device=device)  # ascending
-        self.post_rank = torch.as_tensor(fitted.post_rank.astype(np.int64), device=device)
-        self.rank = torch.as_tensor(fitted.rank.astype(np.int64), device=device)
-        self.class_of_rank = torch.as_tensor(fitted.class_of_rank.astype(np.int64), device=device)
-        self.norm_of_rank = torch.as_tensor(np.asarray(fitted.norm_of_rank), device=device)
+        self.n, postings, (_, *ranked) = fitted.columns, fitted.postings, fitted.ranked
+        term = np.repeat(np.arange(len(postings.ptr) - 1), np.diff(postings.ptr))
+        self.key = torch.as_tensor(term * self.n + postings.rank, device=device)  # ascending
+        self.post_rank = torch.as_tensor(postings.rank.astype(np.int64), device=device)
+        self.rank, self.class_of_rank = (torch.as_tensor(a.astype(np.int64), device=device) for a in ranked[:2])
+        self.norm_of_rank = torch.as_tensor(np.asarray(ranked[2]), device=device)
 
     def _prepare(self, images: np.ndarray) -> tuple:
-        folded = self.fitted.fold(images, 0)
+        folded = self.fitted.fold(images)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
         owner = np.repeat(np.arange(len(images)), used)
@@ -181,36 +180,37 @@ class RougeOnDevice(_OnDevice):
         self.lengths = torch.as_tensor(lengths.astype(np.float32), device=device)
 
     def _prepare(self, images: np.ndarray) -> tuple:
-        """Lanes of the short references and of the long ones: masks by word, lengths, image, bits of a lane."""
+        """Lanes of the short references and of the long ones: masks by word, lengths, images; each word's row."""
         few = np.flatnonzero(self.longest[images] <= LONGEST)
-        some = images[few]
-        return images, few, [lanes for lanes in (self._lanes(some, False), self._lanes(some, True)) if lanes]
+        some, fitted = images[few], self.fitted
+        slots = int((fitted.ref_ptr[some + 1] - fitted.ref_ptr[some]).max(initial=0))
+        local = np.full(fitted.n_vocabulary + 1, -1, np.int32)
+        pairs = fitted.image_pairs(some, some)
+        short, size, long, long_size, owner = lanes_of(0, len(some), pairs, fitted.texts, local, len(some), slots)
+        used, rows = np.flatnonzero(short.any(axis=0)), len(short)
+        row = self._there(np.where(local < 0, rows, local))
+        lanes = [
+            (short[:, used].astype(np.int32), size[used], used % max(len(some), 1)),
+            (long.view(np.int64).reshape(rows, len(owner)), long_size, owner),
+        ]
+        # The last row is of words that no reference has, and past the end.
+        return (
+            images,
+            few,
+            row,
+            [tuple(map(self._there, (np.pad(mask, ((0, 1), (0, 0))), *of))) for mask, *of in lanes if mask.shape[1]],
+        )
 
-    def _lanes(self, images: np.ndarray, long: bool) -> tuple | None:
-        fitted, local = self.fitted, np.full(self.fitted.n_vocabulary + 1, -1, np.int32)
-        args = (0, len(images), images, fitted.ref_ptr, fitted.refs, fitted.ptr, fitted.word, local)
-        if long:
-            mask, length, owner = long_lanes(*args)
-            mask = mask[:, 0].view(np.int64) if mask.shape[1] else np.zeros((0, 0), np.int64)
-        else:
-            slots = int((fitted.ref_ptr[images + 1] - fitted.ref_ptr[images]).max(initial=0))
-            mask, length = short_lanes(*args, len(images), slots)
-            owner = np.tile(np.arange(len(images)), slots)
-            used = mask.any(axis=0)
-            mask, length, owner = mask[:, used].astype(np.int32), length[used], owner[used]
-        if not len(length):
-            return None
-        nothing = np.zeros((1, mask.shape[1]), mask.dtype)  # of words that no reference has, and past the end
-        parts = (np.concatenate([mask, nothing]), np.where(local < 0, len(mask), local), length, owner)
-        return tuple(torch.as_tensor(part, device=self.device) for part in parts)
+    def _there(self, array: np.ndarray) -> Tensor:
+        return torch.as_tensor(array, device=self.device)
 
     def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        images, few, lanes = prepared
+        images, few, row, lanes = prepared
         out = torch.zeros(last - first, len(few), device=self.device)
         best, recall, total = torch.zeros_like(out), torch.zeros_like(out), torch.zeros_like(out)
         n, beta2 = self.lengths[first:last, None], self.fitted.beta**2
-        for mask, local, length, owner in lanes:
-            common = self._common(mask, local, first, last)
+        for mask, length, owner in lanes:
+            common = self._common(mask, row, first, last)
             into = owner.expand(common.shape)
             best.scatter_reduce_(1, into, common, "amax")
             recall.scatter_reduce_(1, into, common / length, "amax")

@@ -98,77 +98,42 @@ def score_pairs(
 
 
 @njit(cache=True)
-def _number_words(first, last, images, ref_ptr, refs, ptr, word, long, local):
-    """Number the words of the short (or long) references of images[first:last] in `local`; how many there are,
-    how many such references, and the longest one's chain of 64-bit words."""
-    n_words, n_lanes, chain = 0, 0, 0
-    for b in range(first, last):
-        for q in range(ref_ptr[images[b]], ref_ptr[images[b] + 1]):
-            start, end = ptr[refs[q]], ptr[refs[q] + 1]
-            if (end - start > SHORT) == long:
-                n_lanes += 1
-                chain = max(chain, (end - start + 63) // 64)
-                for p in range(start, end):
-                    if local[word[p]] < 0:
-                        local[word[p]] = n_words
-                        n_words += 1
-    return n_words, n_lanes, chain
+def lanes_of(first, last, pairs, texts, local, width, slots):
+    """The references of pairs.images[first:last]. A word's row in masks is put into `local`.
 
-
-@njit(cache=True)
-def short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots):
-    """Bit masks uint16 [words, slots * width] and lengths float32 [slots * width] of the short references."""
-    n_words, _, _ = _number_words(first, last, images, ref_ptr, refs, ptr, word, False, local)
-    mask = np.zeros((n_words, slots * width), np.uint16)
-    length = np.ones(slots * width, np.float32)
+    Of short ones bit masks uint16 [words, slots * width] and lengths float32 [slots * width]; of long ones masks uint64
+    [words, chain, lanes], lengths float32 [lanes] and images int64 [lanes].
+    """
+    refs, (ptr, word) = pairs.refs, texts
+    n_words, n_long, chain = 0, 0, 0
     for b in range(first, last):
-        start = ref_ptr[images[b]]
-        for q in range(start, ref_ptr[images[b] + 1]):
+        for r in refs[pairs.ref_ptr[pairs.images[b]] : pairs.ref_ptr[pairs.images[b] + 1]]:
+            if ptr[r + 1] - ptr[r] > SHORT:
+                n_long += 1
+                chain = max(chain, (ptr[r + 1] - ptr[r] + 63) // 64)
+            for w in word[ptr[r] : ptr[r + 1]]:
+                if local[w] < 0:
+                    local[w] = n_words
+                    n_words += 1
+    mask, length = np.zeros((n_words, slots * width), np.uint16), np.ones(slots * width, np.float32)
+    long_mask = np.zeros((n_words, chain, n_long), np.uint64)
+    long_length, image = np.empty(n_long, np.float32), np.empty(n_long, np.int64)
+    n_long = 0
+    for b in range(first, last):
+        start = pairs.ref_ptr[pairs.images[b]]
+        for q in range(start, pairs.ref_ptr[pairs.images[b] + 1]):
             at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
             if size <= SHORT:
                 lane = (q - start) * width + b - first
                 length[lane] = size
                 for p in range(size):
                     mask[local[word[at + p]], lane] |= np.uint16(1 << p)
-    return mask, length
-
-
-@njit(cache=True)
-def long_lanes(first, last, images, ref_ptr, refs, ptr, word, local):
-    """Bit masks uint64 [words, chain, lanes], lengths and images [lanes] of the long references."""
-    n_words, n_lanes, chain = _number_words(first, last, images, ref_ptr, refs, ptr, word, True, local)
-    mask = np.zeros((n_words, chain, n_lanes), np.uint64)
-    length, image = np.empty(n_lanes, np.float32), np.empty(n_lanes, np.int64)
-    lane = 0
-    for b in range(first, last):
-        for q in range(ref_ptr[images[b]], ref_ptr[images[b] + 1]):
-            at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
-            if size > SHORT:
+            else:
                 for p in range(size):
-                    mask[local[word[at + p]], p // 64, lane] |= np.uint64(1) << np.uint64(p % 64)
-                length[lane], image[lane] = size, b - first
-                lane += 1
-    return mask, length, image
-
-
-@njit(cache=True)
-def _together(first, last, images, ref_ptr, refs, ptr, word, n_words, local, local_long):
-    """Number the words of long references alone behind the `n_words` of short ones in `local`; of each word, int32, its
-    number among those of long references, or -1."""
-    most = n_words
-    for b in range(first, last):
-        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
-            most += ptr[r + 1] - ptr[r]
-    long_of, n = np.full(most, -1, np.int32), n_words
-    for b in range(first, last):
-        for r in refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]]:
-            for w in word[ptr[r] : ptr[r + 1]]:
-                if local_long[w] >= 0:
-                    if local[w] < 0:
-                        local[w] = n
-                        n += 1
-                    long_of[local[w]] = local_long[w]
-    return long_of[:n]
+                    long_mask[local[word[at + p]], p // 64, n_long] |= np.uint64(1) << np.uint64(p % 64)
+                long_length[n_long], image[n_long] = size, b - first
+                n_long += 1
+    return mask, length, long_mask, long_length, image
 
 
 @njit(cache=True, forceinline=True)
@@ -258,23 +223,18 @@ def _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, wid
 
 
 @njit(cache=True, forceinline=True)
-def _lcs_of_long(words, long_of, masks, state, carry, found, out):
-    """Fill float32 [lanes]: the LCS of a caption of these words with each long reference. `found` int32 is room for the
-    words."""
-    n = 0
-    for w in words:
-        found[n] = long_of[w]
-        n += found[n] >= 0
+def _lcs_of_long(words, masks, state, carry, out):
+    """Fill float32 [lanes]: the LCS of a caption of these words with each long reference."""
     if state.shape[0] == 1:
         for x in range(out.shape[0]):
             s = ~np.uint64(0)
-            for row in found[:n]:
+            for row in words:
                 u = s & masks[row, 0, x]
                 s = (s + u) | (s - u)
             out[x] = np.float32(np.int64(ones(~s)))
     else:
         state[:] = ~np.uint64(0)
-        for row in found[:n]:
+        for row in words:
             _step_long(state, masks, row, carry)
         for x in range(out.shape[0]):
             out[x] = _long_lcs(state, x)
@@ -291,24 +251,18 @@ def _largest(lcs, length, image, longest, recall):
 
 
 @njit(cache=True, nogil=True)
-def _score_blocks(begin, end, images, captions, ref_ptr, refs, texts, form, out):
+def _score_blocks(begin, end, pairs, texts, form, out):
     """Images in blocks, begin..end, with all captions."""
     beta2, mean, n_vocabulary, width, slots = form
-    ptr, word = texts
+    captions, (ptr, word) = pairs.captions, texts
     lanes, room = slots * width, _longest(captions, ptr) + 1
     free, found, tile = np.empty(lanes, np.uint16), np.empty(lanes, np.uint16), np.empty((SOME, width), np.float32)
-    words, long_words, share = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(width, np.float32)
+    words, share = np.empty(room, np.int32), np.empty(width, np.float32)
     for block in range(begin, end):
-        first, last = block * width, min((block + 1) * width, images.shape[0])
-        local, local_long = np.full(n_vocabulary, -1, np.int32), np.full(n_vocabulary, -1, np.int32)
-        short, length = short_lanes(first, last, images, ref_ptr, refs, ptr, word, local, width, slots)
-        long, long_length, long_image = long_lanes(first, last, images, ref_ptr, refs, ptr, word, local_long)
-        long_of = _together(first, last, images, ref_ptr, refs, ptr, word, short.shape[0], local, local_long)
-        masks, inverse = np.zeros((long_of.shape[0], lanes), np.uint16), np.float32(1) / length
-        for w in range(short.shape[0]):  # one by one: numba compiles an error's text for a whole array at once
-            for lane in range(lanes):
-                masks[w, lane] = short[w, lane]
-        carry = np.empty(long.shape[2], np.uint64)
+        first, last = block * width, min((block + 1) * width, pairs.images.shape[0])
+        local = np.full(n_vocabulary, -1, np.int32)
+        masks, length, long, long_length, long_image = lanes_of(first, last, pairs, texts, local, width, slots)
+        inverse, carry = np.float32(1) / length, np.empty(long.shape[2], np.uint64)
         long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
         longest, recall = np.zeros(width, np.float32), np.zeros(width, np.float32)
         for at in range(0, captions.shape[0], SOME):
@@ -316,14 +270,14 @@ def _score_blocks(begin, end, images, captions, ref_ptr, refs, texts, form, out)
             for j in range(some.shape[0]):
                 n_words = _found_words(some[j], ptr, word, local, words)
                 if long_lcs.shape[0]:
-                    _lcs_of_long(words[:n_words], long_of, long, long_state, carry, long_words, long_lcs)
+                    _lcs_of_long(words[:n_words], long, long_state, carry, long_lcs)
                 _lcs_of_lanes(words[:n_words], masks, free, found)
                 n = np.float32(ptr[some[j] + 1] - ptr[some[j]])
                 if mean:
                     _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, tile[j])
                     for k in range(last - first):
-                        n_refs = ref_ptr[images[first + k] + 1] - ref_ptr[images[first + k]]
-                        tile[j, k] = min(tile[j, k] / n_refs, 1.0)
+                        image = pairs.images[first + k]
+                        tile[j, k] = min(tile[j, k] / (pairs.ref_ptr[image + 1] - pairs.ref_ptr[image]), 1.0)
                 else:
                     _largest(long_lcs, long_length, long_image, longest, recall)
                     _finish_max(found, inverse, longest, recall, n, beta2, width, slots, tile[j], share)
@@ -395,8 +349,8 @@ class FittedRougeL(ArrayState):
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
         width = int(np.clip(MOST // slots, 1, IMAGES))
         form = BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, width, slots)
-        blocks = -(-len(images) // width)
-        in_threads(_score_blocks, blocks, images, captions, self.ref_ptr, self.refs, self.texts, form, out)
+        pairs, blocks = self.image_pairs(images, captions), -(-len(images) // width)
+        in_threads(_score_blocks, blocks, pairs, self.texts, form, out)
 
 
 class RougeL:

@@ -6,7 +6,7 @@ import numpy as np
 
 from capgrade.measures.base import leaves_out
 from capgrade.measures.cider import FittedCider, index
-from capgrade.measures.cider_pairs import Form
+from capgrade.measures.cider_kernel import Form
 from capgrade.measures.ngrams import alphabetical
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import TfidfParams

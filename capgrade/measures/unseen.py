@@ -14,7 +14,7 @@ import numpy as np
 
 from capgrade.measures.base import Fitted, Measure
 from capgrade.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
-from capgrade.measures.cider_pairs import Weighted
+from capgrade.measures.cider_kernel import Weighted
 from capgrade.measures.embeddings import encode, load_encoder
 from capgrade.measures.mixture import FittedMixture, Mixture
 from capgrade.measures.ngrams import MAX_ORDER, count_ngrams, sentences_of
@@ -84,7 +84,7 @@ class UnseenCider:
             if gram in self._number:
                 found.append((self._number[gram], count))
         grams, times = np.array(sorted(found), np.int32).reshape(-1, 2).T.copy()
-        runs = np.append(0, np.cumsum(np.bincount(self.fitted.order[grams], minlength=MAX_ORDER)))
+        runs = np.append(0, np.cumsum(np.bincount(self.fitted.weights.order[grams], minlength=MAX_ORDER)))
         inverse = np.divide(1, np.sqrt(squares), out=np.zeros(MAX_ORDER), where=squares > 0)
         caption = Weighted(sentences_of(runs, grams, times, np.array([len(words)])), inverse[None])
         images = np.arange(len(self.fitted.ref_ptr) - 1)
@@ -92,7 +92,7 @@ class UnseenCider:
 
     def _gain(self, gram: str) -> float:
         if gram in self._number:
-            return float(self.fitted.gain[self._number[gram]])
+            return float(self.fitted.weights.gain[self._number[gram]])
         return (self._log_images - math.log(max(self._images_with.get(gram, 1), 1))) ** 2
 
 

@@ -19,7 +19,7 @@ from capgrade.kernels import as_python, in_threads
 from capgrade.measures.base import ArrayState, leaves_out
 from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
-from capgrade.measures.meteor.index import MatchIndex, index_words
+from capgrade.measures.meteor.index import CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
 from capgrade.measures.meteor.tops import BoundIndex
 from capgrade.measures.tops import Tops, every_pair, sorted_tops
@@ -32,29 +32,19 @@ from capgrade.text.words import Words, tokens_of
 
 @dataclass(frozen=True)
 class FittedMeteor(ArrayState):
-    """The captions as words and phrases, and which of them match (`index.MatchIndex`)."""
+    """The captions as words and phrases, and which of them match."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray
-    function: np.ndarray
-    function_bits: np.ndarray
-    weight: np.ndarray
-    same: np.ndarray
-    unit_ptr: np.ndarray
-    unit_start: np.ndarray
-    unit_length: np.ndarray
-    unit: np.ndarray
-    match_ptr: np.ndarray
-    match_unit: np.ndarray
-    match_stage: np.ndarray
-    match_rank: np.ndarray
+    words: CaptionWords
+    units: Units
+    matches: Matches
     leave_out: bool
 
     @property
     def columns(self) -> int:
         """As `Fitted.columns`."""
-        return len(self.ptr) - 1
+        return len(self.words.ptr) - 1
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -73,7 +63,7 @@ class FittedMeteor(ArrayState):
 
     def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
         """As `Searches.tops`: by the bounds of `tops`, where the captions are few words enough for them."""
-        if self.longest > tops.MOST_WORDS or k >= (len(self.ptr) - 1) // 4:
+        if self.longest > tops.MOST_WORDS or k >= self.columns // 4:
             return every_pair(self, images, k, ties)
         rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
         found = Tops(rows, values, np.zeros(len(images), np.int64))
@@ -83,17 +73,17 @@ class FittedMeteor(ArrayState):
 
     @cached_property
     def bounds(self) -> BoundIndex:
-        return tops.bound_index(self)
+        return tops.bound_index(self.index)
 
     @property
     def longest(self) -> int:
         """Words of the longest caption, 1 at least."""
-        return int(np.diff(self.ptr).max(initial=1))
+        return int(np.diff(self.words.ptr).max(initial=1))
 
     @property
     def index(self) -> MatchIndex:
         """What the kernels take."""
-        return MatchIndex(*(getattr(self, name) for name in MatchIndex._fields))
+        return MatchIndex(self.words, self.units, self.matches)
 
 
 class Meteor:
@@ -111,7 +101,7 @@ class Meteor:
         leave_out = leaves_out(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
         index = index_of(tokens_of(captions), captions.caption_ids)
-        return FittedMeteor(captions.ref_ptr, captions.refs, **index._asdict(), leave_out=leave_out)
+        return FittedMeteor(captions.ref_ptr, captions.refs, *index, leave_out)
 
 
 def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:

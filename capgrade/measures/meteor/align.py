@@ -13,6 +13,8 @@ caption's words that it used. Arrays hold two beams, one after the other.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from capgrade.kernels import njit
@@ -225,11 +227,33 @@ def _best(ranks, slot, state, base, n):
     return node, (least >> CHUNKS_AT) & ((1 << (WORDS_AT - CHUNKS_AT)) - 1)
 
 
+class AlignmentRoom(NamedTuple):
+    """Arrays to work in."""
+
+    match: np.ndarray  # int64 [2, matches]: of a caption and a reference, and their order
+    ranks: np.ndarray  # int64 [2 * BEAM]
+    slot: np.ndarray  # int64 [2 * BEAM]
+    state: np.ndarray  # int64 [2 * BEAM, 3]
+    used: np.ndarray  # uint64 [2 * BEAM, a bit for each of the caption's words]
+    nodes: np.ndarray  # int64 [BEAM * matches, 2]: the node before, and a match
+    covered: np.ndarray  # int32 [2, longest]: zeros between alignments
+
+
 @njit(cache=True)
-def align(matches, n_words, ranks, slot, state, used, nodes, covered):
+def alignment_room(longest, matches):
+    """For as many matches, of captions of at most `longest` words."""
+    return AlignmentRoom(
+        np.empty((2, matches), np.int64), np.empty(2 * BEAM, np.int64), np.empty(2 * BEAM, np.int64),
+        np.empty((2 * BEAM, 3), np.int64), np.empty((2 * BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((BEAM * matches, 2), np.int64), np.zeros((2, longest), np.int32),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def align(matches, n_words, room):
     """Node of the last match of the best alignment (-1: none) and its chunks. `matches` are those of a caption with a
-    reference of `n_words`, sorted by reference position and the order in which the stages find them. A row of
-    `nodes` is the node before and a match; `covered` is zeros and is left so."""
+    reference of `n_words`, sorted by reference position and the order in which the stages find them."""
+    _, ranks, slot, state, used, nodes, covered = room
     _cover(matches, covered, 1)
     base, n, n_nodes, i, first = 0, 1, 0, 0, 0
     ranks[0], slot[0] = FIRST_RANK, 0
@@ -249,16 +273,3 @@ def align(matches, n_words, ranks, slot, state, used, nodes, covered):
     _pass_over(ranks, slot, state, base, n, i, n_words)
     _cover(matches, covered, -1)
     return _best(ranks, slot, state, base, n)
-
-
-@njit(cache=True)
-def workspace(longest, room):
-    """Arrays that `align` works in, for `room` matches of captions of at most `longest` words."""
-    return (
-        np.empty(2 * BEAM, np.int64),
-        np.empty(2 * BEAM, np.int64),
-        np.empty((2 * BEAM, 3), np.int64),
-        np.empty((2 * BEAM, (longest + 63) // 64), np.uint64),
-        np.empty((BEAM * room, 2), np.int64),
-        np.zeros((2, longest), np.int32),
-    )

@@ -19,6 +19,7 @@ ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
 CLASSES = (1.0, 0.8, 0.6)
 CLASS_OF = (0, 2, 1, 2)  # of a stage's weight
+SLACK = 1 + 2**-20  # more than rounding takes: of a bound, and of a value to float32
 # Least penalty by twice the number of neighbours
 PENALTY = GAMMA * (1 / (1 + np.arange(2 * BITS) / 2)) ** BETA
 
@@ -43,7 +44,7 @@ def f_score(precision, recall):
 
 @njit(cache=True, forceinline=True)
 def _weight(bits, function):
-    """Weight of words by class, uint64 [3], each word in its best one."""
+    """Weight of words by class, three uint64, each word in its best one."""
     seen, total = np.uint64(0), 0.0
     for k in range(3):
         new = bits[k] & ~seen
@@ -53,39 +54,32 @@ def _weight(bits, function):
     return total
 
 
-@njit(cache=True, forceinline=True)
-def _look(hits, r, cells, places, bits_1, bits_2):
-    """Fill the matching words by class, and for each of the caption's the reference's that it matches, `places`; the
-    words, as bits, that may have their neighbour on the right in their own match."""
-    for k in range(3):
-        bits_1[k], bits_2[k] = 0, 0
-    inner_1, inner_2 = np.uint64(0), np.uint64(0)
-    for h in range(hits.shape[0]):
-        every = np.uint64(0)
-        for k in range(3):
-            bits = cells[hits[h, 0], r, k]
-            every |= bits
-            bits_2[k] |= bits
-            bits_1[k] |= run_of_bits(hits[h, 1], hits[h, 2]) if bits else np.uint64(0)
-        if every:
-            inner_2 |= every & every >> np.uint64(1)
-            inner_1 |= run_of_bits(hits[h, 1], hits[h, 2] - 1)
-            for j in range(hits[h, 1], hits[h, 1] + hits[h, 2]):
-                places[j] |= every
-    return inner_1, inner_2
-
-
-@njit(cache=True, forceinline=True)
-def bound(c, r, hits, im, index, room):
-    """At least METEOR of a caption with reference r of an image, `hits` being the caption's with any of them."""
-    ref, places, bits_1, bits_2 = im.refs[r], room.places, room.bits[0], room.bits[1]
-    words_1, words_2 = index.ptr[c + 1] - index.ptr[c], index.ptr[ref + 1] - index.ptr[ref]
+@njit(cache=True)
+def bound(c, r, hits, im, words, places):
+    """At least METEOR of a caption with reference r of an image, `hits` being the caption's with any of them. `places`
+    uint64 is room for one more than the caption's words: what each matches in the reference."""
+    ref, function = im.refs[r], words.function_bits
+    words_1, words_2 = words.ptr[c + 1] - words.ptr[c], words.ptr[ref + 1] - words.ptr[ref]
     if words_1 > BITS or words_2 > BITS:
-        return 1.0
+        return SLACK
     for j in range(words_1 + 1):
         places[j] = 0
-    inner_1, inner_2 = _look(hits, r, im.bits, places, bits_1, bits_2)
-    weight_1, weight_2 = _weight(bits_1, index.function_bits[c]), _weight(bits_2, index.function_bits[ref])
+    none = np.uint64(0)
+    a_1, b_1, c_1, a_2, b_2, c_2 = none, none, none, none, none, none  # words that match, by class, of both
+    inner_1, inner_2 = none, none  # that may have their neighbour on the right in their own match
+    for h in range(hits.shape[0]):
+        unit, start, size = hits[h, 0], hits[h, 1], hits[h, 2]
+        a, b, c_ = im.bits[unit, r, 0], im.bits[unit, r, 1], im.bits[unit, r, 2]
+        every = a | b | c_
+        if every:
+            mine = run_of_bits(start, size)
+            a_1, b_1, c_1 = a_1 | (mine if a else none), b_1 | (mine if b else none), c_1 | (mine if c_ else none)
+            a_2, b_2, c_2 = a_2 | a, b_2 | b, c_2 | c_
+            inner_2 |= every & every >> np.uint64(1)
+            inner_1 |= run_of_bits(start, size - 1)
+            for j in range(start, start + size):
+                places[j] |= every
+    weight_1, weight_2 = _weight((a_1, b_1, c_1), function[c]), _weight((a_2, b_2, c_2), function[ref])
     if weight_1 == 0 or weight_2 == 0:
         return 0.0
     for j in range(words_1):
@@ -94,4 +88,4 @@ def bound(c, r, hits, im, index, room):
         inner_1 |= np.uint64(both != 0) << np.uint64(j)
     neighbours = count(inner_1) + count(inner_2)
     penalty = 0.0 if neighbours == words_1 + words_2 - 2 else PENALTY[neighbours]
-    return f_score(weight_1 / index.weight[c], weight_2 / index.weight[ref]) * (1 - penalty)
+    return SLACK * (f_score(weight_1 / words.weight[c], weight_2 / words.weight[ref]) * (1 - penalty))

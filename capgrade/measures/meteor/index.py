@@ -23,27 +23,45 @@ EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
 
 
-class MatchIndex(NamedTuple):
-    """Arrays of the captions and of what matches."""
+class CaptionWords(NamedTuple):
+    """The captions as METEOR's words."""
 
     ptr: np.ndarray  # int64 [n_captions + 1]: words of each caption
     function: np.ndarray  # uint8 [words]: is a function word
     function_bits: np.ndarray  # uint64 [n_captions]: the same of the first 64 words, as bits
     weight: np.ndarray  # float64 [n_captions]: words, weighted
     same: np.ndarray  # int32 [n_captions]: alike where captions are, word for word
-    unit_ptr: np.ndarray  # int64 [n_captions + 1]: units of each caption, by place, then length
-    unit_start: np.ndarray  # int32 [units]
-    unit_length: np.ndarray  # int32 [units]
-    unit: np.ndarray  # int32 [units]
-    match_ptr: np.ndarray  # int64 [n_units + 1]: for a unit of a reference, what matches it in a caption
-    match_unit: np.ndarray  # int32 [matches]
-    match_stage: np.ndarray  # int32 [matches]
-    match_rank: np.ndarray  # int32 [matches]: order among the paraphrases of a place
+
+
+class Units(NamedTuple):
+    """The units of each caption, by place, then length."""
+
+    ptr: np.ndarray  # int64 [n_captions + 1]
+    start: np.ndarray  # int32 [units]
+    length: np.ndarray  # int32 [units]
+    number: np.ndarray  # int32 [units]
+
+
+class Matches(NamedTuple):
+    """For a unit of a reference, what matches it in a caption."""
+
+    ptr: np.ndarray  # int64 [n_units + 1]
+    unit: np.ndarray  # int32 [matches]
+    stage: np.ndarray  # int32 [matches]
+    rank: np.ndarray  # int32 [matches]: order among the paraphrases of a place
+
+
+class MatchIndex(NamedTuple):
+    """The captions, and what matches."""
+
+    words: CaptionWords
+    units: Units
+    matches: Matches
 
 
 def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     """Index captions of METEOR's words. InputError for a caption of more words than the kernels can count."""
-    ptr, word, words = sentences
+    ptr, word, vocabulary = sentences
     longest = int(np.diff(ptr).max(initial=0))
     if longest > LONGEST_CAPTION:
         where = int(np.argmax(np.diff(ptr)))
@@ -51,22 +69,16 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
             f"a caption of {longest} words; meteor takes {LONGEST_CAPTION} at most",
             row=f"captions[{where}]", remedy="shorten it",
         )  # fmt: skip
-    known = [lexicon.known(w) for w in words]
+    known = [lexicon.known(w) for w in vocabulary]
     key = np.array([one.key for one in known], np.int64)
-    at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), words, ptr, word)
-    unit, n_units = _phrase_units(at, pairs, word, len(words))
+    at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), vocabulary, ptr, word)
+    unit, n_units = _phrase_units(at, pairs, word, len(vocabulary))
     matches = [_word_matches(known, key), *_paraphrase_matches(pairs, unit)]
     function = np.array([one.is_function for one in known], np.uint8)[word]
     n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
-    return MatchIndex(
-        ptr=ptr,
-        function=function,
-        function_bits=_as_bits(function, ptr),
-        weight=DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function,
-        same=_alike(key[word], ptr),
-        **_units(at, unit, word, ptr),
-        **_by_reference_unit(np.concatenate(matches), n_units),
-    )
+    weight = DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function
+    words = CaptionWords(ptr, function, _as_bits(function, ptr), weight, _alike(key[word], ptr))
+    return MatchIndex(words, _units(at, unit, word, ptr), _by_reference_unit(np.concatenate(matches), n_units))
 
 
 def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
@@ -112,7 +124,7 @@ def _list_units(at, unit, word, ptr, unit_ptr, start, length, out):
     return n
 
 
-def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) -> dict[str, np.ndarray]:
+def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) -> Units:
     """The units of each caption."""
     unit_ptr, room = np.empty(len(ptr), np.int64), 2 * len(word)
     start, length, found = (np.empty(room, np.int32) for _ in range(3))
@@ -120,7 +132,7 @@ def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) 
     if n > room:
         start, length, found = (np.empty(n, np.int32) for _ in range(3))
         _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
-    return {"unit_ptr": unit_ptr, "unit_start": start[:n], "unit_length": length[:n], "unit": found[:n]}
+    return Units(unit_ptr, start[:n], length[:n], found[:n])
 
 
 def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -156,8 +168,7 @@ def _pairs(group: np.ndarray, member: np.ndarray) -> np.ndarray:
     return np.stack([codes // n, codes % n], axis=1)
 
 
-def _by_reference_unit(matches: np.ndarray, n_units: int) -> dict[str, np.ndarray]:
+def _by_reference_unit(matches: np.ndarray, n_units: int) -> Matches:
     matches = matches[np.argsort(matches[:, 0], kind="stable")]
-    columns = [np.ascontiguousarray(matches[:, k], dtype=np.int32) for k in (1, 2, 3)]
-    ptr = np.searchsorted(matches[:, 0], np.arange(n_units + 1))
-    return {"match_ptr": ptr, "match_unit": columns[0], "match_stage": columns[1], "match_rank": columns[2]}
+    columns = (np.ascontiguousarray(matches[:, k], dtype=np.int32) for k in (1, 2, 3))
+    return Matches(np.searchsorted(matches[:, 0], np.arange(n_units + 1)), *columns)

@@ -9,19 +9,23 @@ seven share sums, which then take the larger. Matches are at least one chunk: th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.measures.meteor.align import module_of, reference_place, reference_words
-from capgrade.measures.meteor.bound import ALPHA, BETA, GAMMA
-from capgrade.measures.meteor.kernel import find_hits, fold, forget, limit, new_room, score_reference
+from capgrade.measures.meteor.align import (
+    AlignmentRoom,
+    alignment_room,
+    module_of,
+    reference_place,
+    reference_words,
+)
+from capgrade.measures.meteor.bound import ALPHA, BETA, GAMMA, bound
+from capgrade.measures.meteor.index import MatchIndex
+from capgrade.measures.meteor.kernel import COUNTS, MATCHES, find_hits, fold, forget, score_reference
 from capgrade.measures.meteor.paraphrases import LONGEST
 from capgrade.measures.tops import BLOCK, push
-
-if TYPE_CHECKING:
-    from capgrade.measures.meteor import FittedMeteor
 
 LANES = 8  # sums
 MORE = 7  # the sum of what the caption's weights are above the references', whose sums are before it
@@ -64,30 +68,23 @@ class BoundRoom(NamedTuple):
     closer: np.ndarray  # bool [n_captions]: whether the bound is the closer one
     weight: np.ndarray  # float32 [LANES]: least weight of the references of a sum
     left: np.ndarray  # float32 [kinds, LANES]: what the least penalty leaves of F
+    hits: np.ndarray  # int64 [7 * longest, 3]
+    places: np.ndarray  # uint64 [longest + 1]
+    counts: np.ndarray  # float64 [COUNTS]
+    align: AlignmentRoom
     leave_out: bool
 
 
 @njit(cache=True)
-def _local_units(im, index, local):
-    """The units by their number in `local`."""
-    units = np.empty((im.ptr.shape[0] - 1) // im.refs.shape[0], np.int64)
-    for ref in im.refs:
-        for u in index.unit[index.unit_ptr[ref] : index.unit_ptr[ref + 1]]:
-            for v in index.match_unit[index.match_ptr[u] : index.match_ptr[u + 1]]:
-                units[local[v]] = v
-    return units
-
-
-@njit(cache=True)
-def _worth(cell, ref, quarters, im, index):
+def _worth(cell, ref, quarters, im, words):
     """The most that a unit of a caption, of such a weight, matches in a reference, and weighs itself then; and at how
     many places of the reference it can match."""
     most, own, places, last = 0, 0, 0, -1
     for e in range(im.ptr[cell], im.ptr[cell + 1]):
         match, theirs = im.entry[e, 0], 0
-        first, fifths = index.ptr[ref] + reference_place(match), FIFTHS[module_of(match)]
+        first, fifths = words.ptr[ref] + reference_place(match), FIFTHS[module_of(match)]
         for k in range(first, first + reference_words(match)):
-            theirs += 1 if index.function[k] else 3
+            theirs += 1 if words.function[k] else 3
         most, own = max(most, fifths * theirs), max(own, fifths * quarters)
         places += first != last
         last = first
@@ -95,15 +92,15 @@ def _worth(cell, ref, quarters, im, index):
 
 
 @njit(cache=True)
-def _fill(units, im, index, ix, table):
+def _fill(im, words, ix, table):
     """What tokens bring into `table`. What phrases match in the references and weigh themselves, int64 [units, 2,
     MORE]."""
-    width, n_words = im.refs.shape[0], ix.token_ptr.shape[0] - 1
+    width, n_words, units = im.refs.shape[0], ix.token_ptr.shape[0] - 1, im.units
     worth = np.zeros((units.shape[0], 2, MORE), np.int64)
     for x in range(units.shape[0]):
         v = units[x]
         for r in range(width):
-            most, own, places = _worth(x * width + r, im.refs[r], ix.quarters[v], im, index)
+            most, own, places = _worth(x * width + r, im.refs[r], ix.quarters[v], im, words)
             lane = r % MORE
             if v < n_words:
                 for t in range(ix.token_ptr[v], min(ix.token_ptr[v] + places, ix.token_ptr[v + 1])):
@@ -167,12 +164,12 @@ def _add_words(ptr, ix, table, sums):
 
 
 @njit(cache=True)
-def _prepare(im, index, ix, weight, left):
+def _prepare(im, words, ix, weight, left):
     weight[:], left[:] = np.float32(np.inf), 0
     for r in range(im.refs.shape[0]):
         ref, lane = im.refs[r], r % MORE
-        n = index.ptr[ref + 1] - index.ptr[ref]
-        weight[lane] = min(weight[lane], np.float32(index.weight[ref] / UNIT))
+        n = words.ptr[ref + 1] - words.ptr[ref]
+        weight[lane] = min(weight[lane], np.float32(words.weight[ref] / UNIT))
         for k in range(left.shape[0]):
             left[k, lane] = max(left[k, lane], np.float32(1 - GAMMA * (2 / max(ix.kind_words[k] + n, 2)) ** BETA))
 
@@ -198,19 +195,21 @@ def _fill_bounds(width, ix, room):
 
 
 @njit(cache=True)
-def _value(c, least, aligns, im, index, ix, room, work):
+def _value(c, least, aligns, im, index, ix, room):
     """METEOR of a caption, or a number below `least` where it is below, and with how many references it was aligned.
     Without `aligns` what METEOR cannot exceed."""
     best, aligned, k = 0.0, 0, ix.kind[c]
-    hits = find_hits(c, index, room.local, work.hits)
+    hits = find_hits(c, index.units, room.local, room.hits)
     own, more = ix.kind_weight[k], np.float32(room.sums[c, MORE])
     for r in range(im.refs.shape[0]):
         lane = r % MORE
         coarse = _of_sum(np.float32(room.sums[c, lane]), more, own, room.weight[lane], room.left[k, lane])
         if coarse >= least and not (room.leave_out and im.refs[r] == c):
-            most = limit(c, r, hits, im, index, work)
+            most = bound(c, r, hits, im, index.words, room.places)
             if most > best and most >= least:
-                best = max(best, score_reference(c, r, hits, im, index, work) if aligns else most)
+                if aligns:
+                    most = score_reference(c, r, hits, im, index.words, room.align, room.counts)
+                best = max(best, most)
                 aligned += aligns
     return best, aligned
 
@@ -224,7 +223,7 @@ def _lower(level, heap, size):
 
 
 @njit(cache=True)
-def _best(im, index, ix, room, work, heap, rows, seed, keys):
+def _best(im, index, ix, room, heap, rows, seed, keys):
     """The best captions into the heap; how many captions were aligned."""
     level, n, valued = np.float32(1), 0, 0
     room.closer[:] = False
@@ -238,10 +237,10 @@ def _best(im, index, ix, room, work, heap, rows, seed, keys):
                 for j in range(some.shape[0]):
                     c, least = at + j, heap[0] if n == heap.shape[0] else np.float32(0)
                     if some[j] >= level and not room.closer[c]:
-                        most, _ = _value(c, least, False, im, index, ix, room, work)
+                        most, _ = _value(c, least, False, im, index, ix, room)
                         some[j], room.closer[c] = min(some[j], np.float32(most)), True
                     if some[j] >= max(level, least):
-                        value, aligned = _value(c, least, True, im, index, ix, room, work)
+                        value, aligned = _value(c, least, True, im, index, ix, room)
                         n = push(np.float32(value), c, heap, rows, n, seed, keys)
                         valued += aligned > 0
                     if some[j] >= level:
@@ -255,44 +254,43 @@ def _best(im, index, ix, room, work, heap, rows, seed, keys):
 def tops(begin, end, pairs, index, longest, ix, ties, found):
     """The best captions of pairs.images[begin:end], equal ones by `Ties`, unsorted, into `Tops`. Its `pairs` are
     captions that were aligned with a reference or more."""
-    images, leave_out = pairs.images, pairs.leave_out
-    n = index.ptr.shape[0] - 1
+    images, n = pairs.images, index.words.ptr.shape[0] - 1
     room = BoundRoom(
-        np.full(index.match_ptr.shape[0] - 1, -1, np.int32), np.zeros((ix.token_ptr[-1], LANES), np.uint16),
+        np.full(index.matches.ptr.shape[0] - 1, -1, np.int32), np.zeros((ix.token_ptr[-1], LANES), np.uint16),
         np.empty((n, LANES), np.uint16), np.empty(n, np.float32), np.empty(n, np.bool_), np.empty(LANES, np.float32),
-        np.empty((ix.kind_weight.shape[0], LANES), np.float32), leave_out,
+        np.empty((ix.kind_weight.shape[0], LANES), np.float32), np.empty((7 * longest, 3), np.int64),
+        np.empty(longest + 1, np.uint64), np.empty(COUNTS), alignment_room(longest, MATCHES), pairs.leave_out,
     )  # fmt: skip
     for b in range(begin, end):
         own = pairs.refs[pairs.ref_ptr[images[b]] : pairs.ref_ptr[images[b] + 1]]
-        im, work = fold(own, index, room.local), new_room(own.shape[0], longest)
-        units = _local_units(im, index, room.local)
-        worth = _fill(units, im, index, ix, room.table)
+        im = fold(own, index.units, index.matches, room.local)
+        worth = _fill(im, index.words, ix, room.table)
         room.sums[:] = 0
-        _add_phrases(units, worth, ix, room.table, room.sums)
-        _add_words(index.ptr, ix, room.table, room.sums)
-        _prepare(im, index, ix, room.weight, room.left)
+        _add_phrases(im.units, worth, ix, room.table, room.sums)
+        _add_words(index.words.ptr, ix, room.table, room.sums)
+        _prepare(im, index.words, ix, room.weight, room.left)
         _fill_bounds(own.shape[0], ix, room)
         seed, keys = ties.images[images[b]], ties.captions
-        found.pairs[b] = _best(im, index, ix, room, work, found.values[b], found.rows[b], seed, keys)
-        _empty(units, ix, room.table)
-        forget(own, index, room.local)
+        found.pairs[b] = _best(im, index, ix, room, found.values[b], found.rows[b], seed, keys)
+        _empty(im.units, ix, room.table)
+        forget(im.units, room.local)
 
 
-def bound_index(f: FittedMeteor) -> BoundIndex:
+def bound_index(index: MatchIndex) -> BoundIndex:
     """Tokens, phrases and weights of the captions."""
-    sizes = np.diff(f.ptr)
-    word, row = f.unit[f.unit_length == 1], np.repeat(np.arange(len(sizes)), sizes)
+    sizes, units = np.diff(index.words.ptr), index.units
+    word, row = units.number[units.length == 1], np.repeat(np.arange(len(sizes)), sizes)
     token = _tokens(row, word)
     word_of_token = np.empty(token.max(initial=-1) + 1, np.int32)
     word_of_token[token] = word
     token_ptr = np.searchsorted(word_of_token, np.arange(word.max(initial=-1) + 2))
     last = _last(row, word, token)
     words_of_kind = int(sizes.max(initial=0)) + 1
-    quarters = np.rint(f.weight / QUARTER).astype(np.int64)
+    quarters = np.rint(index.words.weight / QUARTER).astype(np.int64)
     kinds, kind = np.unique(quarters * words_of_kind + sizes, return_inverse=True)
     weight = (kinds // words_of_kind * (QUARTER / UNIT)).astype(np.float32)
     return BoundIndex(
-        token=token.astype(np.int32), last=last, token_ptr=token_ptr, **_phrases(f, last, len(token_ptr) - 1),
+        token=token.astype(np.int32), last=last, token_ptr=token_ptr, **_phrases(index, last, len(token_ptr) - 1),
         kind=kind.astype(np.int32), kind_weight=weight, kind_words=(kinds % words_of_kind).astype(np.float64),
     )  # fmt: skip
 
@@ -309,18 +307,19 @@ def _tokens(row: np.ndarray, word: np.ndarray) -> np.ndarray:
     return np.unique(word * (before.max(initial=0) + 1) + before, return_inverse=True)[1]
 
 
-def _phrases(f: FittedMeteor, last: np.ndarray, n_words: int) -> dict[str, np.ndarray]:
+def _phrases(index: MatchIndex, last: np.ndarray, n_words: int) -> dict[str, np.ndarray]:
     """Of `BoundIndex`: phrase_ptr to quarters."""
-    row = np.repeat(np.arange(len(f.ptr) - 1), np.diff(f.unit_ptr))
-    at = f.ptr[row] + f.unit_start
-    quarters = np.append(0, np.cumsum(np.where(f.function, 1, 3)))
-    weight = np.zeros(len(f.match_ptr) - 1, np.int32)
-    weight[f.unit] = quarters[at + f.unit_length] - quarters[at]
-    some = np.flatnonzero(f.unit_length > 1)
-    size, first = f.unit_length[some], at[some]
+    words, units, matches = index
+    row = np.repeat(np.arange(len(words.ptr) - 1), np.diff(units.ptr))
+    at = words.ptr[row] + units.start
+    quarters = np.append(0, np.cumsum(np.where(words.function, 1, 3)))
+    weight = np.zeros(len(matches.ptr) - 1, np.int32)
+    weight[units.number] = quarters[at + units.length] - quarters[at]
+    some = np.flatnonzero(units.length > 1)
+    size, first = units.length[some], at[some]
     columns = [np.where(k < size, last[np.minimum(first + k, len(last) - 1)], -1) for k in range(LONGEST)]
-    order = np.lexsort((*columns, f.unit[some]))
-    key = np.stack([f.unit[some], *columns])[:, order]
+    order = np.lexsort((*columns, units.number[some]))
+    key = np.stack([units.number[some], *columns])[:, order]
     starts = np.flatnonzero(np.append(True, (np.diff(key) != 0).any(axis=0))[: len(order)])
     phrase_ptr = np.searchsorted(key[0, starts], np.arange(n_words, len(weight) + 1))
     some = some[order]
@@ -329,7 +328,7 @@ def _phrases(f: FittedMeteor, last: np.ndarray, n_words: int) -> dict[str, np.nd
         "group_ptr": np.append(starts, len(some)),
         "phrase_caption": row[some].astype(np.int32),
         "phrase_at": at[some],
-        "phrase_size": f.unit_length[some],
+        "phrase_size": units.length[some],
         "quarters": weight,
     }
 

@@ -15,6 +15,7 @@ import numpy as np
 from capgrade.kernels import in_threads
 from capgrade.measures.base import ArrayState, Error, Fill, leaves_out
 from capgrade.measures.scene_graph import kernel
+from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import Concepts, TupleReader
@@ -29,20 +30,14 @@ class FittedSceneGraph(ArrayState):
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]
-    ptr: np.ndarray  # from here on as `CaptionTuples`
-    tuples: np.ndarray
-    weight: np.ndarray
-    total: np.ndarray
-    post_ptr: np.ndarray
-    post_caption: np.ndarray
-    post_weight: np.ndarray
+    graphs: CaptionTuples
     beta: float
     leave_out: bool
 
     @property
     def columns(self) -> int:
         """As `Fitted.columns`."""
-        return len(self.total)
+        return len(self.graphs.total)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -64,11 +59,6 @@ class FittedSceneGraph(ArrayState):
             in_threads(kernel.score_run, len(images), images, first, last, *sets, out)
 
         return fill
-
-    @property
-    def graphs(self) -> kernel.CaptionTuples:
-        """The captions as kernels take them."""
-        return kernel.CaptionTuples(*(getattr(self, name) for name in kernel.CaptionTuples._fields))
 
     @property
     def beta2(self) -> float:
@@ -97,19 +87,10 @@ class SceneGraph:
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
         order = np.argsort(tuples, kind="stable")
         n_tuples = int(tuples.max(initial=-1)) + 1
-        return FittedSceneGraph(
-            ref_ptr=captions.ref_ptr,
-            refs=captions.refs,
-            ptr=ptr,
-            tuples=tuples,
-            weight=weight,
-            total=_totals(ptr, weight),
-            post_ptr=np.searchsorted(tuples[order], np.arange(n_tuples + 1)),
-            post_caption=row[order],
-            post_weight=weight[order],
-            beta=self.params.beta,
-            leave_out=leave_out,
-        )
+        post_ptr = np.searchsorted(tuples[order], np.arange(n_tuples + 1))
+        totals = _totals(ptr, weight)
+        graphs = CaptionTuples(ptr, tuples, weight, totals, post_ptr, row[order], weight[order])
+        return FittedSceneGraph(captions.ref_ptr, captions.refs, graphs, self.params.beta, leave_out)
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

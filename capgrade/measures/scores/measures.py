@@ -10,8 +10,9 @@ import numpy as np
 from capgrade.kernels import as_python, is_compiled
 from capgrade.measures.base import ArrayState, ImagePairs
 from capgrade.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pairs
-from capgrade.measures.cider_pairs import Form, Weighted, cider_of_pairs, inverse_norms
-from capgrade.measures.cider_pairs import score_pairs as cider_pairs
+from capgrade.measures.cider import cider_of_pairs, inverse_norms
+from capgrade.measures.cider import score_pairs as cider_pairs
+from capgrade.measures.cider_kernel import Form, Weighted
 from capgrade.measures.meteor import FittedMeteor, added_up, index_of, metrics
 from capgrade.measures.meteor import kernel as meteor_kernel
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
@@ -91,7 +92,7 @@ def rouge_l(corpus: Corpus) -> dict[str, Scored]:
 def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
     pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
-    fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, **index._asdict(), leave_out=False)
+    fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, *index, leave_out=False)
     counts = fitted.counts(pairs.images, pairs.captions)
     return {"meteor": Scored(metrics(counts), added_up(counts), metrics)}
 

@@ -1,69 +1,142 @@
-"""METEOR beside the jar that pycocoevalcap carries, and by hand."""
+"""METEOR by hand, and its tops by bounds, which are those of all pairs to the last bit (`test_scores` has the jar)."""
 
 from __future__ import annotations
 
-import shutil
+import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from capgrade.measures.meteor import Meteor
+from capgrade.measures.meteor import FittedMeteor, Meteor, index_of
+from capgrade.measures.meteor.bound import bound
+from capgrade.measures.meteor.kernel import find_hits, fold, forget
+from capgrade.measures.tops import every_pair
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
-from tests.conftest import make_captions
+from capgrade.text.words import tokens_of
+from tests.capgrade.measures.same import assert_same, ties
+from tests.conftest import make_captions, random_sets
 
-SETS = [
-    ["a man rides a horse", "the man is riding horses on a beach"],
-    ["two dogs play with a red ball", "a pair of puppies plays with balls ."],
-    ["a very big house", "the large home near a road"],
+# Stems, synonyms, paraphrases of one word and of several, function words among them
+PHRASES = [
+    "a the man men woman women large big huge home house is riding rides ride bicycle bike two dogs dog puppy many",
+    "in front of before next to beside near in the background a lot of on top of the field the woman",
 ]
+ENGLISH = [word for line in PHRASES for word in line.split()]
 
 
-def score(sets: list[list[str]], **params: str) -> np.ndarray:
+def english_sets(images: int, seed: int, words: int) -> list[list[str]]:
+    """One to ten captions of up to `words` words, one empty, one that matches nothing, one many times."""
+    rng = np.random.default_rng(seed)
+    texts = [[rng.choice(ENGLISH, rng.integers(1, words)) for _ in range(rng.integers(2, 11))] for _ in range(images)]
+    sets = [[" ".join(text) for text in one] for one in texts]
+    sets[0][0], sets[1][0] = "", "zzz yyy"
+    for k in range(2, images, 4):
+        sets[k][0] = sets[2][1]
+    return sets
+
+
+def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
+    """As `Meteor.fit`, whatever the language."""
     captions = make_captions(sets)
-    return Meteor(MeteorParams(**params)).fit(captions).score(np.arange(captions.n_images))
+    index = index_of(tokens_of(captions), captions.caption_ids)
+    return FittedMeteor(captions.ref_ptr, captions.refs, *index, left_out)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(8, 30), st.integers(0, 10_000), st.integers(1, 12), st.booleans(), st.sampled_from([12, 30, 70]))
+def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: bool, words: int) -> None:
+    fitted = fit(english_sets(images, seed, words), left_out)
+    n, some = fitted.columns, np.arange(0, images, 2)
+    assert_same(fitted, n, some, k)
+    image, row = np.random.default_rng(seed).integers([images, n], size=(50, 2)).T
+    assert fitted.pairs(image, row).tobytes() == fitted.score(np.arange(images))[image, row].tobytes()
 
 
 def test_stems_and_synonyms_match() -> None:
-    values = score([["a man rides a horse"], ["men riding horses"], ["a large home"], ["a big house"], ["zebra sky"]])
-    assert 0 < values[0, 1] < 1  # by stems
-    assert 0 < values[2, 3] < 1  # by WordNet
-    assert values[0, 4] == 0
+    values = fit([["a man rides a horse"], ["men riding horses"], ["a large home"], ["a big house"], ["zebra sky"]])
+    found = values.pairs(np.array([0, 2, 0]), np.array([1, 3, 4]))
+    assert (found > 0).tolist() == [True, True, False] and (found < 1).all()
 
 
 def test_what_the_jar_would_take_for_several_captions_is_refused() -> None:
     with pytest.raises(InputError, match=r"has '\|\|\|'"):
-        score([["a dog ||| a cat", "a bird"]])
+        fit([["a dog ||| a cat", "a bird"]])
 
 
-def by_the_jar(pairs: list[tuple[list[str], str]]) -> np.ndarray:
-    """pycocoevalcap's METEOR of captions, each with its references."""
-    if shutil.which("java") is None:
-        pytest.skip("no Java to run METEOR's jar")
-    from pycocoevalcap.meteor.meteor import Meteor as Jar
-
-    references = {k: list(others) for k, (others, _) in enumerate(pairs)}
-    return np.array(Jar().compute_score(references, {k: [caption] for k, (_, caption) in enumerate(pairs)})[1])
-
-
-@pytest.mark.parametrize("self_reference", ["included", "left_out"])
-def test_every_pair_scores_as_the_jar_scores_it(self_reference: str) -> None:
-    captions = [caption for one in SETS for caption in one]
-    left_out = self_reference == "left_out"
-    pairs = [([r for r in one if not (left_out and r == c)], c) for one in SETS for c in captions]
-    found = score(SETS, self_reference=self_reference)
-    np.testing.assert_allclose(found.ravel(), by_the_jar(pairs), atol=1e-6)
+def test_images_that_nothing_matches() -> None:
+    """All other values are 0: equal ones come by their hashes."""
+    sets = [["zzz yyy", "xxx"], *english_sets(30, seed=1, words=9)[2:]]
+    fitted = fit(sets)
+    found = fitted.tops(np.array([0]), 6, ties(fitted))
+    hashes = ties(fitted).of(np.array([0]), np.arange(len(fitted.refs))[None])[0]
+    assert set(found.rows[0, :2]) == {0, 1}
+    assert found.rows[0, 2:].tolist() == (2 + np.argsort(hashes[2:])[:4]).tolist()
+    assert found.values[0, 2:].tolist() == [0, 0, 0, 0]
 
 
-def test_real_pairs_score_as_the_jar_scores_them(coco: Captions) -> None:
-    random = np.random.default_rng(0)
-    few = Captions(coco.table.slice(0, 500), coco.split, coco.tokenizer, coco.digest)
-    images = random.integers(few.n_images, size=250)
-    captions = random.integers(few.n_captions, size=250)
-    captions[:100] = [random.choice(few.refs[few.ref_ptr[i] : few.ref_ptr[i + 1]]) for i in images[:100]]
-    sentences = [" ".join(words) for words in few.table["tokens"].to_pylist()]
-    own = [[sentences[r] for r in few.refs[few.ref_ptr[i] : few.ref_ptr[i + 1]]] for i in images]
-    expected = by_the_jar([(references, sentences[c]) for references, c in zip(own, captions, strict=True)])
-    found = Meteor(MeteorParams()).fit(few).score(images)[np.arange(250), captions]
-    assert np.abs(found - expected).max() < 1e-5
+def test_more_captions_than_there_are() -> None:
+    fitted = fit(random_sets(12, seed=4))
+    assert_same(fitted, fitted.columns, np.arange(12), 500)
+
+
+def test_captions_of_many_words() -> None:
+    """Beyond 64 words there are no bits."""
+    sets = english_sets(20, seed=5, words=30)
+    sets[3][0], sets[4][0] = " ".join(ENGLISH * 2), "a big house " * 25
+    fitted = fit(sets)
+    assert_same(fitted, fitted.columns, np.arange(2, 7), 5)
+
+
+def test_captions_of_very_many_words_are_left_to_all_pairs() -> None:
+    """Ten words that each match a phrase of seven, 129 times: 65,790 twentieths, which 16 bits do not hold."""
+    sets = english_sets(20, seed=5, words=30)
+    words = "current emergencies emergency events news now pressing relevant timeliness urgency "
+    sets[3][0], sets[4][0] = "topical and urgent subjects of major importance " * 129, words * 80
+    few, many = fit(sets[4:]), fit(sets)
+    assert (few.tops(np.arange(3), 2, ties(few)).pairs < len(few.refs)).all()
+    assert (many.tops(np.arange(3), 2, ties(many)).pairs == len(many.refs)).all()
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_bound_is_one(seed: int) -> None:
+    """With every reference for itself, it is at least METEOR."""
+    sets = english_sets(6, seed, 20)
+    fitted = fit(sets)
+    n = fitted.columns
+    alone = fitted.regrouped(np.arange(n + 1), np.arange(n))
+    values = alone.score(np.arange(n)).T
+    words, units, matches = alone.index
+    local, places = np.full(len(matches.ptr) - 1, -1, np.int32), np.empty(alone.longest + 1, np.uint64)
+    hits = np.empty((7 * alone.longest, 3), np.int64)
+    for r in range(n):
+        im = fold(np.array([r]), units, matches, local)
+        for c in range(n):
+            assert bound(c, 0, find_hits(c, units, local, hits), im, words, places) >= values[c, r]
+        forget(im.units, local)
+
+
+@pytest.fixture(scope="module")
+def meteor_of_coco(coco: Captions) -> FittedMeteor:
+    return Meteor(MeteorParams()).fit(coco)
+
+
+@pytest.mark.parametrize("k", [1, 64])
+def test_real_captions_have_the_same_tops_with_few_pairs(meteor_of_coco: FittedMeteor, k: int) -> None:
+    n = meteor_of_coco.columns
+    pairs = assert_same(meteor_of_coco, n, np.arange(0, 5000, 400), k)
+    assert pairs.mean() < n / 40
+
+
+def test_bounds_that_are_too_low_would_be_seen(meteor_of_coco: FittedMeteor) -> None:
+    """The comparison can fail: with references and captions said to be heavier than they are, some tops differ."""
+    images, same = np.arange(0, 5000, 400), ties(meteor_of_coco)
+    heavy = meteor_of_coco.bounds._replace(kind_weight=9 * meteor_of_coco.bounds.kind_weight)
+    broken = dataclasses.replace(meteor_of_coco)
+    broken.__dict__["bounds"] = heavy
+    full = every_pair(meteor_of_coco, images, 16, same)
+    assert not np.array_equal(broken.tops(images, 16, same).rows, full.rows)

@@ -107,7 +107,7 @@ def test_meteor_equals_the_jar(request: pytest.FixtureRequest) -> None:
     """Corpus and sentences, also on COCO's captions where they are here."""
     from pycocoevalcap.meteor.meteor import Meteor
 
-    pairs = [*METEOR, *_coco(40)]
+    pairs = [*METEOR, *_coco(200)]
     gts, res = dicts(pairs)
     whole, each = Meteor().compute_score(gts, res)
     ours = scored(corpus(pairs), ["meteor"])["meteor"]
