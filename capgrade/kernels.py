@@ -48,8 +48,8 @@ OPENMP = "OMP_NUM_THREADS"
 log = logging.getLogger(__name__)
 
 # numba looks its options up for each call that it types, and compares all of them, which was a tenth of the time.
-TargetConfig.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
-TargetConfig.__eq__ = lambda self, other: type(self) is type(other) and self._values == other._values  # type: ignore[method-assign]
+TargetConfig.__hash__ = lambda self: hash(type(self))
+TargetConfig.__eq__ = lambda self, other: type(self) is type(other) and self._values == other._values
 
 
 def njit(function: Callable | None = None, *, cache: bool = False, **options: Any) -> Any:
