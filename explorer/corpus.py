@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.explorer.pairs import LabelledPairs, joined
-from capgrade.labels.published import params_of, published_captions, published_pairs
+from capgrade.labels import Labels
+from capgrade.labels.published import params_of
+from capgrade.labels.stored import Sampled
 from capgrade.measures import choose
 from capgrade.pipelines.pictures.lookup import PictureLookup, encoded, find
 from capgrade.pipelines.sampling.plan import Plan, id_keys
@@ -22,7 +24,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.shards import pair_columns, read_shards
 
 TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
 SIDE, QUALITY = 480, 85  # of a picture: pixels of the longer side
@@ -45,29 +46,23 @@ class LabelledCorpus:
         return hashlib.sha256("\0".join(text for column in parts for text in column).encode()).hexdigest()
 
 
-def read_dataset(folder: Path, split: str | None = None) -> LabelledCorpus:
-    """A split of a folder that `capgrade publish` wrote, or of its copy from the hub.
+def read_labels(folder: Path, split: str | None = None, captions_dir: Path | None = None) -> LabelledCorpus:
+    """A split of a folder that `capgrade publish` wrote, or of its copy from the hub; or sampled shards with their
+    captions folder.
 
-    Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
+    Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not made, and shards of
+    other captions.
     """
-    manifest, captions = published_captions(folder, split)
-    parts = published_pairs(folder, manifest, captions, list(manifest["measures"]))
-    pairs = joined(LabelledPairs(part.image, part.caption, part.values, part.original) for part in parts)
-    return LabelledCorpus(captions, pairs, params_of(manifest["measures"], folder), folder)
-
-
-def read_folders(captions_dir: Path, shards_dir: Path, split: str | None = None) -> LabelledCorpus:
-    """A captions folder with its sampled shards. InputError when they do not belong together."""
-    shards = read_shards(shards_dir)
-    captions = read_captions(captions_dir, split or shards.metadata["split"])
-    shards.require(captions)
-    parts = []
-    for batch in shards.batches():
-        row, columns = pair_columns(batch)
-        values = {name: columns[name].to_numpy() for name in shards.measures}
-        parts.append(_labelled(captions, batch["image"].to_numpy()[row], columns["captions"].to_numpy(), values))
-    params = params_of(shards.metadata["params"]["measures"], shards_dir)
-    return LabelledCorpus(captions, joined(parts), params, captions_dir)
+    labels = Labels.load(folder.resolve(), split=split, captions=captions_dir)  # a path, no name of the hub
+    if not isinstance(labels.stored, Sampled) or labels.made_with is None:
+        raise InputError("no sampled labels", file=folder, remedy="give shards, or what capgrade publish wrote")
+    names, parts, first = [name for name in labels.measures if name not in labels.calibrated], [], 0
+    for part in labels.stored.parts:
+        image = np.repeat(np.arange(first, first + len(part.start) - 1, dtype=np.int32), np.diff(part.start))
+        parts.append(_labelled(labels.table, image, part.captions, {name: part.values[name] for name in names}))
+        first += len(part.start) - 1
+    params = params_of(labels.made_with, folder)
+    return LabelledCorpus(labels.table, joined(parts), params, captions_dir or folder)
 
 
 def _labelled(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, Thumbnails, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.corpus import LabelledCorpus, Thumbnails, read_captions_only, read_labels
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import SET, as_named
 from capgrade.pipelines.agree import read_judgements
@@ -50,10 +50,10 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     if folders.dataset is not None:
         if folders.shards or folders.relevance:
             raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
-        return read_dataset(folders.dataset, folders.split)
+        return read_labels(folders.dataset, folders.split)
     assert folders.captions is not None
     if folders.shards:
-        return read_folders(folders.captions, folders.shards, folders.split)
+        return read_labels(folders.shards, folders.split, folders.captions)
     return read_captions_only(folders.captions, folders.params, folders.measures, folders.relevance, folders.split)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,16 @@ def relevance_batch(image_ids: Sequence[str], values: np.ndarray, schema: pa.Sch
     return pa.record_batch([pa.array(image_ids, pa.string()), lists], schema=schema)
 
 
+def by_part(first: np.ndarray, images: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Of each part that holds some of the images: its number, their places in `images`, and their rows in the part.
+    `first` is int64 [parts + 1], the first image of each part."""
+    part = np.searchsorted(first, images, side="right") - 1
+    order = np.argsort(part, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(part[order])) + 1) if len(images) else ():
+        number = int(part[places[0]])
+        yield number, places, images[places] - first[number]
+
+
 @dataclass(frozen=True)
 class Relevance:
     """A dense relevance file, opened by memory map: rows are read when they are asked for."""
@@ -58,25 +69,26 @@ class Relevance:
         """Of its rows."""
         return [i for batch in self.batches for i in batch["image_id"].to_pylist()]
 
+    @cached_property
+    def parts(self) -> list[np.ndarray]:
+        """Of each batch its rows, [images, n_captions], where they lie."""
+        return [batch["relevance"].flatten().to_numpy().reshape(-1, self.n_captions) for batch in self.batches]
+
     def rows(self, images: np.ndarray) -> np.ndarray:
         """float32 [len(images), n_captions]: the rows of these image numbers."""
         return self.cells(images, slice(None))
 
     def cells(self, images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
         """The same of a run of captions, or of caption numbers: nothing else is read."""
-        ends = np.cumsum([batch.num_rows for batch in self.batches])
         width = len(range(self.n_captions)[captions]) if isinstance(captions, slice) else len(captions)
         out = np.empty((len(images), width), np.float32)
-        for k, i in enumerate(images):
-            b = int(np.searchsorted(ends, i, side="right"))
-            row = int(i - (ends[b] - self.batches[b].num_rows))
-            values = self.batches[b]["relevance"]
-            out[k] = values.flatten().to_numpy()[row * self.n_captions : (row + 1) * self.n_captions][captions]
+        for number, places, rows in by_part(np.cumsum([0, *map(len, self.parts)]), images):
+            out[places] = self.parts[number][rows if isinstance(captions, slice) else rows[:, None], captions]
         return out
 
     def matrix(self) -> np.ndarray:
         """float32 [n_images, n_captions], all in memory."""
-        return self.rows(np.arange(sum(batch.num_rows for batch in self.batches)))
+        return self.rows(np.arange(sum(map(len, self.parts))))
 
     def require(self, captions: Captions) -> None:
         """Refuse a file made for other captions: InputError when sizes, image ids or the digest differ."""

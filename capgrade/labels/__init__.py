@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels.opening import Opened, opened
-from capgrade.labels.stored import RelevanceBlock, Sampled
+from capgrade.labels.computed import Computed
+from capgrade.labels.named import EXACT, as_named
+from capgrade.labels.published import params_of
+from capgrade.labels.stored import RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN, Unknown, stand_ins
+from capgrade.measures import require_read
+from capgrade.pretrained import EMBEDDED
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
+from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
 
 if TYPE_CHECKING:
     import torch
@@ -22,22 +28,34 @@ if TYPE_CHECKING:
     from capgrade.labels.batches import GradedBatches
     from capgrade.labels.negatives import Negatives
 
+GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
 Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array or torch tensor
 
 
 @dataclass(frozen=True)
-class Labels(Opened):
+class Labels:
     """Graded labels, images in rows and captions in columns; made by `Labels.load`.
 
     Ids are strings as in the captions table, or rows: numbers of images in order of first appearance and of captions
-    in the order of the table. May be pickled, for the workers of a DataLoader: it is opened anew there.
+    in the order of the table. May be pickled, for the workers of a DataLoader: it is opened anew there. What a folder
+    does not say is None.
     """
 
+    file: Path | str
+    stored: Stored
+    image_ids: list[str]  # the id of each image row
+    n_captions: int  # how many captions there are
+    owners: np.ndarray | None = None  # int64 [n_captions]: the image of each caption
+    captions: Captions | None = None
+    made_with: dict[str, Any] | None = None  # the parameters of each measure
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # digests of the files that they were made from
+    computed: Mapping[str, Any] | None = None  # what `Labels.exact` was given
+    calibrated: Mapping[str, str] = field(default_factory=dict)  # columns of meaning to people -> their measure
     _how: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    @classmethod
+    @staticmethod
     def load(
-        cls, where: str | Path, *, measures: Sequence[str] | None = None, split: str | None = None,
+        where: str | Path, *, measures: Sequence[str] | None = None, split: str | None = None,
         captions: str | Path | None = None, revision: str | None = None,
     ) -> Labels:  # fmt: skip
         """Open a folder of `capgrade shards`, `relevance` or `publish`, or a published dataset USER/NAME of the hub.
@@ -52,8 +70,10 @@ class Labels(Opened):
         >>> labels.measures
         ['cider', 'rouge_l', 'sbert']
         """
+        from capgrade.labels.opening import opened
+
         how = {"where": where, "measures": measures, "split": split, "captions": captions, "revision": revision}
-        return cls(**vars(opened(**how)), _how=how)  # type: ignore[arg-type]
+        return replace(opened(**how), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
         return _again, (self._how, self.computed)
@@ -61,6 +81,48 @@ class Labels(Opened):
     def __repr__(self) -> str:
         kind = "sampled" if self.stored.sampled else "every pair known"
         return f"Labels({len(self.image_ids)} images, {self.n_captions} captions, {', '.join(self.measures)}; {kind})"
+
+    @property
+    def measures(self) -> list[str]:
+        """Names of the measures, in the order of the files."""
+        return list(self.stored.measures)
+
+    @property
+    def caption_ids(self) -> list[str]:
+        """The id of each caption row. InputError where no captions table is there."""
+        return self.table.caption_ids
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each caption row. InputError where no captions table is there."""
+        return self.table.texts
+
+    @property
+    def table(self) -> Captions:
+        """The captions table. InputError where it is not there."""
+        if self.captions is None:
+            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=GIVE)
+        return self.captions
+
+    @property
+    def owner(self) -> np.ndarray:
+        """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
+        if self.owners is None:
+            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=GIVE)
+        return self.owners
+
+    def chosen(self, measure: str | None) -> str:
+        """The measure, or the only one there is. InputError otherwise, listing them."""
+        if measure is None and len(self.measures) == 1:
+            return self.measures[0]
+        if measure not in self.measures:
+            problem = "no measure chosen" if measure is None else f"no measure '{measure}' in these labels"
+            raise InputError(problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}")
+        return measure
+
+    def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
+        return self.stored.of_image(image, measure)
 
     def block(
         self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
@@ -88,8 +150,10 @@ class Labels(Opened):
             raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN)}")
         measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
-        if device is not None and (found := self.stored_on(device, images, captions, measure)) is not None:
-            return found
+        if device is not None and isinstance(self.stored, Computed):
+            found = self.stored.on_device(device, images, captions)
+            if found is not None:
+                return found
         if len(images) and len(captions):
             block = self.stored.block(images, captions, measure)
         else:
@@ -121,7 +185,38 @@ class Labels(Opened):
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
         True
         """
-        return self.with_computed(self.chosen(measure), device, model, document_frequency)
+        name = self.chosen(measure)
+        if not self.stored.sampled:
+            return self
+        if self.captions is None or self.made_with is None:
+            problem = "the rest is computed from the captions, which are not here"
+            raise InputError(problem, file=self.file, remedy=GIVE)
+        if name in self.calibrated:
+            remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
+            raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)
+        params = self._params(name, model, document_frequency)
+        require_read([name], params, self.inputs, Path(self.file))
+        stored = Computed.of(name, params, self.captions, device)
+        how = {"measure": name, "device": device, "model": model, "document_frequency": document_frequency}
+        return replace(self, stored=stored, computed=how)
+
+    def _params(self, measure: str, model: str | None, document_frequency: str | None) -> MeasuresParams:
+        """Those that the measure was made with, whose encoder and files the user names."""
+        assert self.made_with is not None
+        given = MeasuresParams(
+            sbert=SbertParams(model=model or EMBEDDED),
+            cider=CiderParams(document_frequency=document_frequency),
+            cider_plain=CiderPlainParams(document_frequency=document_frequency),
+        )
+        made = params_of({measure: self.made_with[measure]}, Path(self.file))
+        params = as_named(made, given, Path(self.file), EXACT)
+        for name in ("cider", "cider_plain"):
+            file = getattr(params, name).document_frequency
+            if file is not None and not Path(file.partition("#")[0]).exists():
+                problem = f"{measure} was made with the document frequencies of '{file}', which is not here"
+                remedy = "call this in a folder where it lies under this name, or exact(..., document_frequency=FILE)"
+                raise InputError(problem, file=self.file, remedy=remedy)
+        return params
 
     def batches(
         self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,

@@ -12,7 +12,7 @@ from capgrade.labels.stored import Sampled
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.labels.opening import Opened
+    from capgrade.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Neighbours:
     captions: np.ndarray
 
     @classmethod
-    def within(cls, labels: Opened, measure: str, low: float, high: float) -> Neighbours:
+    def within(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
         """Those with a known relevance in low..high. InputError for none."""
         stored = labels.stored
         runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -40,7 +40,7 @@ class Neighbours:
         return found
 
     @classmethod
-    def kept_for(cls, labels: Opened, measure: str, allowed: np.ndarray) -> Neighbours:
+    def kept_for(cls, labels: Labels, measure: str, allowed: np.ndarray) -> Neighbours:
         """Those that sampling kept for the top or a window of the measure and that are `allowed`, bool [n_captions].
 
         Windows cover the whole range of the measure, so they are of every grade. InputError for labels of every pair.
@@ -53,7 +53,7 @@ class Neighbours:
         return cls._of(labels, ((part.start, part.captions, why & allowed[part.captions]) for part, why in kept))
 
     @classmethod
-    def _of(cls, labels: Opened, runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Neighbours:
+    def _of(cls, labels: Labels, runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Neighbours:
         """Of some images after others: where each one's captions start, the captions, and which of them are wanted."""
         owner, first, sizes, found = labels.owner, 0, [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
         for start, captions, wanted in runs:
@@ -148,7 +148,7 @@ class GradedBatches:
     would give one process more than another are left out."""
 
     def __init__(
-        self, labels: Opened, size: int, measure: str, low: float, high: float, seed: int, process: int, processes: int
+        self, labels: Labels, size: int, measure: str, low: float, high: float, seed: int, process: int, processes: int
     ) -> None:
         if not isinstance(size, int) or size < 2 or not 0 <= process < processes:
             problem = f"batches of {size} for process {process} of {processes}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Computed(Whole):
     """One measure, fitted on all captions of the split."""
 
-    measure: str
+    measures: Sequence[str]
     fitted: Fitted
     n_images: int
     n_captions: int
@@ -40,11 +40,7 @@ class Computed(Whole):
         """Fit the measure with these parameters. InputError for one that they do not have."""
         require_device(device)
         made = choose([measure], params)[measure]
-        return cls(measure, made.fit(captions), captions.n_images, captions.n_captions, made.low, made.high, device)
-
-    @property
-    def measures(self) -> Sequence[str]:
-        return [self.measure]
+        return cls([measure], made.fit(captions), captions.n_images, captions.n_captions, made.low, made.high, device)
 
     @cached_property
     def _there(self) -> SbertOnDevice | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,12 @@ from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
+from capgrade.schemas.shards import shard_schema
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
-PAIR_COLUMNS = ["image_id", "caption_id", "original", "weight"]
-NOT_MEASURES = {*PAIR_COLUMNS, "reasons"}
+PAIR_COLUMNS = ["image_id", "caption_id", "reasons", "weight"]
 AGAIN = "publish it again: capgrade publish"
-
-
-@dataclass(frozen=True)
-class PublishedPairs:
-    """The pairs of one file: numbers of their images and captions, int32, each measure, and how many pairs of the split
-    each stands for, float32, all [n]."""
-
-    image: np.ndarray
-    caption: np.ndarray
-    values: Mapping[str, np.ndarray]
-    original: np.ndarray  # bool, the caption was written for the image
-    weight: np.ndarray
+IMAGES = 1024  # of a batch, where pairs are laid out as shards
 
 
 def hub_split(split: str) -> str:
@@ -59,33 +47,46 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
     return manifest, _captions(table.combine_chunks(), split, manifest, folder)
 
 
-def published_pairs(
-    folder: Path, manifest: dict[str, Any], captions: Captions, measures: Sequence[str]
-) -> Iterator[PublishedPairs]:
-    """File after file. InputError for a damaged one, and for a pair of what the captions lack."""
+def published_shards(
+    folder: Path, manifest: dict[str, Any], captions: Captions, names: Sequence[str]
+) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """The pairs of a published split with these columns of values, laid out as shards are. InputError for damaged ones,
+    and for a pair of what the captions lack."""
     image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
+    reasons, parts = pa.array([], pa.string()), []
     for path in _files(folder, manifest, f"relevance/{captions.split}"):
-        names = [name for name in measures if name not in NOT_MEASURES]
         table = _parquet(path, [*PAIR_COLUMNS, *names]).combine_chunks()
         image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
-        numbers = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in [*names, "weight"]}
-        weight, original = numbers.pop("weight"), table["original"].to_numpy()
-        yield PublishedPairs(image.to_numpy(), caption.to_numpy(), numbers, original, weight)
-
-
-def published_reasons(folder: Path, manifest: dict[str, Any], split: str) -> tuple[Sequence[str], Sequence[np.ndarray]]:
-    """The names of the reasons, and why each pair of a split was kept: one array uint32 [pairs], bit k for name k."""
-    names, parts = pa.array([], pa.string()), []
-    for path in _files(folder, manifest, f"relevance/{split}"):
-        reasons = _parquet(path, ["reasons"])["reasons"].combine_chunks()
-        said = pc.list_flatten(reasons)
-        names = pc.unique(pa.concat_arrays([names, said]))
-        bits = np.left_shift(np.uint64(1), pc.index_in(said, names).to_numpy().astype(np.uint64))
-        pair = pc.list_parent_indices(reasons).to_numpy()
-        parts.append(np.bincount(pair, bits, len(reasons)).astype(np.uint32))
-    return names.to_pylist(), [np.concatenate(parts)]
+        why = table["reasons"].combine_chunks()
+        said = pc.list_flatten(why)
+        reasons = pc.unique(pa.concat_arrays([reasons, said]))
+        bits = np.left_shift(np.uint64(1), pc.index_in(said, reasons).to_numpy().astype(np.uint64))
+        pair = pc.list_parent_indices(why).to_numpy()
+        kept = {
+            "image": image.to_numpy(), "captions": caption.to_numpy(),
+            "reasons": np.bincount(pair, bits, len(why)).astype(np.uint32),
+        }  # fmt: skip
+        values = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in ("weight", *names)}
+        for name, numbers in values.items():
+            if np.isnan(numbers).any():
+                row = f"pairs[{int(np.isnan(numbers).argmax())}]"
+                raise InputError(f"column '{name}' has no value", file=path, row=row, remedy=AGAIN)
+        parts.append({**kept, **values})
+    flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    image = flat.pop("image")
+    if (np.diff(image) < 0).any():
+        raise InputError("pairs are not in the order of images", file=folder, remedy=AGAIN)
+    schema = shard_schema(names, {"reasons": reasons.to_pylist()})
+    start, batches = np.searchsorted(image, np.arange(captions.n_images + 1)), []
+    for at in range(0, captions.n_images, IMAGES):
+        ptr = start[at : at + IMAGES + 1]
+        offsets = pa.array(ptr - ptr[0], pa.int32())
+        images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
+        lists = [pa.ListArray.from_arrays(offsets, pa.array(column[ptr[0] : ptr[-1]])) for column in flat.values()]
+        batches.append(pa.record_batch([captions.image_ids[at : at + len(images)], images, *lists], schema=schema))
+    return schema, batches
 
 
 def params_of(measures: dict[str, Any], folder: Path) -> MeasuresParams:

@@ -10,12 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.schemas.relevance import Relevance
+from capgrade.schemas.relevance import Relevance, by_part
 
 
 class RelevanceBlock(NamedTuple):
@@ -33,42 +33,6 @@ class RelevanceBlock(NamedTuple):
     def whole(cls, relevance: np.ndarray) -> RelevanceBlock:
         """A block of which every pair is known."""
         return cls(relevance, np.ones(relevance.shape, np.bool_), np.ones(relevance.shape, np.float32))
-
-
-class Stored(Protocol):
-    """Labels of images (rows) and captions (columns) by number; `sampled`: some are not known."""
-
-    @property
-    def measures(self) -> Sequence[str]: ...
-
-    @property
-    def sampled(self) -> bool: ...
-
-    def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
-        """What is known of images [n] and captions [m], none of them empty; either may come twice."""
-        ...
-
-    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """The captions whose label is known, int, and their values, float32."""
-        ...
-
-    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """The images whose label is known, int, and their values, float32."""
-        ...
-
-    def span(self, measure: str) -> tuple[float, float]:
-        """The smallest and the largest value that is known, or what bounds them."""
-        ...
-
-
-def by_part(first: np.ndarray, images: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of each part that holds some of the images: its number, their places in `images`, and their rows in the part.
-    `first` is int64 [parts + 1], the first image of each part."""
-    part = np.searchsorted(first, images, side="right") - 1
-    order = np.argsort(part, kind="stable")
-    for places in np.split(order, np.flatnonzero(np.diff(part[order])) + 1):
-        number = int(part[places[0]])
-        yield number, places, images[places] - first[number]
 
 
 @dataclass(frozen=True)
@@ -135,6 +99,7 @@ class Sampled:
         return float(min(values.min() for values in found)), float(max(values.max() for values in found))
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
+        """What is known of images [n] and captions [m], none of them empty; either may come twice."""
         if not hasattr(self._local, "last"):
             self._local.last = np.full(self.n_captions, -1, np.int32)
         last, before = self._local.last, np.empty(len(captions), np.int32)
@@ -148,6 +113,7 @@ class Sampled:
         return RelevanceBlock(*cells)
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The captions whose label is known, int, and their values, float32."""
         ((number, _, (row,)),) = by_part(self._first, np.array([image]))
         part = self.parts[number]
         run = slice(part.start[row], part.start[row + 1])
@@ -162,6 +128,7 @@ class Sampled:
         return start, order, np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)[order]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The images whose label is known, int, and their values, float32."""
         start, order, images = self._by_caption
         some = slice(start[caption], start[caption + 1])
         ends = np.cumsum([0, *(len(part.captions) for part in self.parts)])
@@ -174,12 +141,17 @@ class Whole(ABC):
     """Labels that know every pair."""
 
     sampled = False
+    measures: Sequence[str]
     n_images: int
     n_captions: int
 
     @abstractmethod
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
         """float32 [n, m] of images [n] and captions [m]."""
+
+    @abstractmethod
+    def span(self, measure: str) -> tuple[float, float]:
+        """The smallest and the largest value, or what bounds them."""
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
         return RelevanceBlock.whole(self.cells(images, captions, measure))
@@ -194,22 +166,18 @@ class Whole(ABC):
 
 
 class Dense(Whole):
-    """Whole matrices, mapped: of each measure its rows, float32 or float16 [images, n_captions] of each part."""
+    """Whole matrices, mapped."""
 
     def __init__(self, matrices: Mapping[str, Relevance]) -> None:
-        self.measures, self.n_captions = list(matrices), next(iter(matrices.values())).n_captions
-        self.parts = {
-            name: [batch["relevance"].flatten().to_numpy().reshape(-1, self.n_captions) for batch in matrix.batches]
-            for name, matrix in matrices.items()
-        }
-        self.n_images = sum(map(len, self.parts[self.measures[0]]))
+        self.matrices, self.measures, first = matrices, list(matrices), next(iter(matrices.values()))
+        self.n_images, self.n_captions = sum(map(len, first.parts)), first.n_captions
 
     def cells(self, images: np.ndarray, captions: np.ndarray, measure: str) -> np.ndarray:
-        parts, found = self.parts[measure], np.empty((len(images), len(captions)), np.float32)
-        for number, places, rows in by_part(np.cumsum([0, *map(len, parts)]), images):
-            found[places] = parts[number][rows[:, None], captions]
-        return found
+        return self.matrices[measure].cells(images, captions)
 
     def span(self, measure: str) -> tuple[float, float]:
-        parts = self.parts[measure]
+        parts = self.matrices[measure].parts
         return float(min(values.min() for values in parts)), float(max(values.max() for values in parts))
+
+
+Stored = Sampled | Whole  # labels of images (rows) and captions (columns) by number

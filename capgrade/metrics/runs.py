@@ -19,7 +19,7 @@ from capgrade.schemas.files import atomic
 from capgrade.schemas.output import Recogniser, refuse_file
 
 if TYPE_CHECKING:
-    from capgrade.labels.opening import Opened
+    from capgrade.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Qrels(_Listed):
         return cls._judged(*_columns(qrels))
 
     @classmethod
-    def from_labels(cls, labels: Opened, measure: str | None = None, *, queries: str = "captions") -> Qrels:
+    def from_labels(cls, labels: Labels, measure: str | None = None, *, queries: str = "captions") -> Qrels:
         """What is known of the labels as it is, relevance below 0 as 0; `queries` is captions or images.
 
         >>> import capgrade
@@ -180,7 +180,7 @@ class Qrels(_Listed):
         return cls(queries, document.take(pa.array(order)), start, relevance[order])._each_once(file)
 
 
-def write_qrels(labels: Opened, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
+def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
     """As `Labels.to_qrels`."""
     edges = np.asarray(grades, np.float64)
     if edges.ndim != 1 or not len(edges) or (np.diff(edges) <= 0).any():
@@ -218,7 +218,7 @@ def _graded(fields: list[str]) -> list[str] | None:
     return fields[:3] if len(fields) == 4 and fields[3].isdecimal() else None
 
 
-def _known(labels: Opened, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
+def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
     if queries not in ("captions", "images"):
         raise InputError(f"queries {queries!r}", remedy="use captions or images")
     parts = [labels.known_of(k, labels.chosen(measure)) for k in range(len(labels.image_ids))]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_dataset, read_folders
+from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer
 from capgrade.labels.published import params_of
@@ -61,7 +61,8 @@ def _same(one: LabelledCorpus, other: LabelledCorpus) -> None:
 
 @pytest.mark.parametrize(("split", "published"), [("train", "train"), ("dev-set", "dev_set")])
 def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str, published: str) -> None:
-    _same(read_dataset(made / "dataset", published), read_folders(made / "captions", made / f"shards-{split}"))
+    of_shards = read_labels(made / f"shards-{split}", captions_dir=made / "captions")
+    _same(read_labels(made / "dataset", published), of_shards)
 
 
 def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
@@ -120,7 +121,7 @@ def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
         (damaged, "train", "Parquet"),
     ):
         with pytest.raises(InputError, match=said):
-            read_dataset(folder, split)
+            read_labels(folder, split)
 
 
 def test_a_fingerprint_is_of_ids_and_texts() -> None:
