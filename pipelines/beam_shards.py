@@ -1,7 +1,7 @@
 """Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a worker.
 
-The runner checks, tokenises and counts captions in shares of the images; one worker puts them in order as Arrow tables,
-and fits the measures.
+The runner checks and tokenises captions in shares of the images; one worker puts them in order as Arrow tables, and
+fits the measures.
 """
 
 from __future__ import annotations
@@ -25,19 +25,13 @@ import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
 from pydantic import BaseModel
 
-from capgrade.measures.ngrams import (
-    FREQUENCY_SCHEMA,
-    CountedCaptions,
-    DocumentFrequencies,
-    document_frequencies,
-)
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.job import Job, run_name
 from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json
 from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
 from capgrade.pipelines.shards import SCORED, TABLE, job_of, source_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
-from capgrade.schemas.captions import SCHEMA, Caption, Captions
+from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
@@ -56,11 +50,9 @@ from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize
 
 KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
-RUN, CAPTIONS, FREQUENCIES = "run", "captions", "frequencies"  # what one worker fits from
+RUN, CAPTIONS = "run", "captions"  # what one worker fits from
 WHERE = "captions of the pipeline"
 REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
-CIDERS = ("cider", "cider_plain")
-NGRAM_SHARES = 16  # that frequencies are added up in
 TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
 LARGE = pa.schema([f.with_type(TEXTS if f.type == pa.string() else pa.large_list(TEXTS)) for f in SCHEMA])
 Fields = tuple[str, str, str]  # image_id, caption_id, caption
@@ -121,10 +113,10 @@ class WriteShards(beam.PTransform):
     twice, or by a worker that was lost, does no harm; a folder without a manifest is not finished. Until then it holds
     a file that says whose it is: shards of other captions or parameters are refused, also at the same time.
 
-    The runner checks and tokenises captions, and counts CIDEr's document frequencies. One worker gets tables of all
-    captions, fits the measures and puts them below `url`, a folder that every worker reaches (any URL of fsspec, or
-    file:// on machines that share it); then blocks of images are scored wherever there is room. Threads of a process
-    share the fitted measures, and the direct runner's worker processes divide the cores.
+    The runner checks and tokenises captions. One worker gets tables of all captions, fits the measures and puts them
+    below `url`, a folder that every worker reaches (any URL of fsspec, or file:// on machines that share it); then
+    blocks of images are scored wherever there is room. Threads of a process share the fitted measures, and the direct
+    runner's worker processes divide the cores.
     Nothing is computed when the pipeline is built and no result is waited for, so it works in a template. The graph has
     a fixed size. What is below `url`, in a folder of this run, is yours to delete when the pipeline is done; each
     machine keeps a copy of it in its temporary folder.
@@ -175,23 +167,19 @@ class WriteShards(beam.PTransform):
         )
 
     def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:
-        """Tables of the captions, and of document frequencies if a measure takes them from the captions."""
+        """Tables of the captions, which are checked and have tokens."""
         if not given.is_bounded:
             remedy = "give a bounded PCollection: shards are of all captions"
             raise InputError("captions from a source without an end", remedy=remedy)
-        tokenizer = self.fit.read.tokenizer
         tables = (
             given
             | "All windows" >> beam.WindowInto(GlobalWindows())
             | "Check" >> beam.Map(keyed)
             | "Images" >> beam.GroupByKey()
-            | "Tokens" >> beam.Map(tokenized, tokenizer)
+            | "Tokens" >> beam.Map(tokenized, self.fit.read.tokenizer)
+            | "Captions" >> beam.Map(lambda table: (0, table))
         )
-        found = {CAPTIONS: tables | "Captions" >> beam.Map(lambda table: (0, table))}
-        if counts_frequencies(self.fit.params.measures, self.fit.measures):
-            frequencies = tables | "N-grams" >> beam.FlatMap(counted, tokenizer) | "Add" >> beam.CombinePerKey(added)
-            found[FREQUENCIES] = frequencies | "Frequencies" >> beam.MapTuple(lambda _, table: (0, table))
-        return found
+        return {CAPTIONS: tables}
 
 
 @dataclass(frozen=True)
@@ -205,7 +193,7 @@ class FitCaptions:
     captions: str | None
 
     def run(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> ShardsRun:
-        """From the tables of captions and of frequencies, or of the folder at a URL."""
+        """From the tables of captions, or of the folder at a URL."""
         parts = element[1]
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             work = Path(folder)
@@ -214,8 +202,6 @@ class FitCaptions:
             else:
                 fetch_folder(self.captions, work / "captions")
             source = source_of(work / "captions", self.params, self.measures)
-            if FREQUENCIES in parts:
-                source = replace(source, captions=with_frequencies(source.captions, parts[FREQUENCIES]))
             job = job_of(source, self.params, work)
             key = _digest([made_by(), source.made_with, source.inputs])
             job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
@@ -357,34 +343,6 @@ def tokenized(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table
     records = [Caption(image, caption, "all", text, WHERE, "") for image, caption, text in rows]
     tokens = tokenize(tokenizer, [record.text for record in records])
     return pa.Table.from_batches(caption_batches(records, tokens), SCHEMA)
-
-
-def counts_frequencies(names: Iterable[str], params: MeasuresParams) -> bool:
-    """Whether one of these measures, or of their parts, takes its document frequencies from the captions."""
-    parts = {part for name in names for part in params.all_mixtures.get(name, [name])}
-    return any(getattr(params, name).document_frequency is None for name in parts.intersection(CIDERS))
-
-
-def counted(share: pa.Table, tokenizer: str) -> Iterator[tuple[int, pa.Table]]:
-    """Document frequencies of a share of the images, in shares of the n-grams."""
-    found = document_frequencies(Captions(share, "all", tokenizer, ""))
-    table = pa.table([found.ngram, pa.array(found.images)], schema=FREQUENCY_SCHEMA)
-    of = np.array([crc32(ngram.encode()) % NGRAM_SHARES for ngram in found.ngram.to_pylist()], np.int64)
-    return ((int(k), table.filter(pa.array(of == k))) for k in np.unique(of))
-
-
-def added(tables: Iterable[pa.Table]) -> pa.Table:
-    """Document frequencies of several shares of the images, together."""
-    found = pa.concat_tables(tables).group_by("ngram").aggregate([("images", "sum")])
-    return pa.table([found["ngram"], found["images_sum"].cast(pa.int32())], schema=FREQUENCY_SCHEMA)
-
-
-def with_frequencies(captions: Captions, tables: Iterable[pa.Table]) -> CountedCaptions:
-    """The captions with their document frequencies, which are in tables of different n-grams."""
-    table = pa.concat_tables(tables).combine_chunks()
-    ngram, images = table["ngram"].combine_chunks(), table["images"].to_numpy()
-    found = DocumentFrequencies(ngram, images, captions.n_images, f"captions {captions.digest}")
-    return CountedCaptions(captions.table, captions.split, captions.tokenizer, captions.digest, found)
 
 
 def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) -> None:

@@ -271,17 +271,8 @@ class DocumentFrequencies:
         write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])
 
 
-@dataclass(frozen=True)
-class CountedCaptions(Captions):
-    """Captions of a split whose document frequencies are counted already, a part of the images at a time."""
-
-    frequencies: DocumentFrequencies
-
-
 def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> DocumentFrequencies:
     """Count document frequencies over a split's reference sets, as pycocoevalcap's `compute_doc_freq`."""
-    if isinstance(captions, CountedCaptions):
-        return captions.frequencies
     ngrams = ngrams or count_ngrams(captions)
     images = images_with(ngrams.sentences, captions.owner, len(ngrams.keys))
     corpus = f"captions {captions.digest} split {captions.split} tokenizer {captions.tokenizer}"

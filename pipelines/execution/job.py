@@ -26,19 +26,19 @@ from typing import Any, Protocol
 import numba
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock
 
 from capgrade.kernels import start_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
-from capgrade.pipelines.execution.remote import Remote, whole_json, with_digest
+from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json, with_digest
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     KEY,
+    MANIFEST,
     digest,
+    manifest_of,
     open_arrow,
-    read_json,
     write_arrow,
     write_json,
     write_manifest,
@@ -51,10 +51,8 @@ from capgrade.schemas.progress import progress
 Batches = dict[str, pa.RecordBatch]  # by table name
 KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
-LIST = "shared.json"  # their files at the URL: name -> SHA-256
 IDS = "image_ids"  # in `keys`
 RUN = "run"  # in the work folder: the name of the run's folder at the URL
-FETCHED = "fetched"  # in a machine's copy, when all is there
 FETCHES = 16  # parts on their way from a URL at a time
 
 
@@ -233,12 +231,12 @@ class Job:
             yield open_arrow(self.part(block, table)).get_batch(0)
 
     def share(self) -> None:
-        """Copy what workers read to the URL, if there is one, and last a list of digests: where that is, all is."""
-        if self.remote and not self.remote.has(LIST):
+        """Copy what workers read to the URL, if there is one, and last a manifest: where that is, all is."""
+        if self.remote and not self.remote.has(MANIFEST):
             files = [file for folder in SHARED for file in (self.work / folder).rglob("*") if file.is_file()]
-            found = {self.name(file): digest(file) for file in sorted(files)}
-            write_json(self.work / LIST, found)
-            self.remote.put(self.work, [*found, LIST])
+            found = {self.name(file): {"bytes": file.stat().st_size, "sha256": digest(file)} for file in sorted(files)}
+            write_json(self.work / MANIFEST, manifest_of("fit", found))
+            self.remote.put(self.work, [*found, MANIFEST])
 
     def forget(self) -> None:
         """Delete what a finished run left at the URL, and its copies on this machine."""
@@ -253,32 +251,19 @@ class Job:
     def here(self) -> Job:
         """The job with a local copy of what is at the URL, if there is one: one worker of a machine fetches it, the
         others wait, and find it there."""
-        if self.remote is None:
+        if self.url is None:
             return self
         copy = self._copy()
         copy.mkdir(mode=0o700, exist_ok=True)
         if copy.lstat().st_uid != os.getuid():
             raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
-        with FileLock(copy / ".lock"):
-            if not (copy / FETCHED).is_file():
-                _fetch(self.remote, copy)
-                (copy / "parts").mkdir(exist_ok=True)
-                (copy / FETCHED).touch()
+        fetch_folder(self.url, copy, "delete the folder and run again")
+        (copy / "parts").mkdir(exist_ok=True)
         return replace(self, work=copy)
 
     def _copy(self) -> Path:
         name = hashlib.sha256(str(self.url).encode()).hexdigest()[:16]
         return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
-
-
-def _fetch(remote: Remote, folder: Path) -> None:
-    try:
-        remote.get(LIST, folder, whole_json)
-        for name, sha in read_json(folder / LIST).items():
-            remote.get(name, folder, with_digest(sha))
-    except OSError as error:
-        problem = f"the fitted measures are not there, or not as they were written ({error})"
-        raise InputError(f"{remote}: {problem}", remedy="delete the folder and run again") from error
 
 
 class Worker:

@@ -122,21 +122,27 @@ class Remote:
             raise InputError(f"{self}: {text}", remedy=remedy) from error
 
 
-def fetch_folder(url: str, folder: Path) -> Path:
+def fetch_folder(url: str, folder: Path, remedy: str = "copy the whole folder there, with its manifest.json") -> Path:
     """Copy the manifest at the URL and the files it lists, those that the folder does not have. Returns the folder.
-    InputError when one is not there, or does not arrive as it was written."""
-    remote = Remote(url)
+    Of those who do it together one fetches. InputError when a file is not there, or does not arrive as it was written.
+    """
+    with writing(folder, CACHE):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            _fetch(Remote(url), folder, remedy)
+    return folder
+
+
+def _fetch(remote: Remote, folder: Path, remedy: str) -> None:
     try:
-        remote.get(MANIFEST, folder, whole_json)
+        remote.get(MANIFEST, folder, whole_manifest)
         for name, entry in parse_manifest(folder / MANIFEST)["files"].items():
             if not (folder / name).is_file() or digest(folder / name) != entry["sha256"]:
                 remote.get(name, folder, with_digest(entry["sha256"]))
     except FileNotFoundError as error:
-        problem = f"not a finished folder of a stage ({error})"
-        raise InputError(f"{remote}: {problem}", remedy="copy the whole folder there, with its manifest.json") from None
+        raise InputError(f"{remote}: not a finished folder of a stage ({error})", remedy=remedy) from None
     except OSError as error:
-        raise InputError(f"{remote}: {error}", remedy="copy the whole folder there again") from error
-    return folder
+        raise InputError(f"{remote}: {error}", remedy=remedy) from error
 
 
 def here(given: str) -> Path:
@@ -144,11 +150,16 @@ def here(given: str) -> Path:
     `fetch_folder`, and when the cache cannot be written."""
     if "://" not in given:
         return Path(given)
-    copy = cache_folder().with_name("fetched") / hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
-    with writing(copy, CACHE):
-        copy.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{copy}.lock"):
-            return fetch_folder(given, copy)
+    name = hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
+    return fetch_folder(given, cache_folder().with_name("fetched") / name)
+
+
+def whole_manifest(path: Path) -> None:
+    """A manifest that is as its stage wrote it."""
+    try:
+        parse_manifest(path)
+    except InputError as error:
+        raise OSError(error.problem) from error
 
 
 def whole_json(path: Path) -> None:

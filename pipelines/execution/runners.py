@@ -15,14 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from capgrade.schemas.errors import InputError
+
+if TYPE_CHECKING:
+    from capgrade.pipelines.execution.job import Job, Worker
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
@@ -35,36 +37,7 @@ RUNNERS = {
 }
 
 
-class Maker(Protocol):
-    """What makes a job's blocks, its `Worker`."""
-
-    def make(self, block: int) -> None:
-        """Write the parts of a block unless they are there."""
-
-    def tables(self, block: int) -> dict[str, pa.RecordBatch]:
-        """A block's tables."""
-        ...
-
-
-class Blocks(Protocol):
-    """What is run, a `Job`. Sent with every block, so small."""
-
-    @property
-    def work(self) -> Path:
-        """In the output folder."""
-        ...
-
-    @property
-    def url(self) -> str | None:
-        """Of the folder that workers on other machines exchange files by."""
-        ...
-
-    def worker(self, workers: int) -> Maker:
-        """One of so many on its machine."""
-        ...
-
-
-def run_on_beam(job: Blocks, todo: Sequence[int], options: Sequence[str]) -> None:
+def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
     """Make these blocks, rising numbers, on the runner that Beam's options name.
 
     Raises the InputError that a worker raised, if it did, and one where a worker process was killed.
@@ -75,7 +48,7 @@ def run_on_beam(job: Blocks, todo: Sequence[int], options: Sequence[str]) -> Non
         graph(pipeline, job, todo, processes_here(given))
 
 
-def graph(pipeline: beam.Pipeline, job: Blocks, todo: Sequence[int], workers: int = 1) -> None:
+def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
     """The pipeline, of a size that depends neither on images nor on captions: runners take some megabytes.
 
     `workers` is how many processes share a machine's cores.
@@ -102,16 +75,16 @@ class Opening(beam.DoFn):
     def __init__(self, workers: int = 1) -> None:
         self.workers, self.shared = workers, Shared()
 
-    def worker(self, job: Blocks) -> Maker:
+    def worker(self, job: Job) -> Worker:
         """Opened. Kept here too: `Shared` keeps what was asked for last alone."""
-        self.opened: Maker = self.shared.acquire(lambda: job.worker(self.workers), tag=job.url)
+        self.opened: Worker = self.shared.acquire(lambda: job.worker(self.workers), tag=job.url)
         return self.opened
 
 
 class MakeBlock(Opening):
     """A block -> its parts on disk; yields the same."""
 
-    def __init__(self, job: Blocks, workers: int = 1) -> None:
+    def __init__(self, job: Job, workers: int = 1) -> None:
         super().__init__(workers)
         self.job = job
 

@@ -1,14 +1,22 @@
-"""The transform in anybody's pipeline: which captions it takes, and the shards of `capgrade shards` of them."""
+"""The transform in anybody's pipeline: which captions it takes, and files with the bytes of `capgrade shards`, whatever
+runner writes them and whoever is killed."""
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pipeline import PipelineVisitor
@@ -18,30 +26,26 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.decorators import TypeCheckError
 
 from capgrade.pipelines import beam_shards
-from capgrade.pipelines.beam_shards import (
-    CAPTIONS,
-    FREQUENCIES,
-    RUN,
-    FitCaptions,
-    WriteBlock,
-    WriteShards,
-    added,
-    counted,
-    keyed,
-    tokenized,
-)
+from capgrade.pipelines.beam_shards import CAPTIONS, RUN, FitCaptions, WriteBlock, WriteShards, keyed, tokenized
 from capgrade.pipelines.captions import write_records
-from capgrade.pipelines.shards import ShardsPart, join_shards, shards
+from capgrade.pipelines.execution.remote import Remote
+from capgrade.pipelines.execution.runners import arguments
+from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import digest, made_again, manifest_of, write_json
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
-from tests.conftest import random_sets
-from tests.pipelines.execution.test_runners import PROCESSES
+from tests.conftest import call, random_sets
+from tests.pipelines.execution.conftest import PARAMS as ROUGE
+from tests.pipelines.execution.conftest import files
+from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
 
 PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
 )
+SMALL = ROUGE.model_copy(update={"block_images": 2})
+NOTHING = (0, {RUN: ["first"]})  # but the folder at the URL to fit on
 READ = CaptionsParams(source="jsonl", input="-")
 ROWS = [
     {"image_id": f"i{i:03d}", "caption_id": f"i{i:03d}#{k}", "caption": text}
@@ -51,13 +55,21 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+def of_rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     folder: Path = tmp_path_factory.mktemp("expected")
     records = [Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k) for k, r in enumerate(ROWS)]
     write_records(folder / "captions", records, READ)
-    shards(folder / "captions", folder / "out", PARAMS, MeasuresParams(), part=ShardsPart(1, 1))
-    join_shards(folder / "captions", folder / "out", PARAMS, MeasuresParams())
+    shards(folder / "captions", folder / "out", PARAMS, MeasuresParams())
     return rows(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def expected(captions_dir: Path) -> dict[str, bytes]:
+    """Of `capgrade shards`, with a shard for each block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.pipelines.shards._by_size", lambda parts, size: [[part] for part in parts])
+        shards(captions_dir, captions_dir.parent / "here", SMALL, MeasuresParams())
+    return files(captions_dir.parent / "here")
 
 
 def rows(folder: Path) -> list[dict]:
@@ -68,24 +80,30 @@ def write(folder: Path = Path("/nowhere"), params: ShardsParams = PARAMS, **opti
     return WriteShards(f"file://{folder}/out", f"file://{folder}/url", params, **options)
 
 
+def written(captions_dir: Path, folder: Path, **options: str) -> WriteShards:
+    return write(folder, SMALL, captions=f"file://{captions_dir}", **options)
+
+
+def run(transform: beam.PTransform, *options: str, of: list[dict[str, str]] | None = None) -> None:
+    with beam.Pipeline(options=PipelineOptions(arguments(options))) as pipeline:
+        _ = (pipeline if of is None else pipeline | beam.Create(of)) | transform
+
+
 def shuffled() -> list[dict[str, str]]:
     return [ROWS[k] for k in np.random.default_rng(1).permutation(len(ROWS))]
 
 
 def gathered(rows: list[dict[str, str]]) -> tuple[int, dict[str, list]]:
     """What the runner hands to the worker that fits."""
-    shares, frequencies = dict[int, list](), dict[int, list]()
+    shares = dict[int, list]()
     for share, fields in map(keyed, rows):
         shares.setdefault(share, []).append(fields)
-    tables = [tokenized(one, "ptb_py") for one in shares.items()]
-    for share, found in (one for table in tables for one in counted(table, "ptb_py")):
-        frequencies.setdefault(share, []).append(found)
-    return 0, {RUN: ["first"], CAPTIONS: tables, FREQUENCIES: [added(one) for one in frequencies.values()]}
+    return 0, {RUN: ["first"], CAPTIONS: [tokenized(one, "ptb_py") for one in shares.items()]}
 
 
 @pytest.mark.parametrize("trigger", [None, Repeatedly(AfterCount(3))], ids=["windows", "triggers"])
 def test_shards_are_those_of_the_command_whatever_the_windows(
-    trigger: Any, expected: list[dict], tmp_path: Path
+    trigger: Any, of_rows: list[dict], tmp_path: Path
 ) -> None:
     mode = AccumulationMode.ACCUMULATING if trigger else None
     with beam.Pipeline() as pipeline:
@@ -96,7 +114,7 @@ def test_shards_are_those_of_the_command_whatever_the_windows(
             | beam.WindowInto(FixedWindows(4), trigger=trigger, accumulation_mode=mode)
             | write(tmp_path)
         )
-    assert rows(tmp_path / "out") == expected
+    assert rows(tmp_path / "out") == of_rows
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
@@ -178,42 +196,8 @@ def test_processes_of_the_direct_runner_divide_the_cores() -> None:
     assert [fn.workers for fn in fns if isinstance(fn, WriteBlock)] == [2]
 
 
-@pytest.mark.parametrize(
-    ("measures", "how"),
-    [
-        (("cider",), {}),
-        (("half",), {"mixtures": {"half": {"cider_plain": 1, "rouge_l": 1}}}),
-        (("rouge_l",), None),
-        (("cider",), {"cider": {"document_frequency": "a-file"}}),
-    ],
-)
-def test_the_runner_counts_what_measures_take_from_the_captions(measures: tuple[str, ...], how: dict | None) -> None:
-    params, pipeline = PARAMS.model_copy(update={"measures": measures}), beam.Pipeline()
-    _ = pipeline | beam.Create(ROWS[:2]) | write(params=params, measures=MeasuresParams(**(how or {})))
-    combined = [one for one in transforms(pipeline) if isinstance(one, beam.CombinePerKey)]
-    assert bool(combined) == (how is not None and "cider" not in how)
-
-
-def test_document_frequencies_of_shares_are_those_of_all() -> None:
-    """In how many images' captions each n-gram is, in plain words: `compute_doc_freq` of pycocoevalcap."""
-    images: dict[str, set[str]] = {}
-    for row in ROWS:
-        words = row["caption"].split()
-        grams = (" ".join(words[at : at + n]) for n in (1, 2, 3, 4) for at in range(len(words) - n + 1))
-        images.setdefault(row["image_id"], set()).update(grams)
-    tables = [table.to_pydict() for table in gathered(ROWS)[1][FREQUENCIES]]
-    found = {ngram: n for table in tables for ngram, n in zip(table["ngram"], table["images"], strict=True)}
-    assert found == Counter(gram for grams in images.values() for gram in grams)
-    assert sum(len(table["ngram"]) for table in tables) == len(found)
-
-
-def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     element = gathered(ROWS)
-    everywhere = [
-        table.set_column(1, "images", pa.array([30] * len(table), pa.int32())) for table in element[1][FREQUENCIES]
-    ]
 
     def refused(*_: object) -> None:
         raise AssertionError("all captions as Python objects")
@@ -221,13 +205,8 @@ def test_the_fit_takes_frequencies_from_the_runner_and_captions_as_tables(
     monkeypatch.setattr(beam_shards, "Caption", refused)
     for name in ("caption_ids", "texts"):
         monkeypatch.setattr(Captions, name, property(refused))
-    fit = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
-    run = fit.run(element)
-    other = fit.run((0, {**element[1], RUN: ["other"], FREQUENCIES: everywhere}))
-    gains = [
-        np.load(Path(str(one.job.url).removeprefix("file://")) / "fit" / "cider" / "gain.npy") for one in (run, other)
-    ]
-    assert gains[0].any() and not gains[1].any()
+    run = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None).run(element)
+    assert (Path(str(run.job.url).removeprefix("file://")) / "fit" / "cider" / "gain.npy").is_file()
 
 
 def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,3 +218,189 @@ def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypat
     fit.run((0, parts))
     keys, runs = zip(*(path.name.split("-") for path in (tmp_path / "url").iterdir()), strict=True)
     assert len(set(keys)) == 2 and sorted(runs) == ["first", "first", "second"]
+
+
+def test_files_are_those_of_the_command(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    run(written(captions_dir, tmp_path))
+    assert files(tmp_path / "out") == expected
+    assert [row["image"] for batch in read_shards(tmp_path / "out").batches() for row in batch.to_pylist()] == [
+        *range(20)
+    ]
+
+
+def test_a_dask_worker_is_killed(
+    captions_dir: Path,
+    expected: dict[str, bytes],
+    tmp_path: Path,
+    cluster: str,  # noqa: F811
+) -> None:
+    from distributed import Client
+
+    with Client(cluster, set_as_default=False) as client:
+        pids, at = client.run(os.getpid), []
+
+    def kill() -> None:
+        until = time.monotonic() + 120
+        while not list((tmp_path / "out").glob("*.arrow")) and time.monotonic() < until:
+            time.sleep(0.002)
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
+        at.append((tmp_path / "out" / "manifest.json").exists())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    run(
+        written(captions_dir, tmp_path),
+        "--runner=DaskRunner",
+        f"--dask_client_address={cluster}",
+        "--dask_npartitions=4",
+    )
+    killer.join()
+    assert at == [False]
+    assert files(tmp_path / "out") == expected
+
+
+def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    run(written(captions_dir, tmp_path, format="parquet"))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["kind"] == "shards_parquet" and len(manifest["files"]) == 10
+    assert "`WriteShards` again" in made_again(manifest["kind"], tmp_path)  # it is no command
+    for name, entry in manifest["files"].items():
+        assert digest(tmp_path / "out" / name) == entry["sha256"]
+        with pa.ipc.open_file(expected[name.replace("parquet", "arrow")]) as arrow:
+            table, same = pq.read_table(tmp_path / "out" / name), arrow.read_all()
+        assert table.equals(same) and table.schema.metadata == same.schema.metadata
+
+
+def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
+    transform = written(captions_dir, tmp_path)
+    one, same = (transform.fit.run(NOTHING) for _ in range(2))
+    assert one == same
+    writer, out = WriteBlock(transform.target), []
+    for block in (3, 1, *range(10), 3, 0):
+        transform.target.claimed(one)
+        out += [entry for _, entry in writer.process((one, block))]
+    left = tmp_path / "out" / f"shard-00001-of-00010.arrow.{'0' * 32}.partial"
+    left.write_bytes(b"of a worker that was lost")
+    for _ in range(2):
+        transform.target.finished(out)
+        transform.target.claimed(one)
+    assert files(tmp_path / "out") == expected
+    other = replace(out[0], entry={**out[0].entry, "sha256": "0" * 64})
+    with pytest.raises(InputError, match=f"{other.name} was written twice, with other bytes -> give all workers"):
+        transform.target.finished([*out, other])
+
+
+@pytest.mark.parametrize("runner", ["processes", "portable", "dask"])
+def test_a_collection_on_other_runners(runner: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    options: tuple[str, ...] = {"processes": PROCESSES, "portable": PORTABLE}.get(runner, ())
+    if runner == "dask":
+        options = ("--runner=DaskRunner", f"--dask_client_address={request.getfixturevalue('cluster')}")
+        options = (*options, "--dask_npartitions=2")
+    run(write(tmp_path / "here"), of=ROWS)
+    run(write(tmp_path / "there"), *options, of=ROWS)
+    assert files(tmp_path / "there" / "out") == files(tmp_path / "here" / "out")
+
+
+def test_two_to_one_folder(tmp_path: Path) -> None:
+    """One is refused, and nothing of the other is written over."""
+    others = [{**row, "image_id": f"other {row['image_id']}"} for row in ROWS]
+    with pytest.raises(Exception, match="is not of these shards -> give the URL of an empty"), beam.Pipeline() as both:
+        for name, rows in (("a", ROWS), ("b", others)):
+            captions = both | f"Read {name}" >> beam.Create(rows)
+            _ = captions | name >> write(tmp_path, SMALL)
+    found = [pa.ipc.open_file(path).read_all() for path in (tmp_path / "out").glob("*.arrow")]
+    assert len({image.startswith("other") for table in found for image in table["image_id"].to_pylist()}) <= 1
+    with pytest.raises(Exception, match="is not of these shards|holds shards of other captions or parameters"):
+        run(write(tmp_path, SMALL), of=ROWS[:20])
+
+
+def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find an empty folder, and the second claims it first: before a shard is there, one sees the other."""
+    transform = written(captions_dir, tmp_path)
+    one = transform.fit.run(NOTHING)
+    other = replace(one, facts={**one.facts, "inputs": {"captions": "others"}})
+    put = Remote.put
+
+    def faster(remote: Remote, folder: Path, names: list[str]) -> None:
+        monkeypatch.setattr(Remote, "put", put)
+        transform.target.claimed(other)
+        put(remote, folder, names)
+
+    monkeypatch.setattr(Remote, "put", faster)
+    with pytest.raises(InputError, match=r"holds \.capgrade-[0-9a-f]{32}, which is not of these shards"):
+        transform.target.claimed(one)
+
+
+def test_no_captions(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="captions of the pipeline: no captions: empty"):
+        run(write(tmp_path), of=[])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("letter.txt", "holds letter.txt, which is not of these shards"),
+        ("shard-00000-of-00010.arrow", r"holds shard-00000-of-00010\.arrow, which is not of these shards"),
+        ("manifest.json", "holds shards of other captions or parameters"),
+    ],
+)
+def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: Path, tmp_path: Path) -> None:
+    """Shards without a claim may be anybody's, though they have the names of these."""
+    transform, content = written(captions_dir, tmp_path), (captions_dir / "manifest.json").read_bytes()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"/out: {says}.* -> give the URL of an empty folder"):
+        transform.target.claimed(transform.fit.run(NOTHING))
+    assert files(tmp_path / "out") == {name: content}
+
+
+def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = written(captions_dir, tmp_path)
+    one = transform.fit.run(NOTHING)
+    entry = {"rows": 2, "bytes": 9, "sha256": "0" * 64}
+    (tmp_path / "out").mkdir()
+    write_json(
+        tmp_path / "out" / "manifest.json", manifest_of("shards", {"shard-00000-of-00010.arrow": entry}, **one.facts)
+    )
+    transform.target.claimed(one)
+    monkeypatch.setattr("capgrade.pipelines.beam_shards.package_version", lambda: "0.0.1")
+    with pytest.raises(InputError, match="other captions or parameters, or of another version -> give the URL"):
+        transform.target.claimed(one)
+
+
+def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no format 'csv' -> one of arrow, parquet"):
+        written(captions_dir, tmp_path, format="csv")
+    for given, captions in ((beam.Pipeline() | beam.Create([]), "file:///c"), (beam.Pipeline(), None)):
+        with pytest.raises(InputError, match="captions from the pipeline and from a URL, or from neither"):
+            _ = given | WriteShards("file:///nowhere", "file:///nowhere", SMALL, captions=captions)
+    pipeline = beam.Pipeline()
+    _ = pipeline | written(captions_dir, tmp_path)
+    assert len(pipeline.to_runner_api().SerializeToString()) < 100_000
+    assert not (tmp_path / "out").exists() and not (tmp_path / "url").exists()
+
+
+def test_a_command_takes_captions_from_a_url(
+    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    there = shutil.copytree(captions_dir, tmp_path / "bucket" / "captions")
+    options = ["--measures", "rouge_l", "--out", str(tmp_path / "out"), "--json"]
+    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    copied = next((tmp_path / "cache").rglob("captions.arrow"))
+    before = copied.stat().st_mtime_ns
+    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    assert copied.stat().st_mtime_ns == before
+    copied.write_bytes(copied.read_bytes()[:-9])
+    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    assert copied.read_bytes() == (captions_dir / "captions.arrow").read_bytes()
+    capsys.readouterr()
+    (there / "captions.arrow").write_bytes(b"other")
+    copied.unlink()
+    monkeypatch.setattr("capgrade.pipelines.execution.remote.PAUSES", ())
+    assert call("relevance", "--captions", f"file://{there}", *options) == 2
+    assert "captions.arrow: not as it was written -> copy the whole folder there" in capsys.readouterr().err
+    assert call("relevance", "--captions", f"file://{tmp_path}/none", *options) == 2
+    assert "none: not a finished folder of a stage" in capsys.readouterr().err

@@ -114,20 +114,20 @@ def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
         shards(captions_dir, tmp_path / "out", params, MeasuresParams())
 
 
-@pytest.mark.parametrize("given", [["--runner", "DaskRunner"], ["--runner=DaskRunner"]])
-def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str]) -> None:
-    found = arguments([*given, "--dask_client_address=x"])
-    assert found[0] == RUNNERS["--runner=DaskRunner"] and "--dask_partition_size=1" in found
-    assert "--dask_client_address=x" in found and "DaskRunner" not in found
+DASK = RUNNERS["--runner=DaskRunner"]
 
 
-def test_partitions_of_dask_are_the_users_where_given() -> None:
-    for given in ("--dask_npartitions=4", "--dask_partition_size=9"):
-        assert arguments(["--runner=DaskRunner", given])[1:] == [given]
-
-
-def test_a_runner_whose_name_is_missing_is_left_to_beam() -> None:
-    assert arguments(["--runner"])[0] == RUNNERS["--runner=DirectRunner"]
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["--runner", "DaskRunner", "--x=1"], [DASK, "--x=1", "--dask_partition_size=1"]),
+        (["--runner=DaskRunner", "--dask_npartitions=4"], [DASK, "--dask_npartitions=4"]),
+        (["--runner=DaskRunner", "--dask_partition_size=9"], [DASK, "--dask_partition_size=9"]),
+        (["--runner"], [RUNNERS["--runner=DirectRunner"], "--runner"]),  # without its name: left to Beam
+    ],
+)
+def test_a_runner_is_known_by_its_name_however_it_is_written(given: list[str], expected: list[str]) -> None:
+    assert arguments(given) == expected
 
 
 @pytest.mark.parametrize(

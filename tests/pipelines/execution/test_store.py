@@ -158,9 +158,9 @@ def published_whole(files: Any) -> None:
         if receipt.endswith("-.json"):
             for table, digest in json.loads(files.cat_file(receipt)).items():
                 assert sha256(files.cat_file(receipt.replace("-.json", f"-{table}.arrow"))).hexdigest() == digest
-        elif receipt.endswith("shared.json"):
-            for name, digest in json.loads(files.cat_file(receipt)).items():
-                assert sha256(files.cat_file(receipt.replace("shared.json", name))).hexdigest() == digest
+        elif receipt.endswith("manifest.json"):
+            for name, entry in json.loads(files.cat_file(receipt))["files"].items():
+                assert sha256(files.cat_file(receipt.replace("manifest.json", name))).hexdigest() == entry["sha256"]
 
 
 def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Path, store: int) -> None:
