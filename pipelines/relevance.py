@@ -72,7 +72,7 @@ def relevance(
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
         rows[FILE] = write_own_pairs(out, captions, chosen, own, facts)
-    manifest = source.finish(out, "relevance", rows)
+        manifest = source.finish(out, "relevance", rows)
     job.forget()
     return manifest
 

@@ -146,18 +146,19 @@ def shards(
     if part is not None:
         folder, kind, key = part.folder(out), PART, [*key, part.number, part.of]
         blocks = part.blocks(source.n_blocks)
-    write = write_shards if part is None else write_blocks
     with work_folder(folder, kind, key) as work:
         images = min(len(blocks) * params.block_images, source.captions.n_images)
         size = _size(source, params, images)
         require_space(folder, size, parts=size, done=size_of(work / "parts"))
         job = job_of(source, params, work)
         run_blocks(job, f"sampling from {images:,} x {source.captions.n_captions:,} pairs", beam_options, blocks)
-        rows, pairs = write(folder, schema_of(source), [job.part(block, TABLE) for block in blocks], params.target_mb)
+        files = [job.part(block, TABLE) for block in blocks]
+        target_mb = params.target_mb if part is None else 0  # a part has a file for each block, to be joined later
+        rows, pairs = write_shards(folder, schema_of(source), files, target_mb)
         scored = Counter[str]()
         for counts in job.joined(SCORED, blocks):
             scored.update(counts.to_pylist()[0])
-    manifest = source.finish(folder, kind, rows, pairs=pairs, scored=dict(scored))
+        manifest = source.finish(folder, kind, rows, pairs=pairs, scored=dict(scored))
     job.forget()
     return manifest
 
@@ -182,7 +183,7 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
     with work_folder(out, "shards", [*source.key, "join"]):
         require_space(out, sum(path.stat().st_size for path in files))
         rows, pairs = write_shards(out, schema_of(source), files, params.target_mb)
-    return source.finish(out, "shards", rows, pairs=pairs, scored=scored)
+        return source.finish(out, "shards", rows, pairs=pairs, scored=scored)
 
 
 def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
@@ -224,24 +225,8 @@ def write_shards(out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb:
     for k, group in enumerate(groups):
         name = shard_name(k, len(groups))
         rows[name] = write_arrow(out / name, schema, (open_arrow(path).get_batch(0) for path in group))
-        pairs += sum(_pairs(open_arrow(path).get_batch(0)) for path in group)
+        pairs += sum(len(open_arrow(path).get_batch(0)["captions"].flatten()) for path in group)
     return rows, pairs
-
-
-def write_blocks(out: Path, schema: pa.Schema, parts: Sequence[Path], _: int) -> tuple[dict[str, int], int]:
-    """A file for each block, to be joined later: the rows of each, and pairs."""
-    batches = {block_name(part): open_arrow(part).get_batch(0) for part in parts}
-    rows = {name: write_arrow(out / name, schema, [batch]) for name, batch in batches.items()}
-    return rows, sum(map(_pairs, batches.values()))
-
-
-def block_name(part: Path) -> str:
-    """In the folder of a part, of a block's part file."""
-    return f"{part.name.partition('-')[0]}.arrow"
-
-
-def _pairs(batch: pa.RecordBatch) -> int:
-    return len(batch["captions"].flatten())
 
 
 def _by_size(parts: Sequence[Path], target: int) -> Iterator[list[Path]]:

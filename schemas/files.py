@@ -30,7 +30,6 @@ from capgrade.schemas.claims import (
     finish_claims,
     first_process,
     inside,
-    only_run,
     opened,
     temporaries,
 )
@@ -265,10 +264,9 @@ def write_manifest(
         for name, count in sorted(rows.items())
     }
     manifest = manifest_of(kind, files, params=params, inputs=inputs, **facts)
-    with only_run(folder):
-        write_json(folder / MANIFEST, manifest)
-        finish_claims(folder, set(files))
-        remove_work(folder)
+    write_json(folder / MANIFEST, manifest)
+    finish_claims(folder, set(files))
+    remove_work(folder)
     return manifest
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ import pytest
 
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
-from capgrade.schemas import claims, files
+from capgrade.schemas import files
 from capgrade.schemas.claims import LOCK, holder, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -30,7 +29,7 @@ from capgrade.schemas.files import (
     write_manifest,
     write_text,
 )
-from capgrade.schemas.output import work_folder
+from capgrade.schemas.output import output_folder, work_folder
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.claims import only_run\n"
@@ -63,7 +62,7 @@ def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path,
     other_run.kill()
     other_run.wait()
     assert holder(tmp_path / "out") is None
-    with only_run(tmp_path / "out"), only_run(tmp_path / "out"):
+    with only_run(tmp_path / "out"):
         assert (tmp_path / "out" / LOCK).is_file()
     assert not list((tmp_path / "out").iterdir())
 
@@ -90,18 +89,9 @@ def test_training_refuses_a_folder_in_use(tmp_path: Path, other_run) -> None:
 def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
     write_text(tmp_path / "out" / ".a.1.tmp", "of the first process")
-    with only_run(tmp_path / "out"):
+    with output_folder(tmp_path / "out", "shards"):
         files.remove_temporaries(tmp_path / "out")
     assert (tmp_path / "out" / ".a.1.tmp").exists()
-
-
-def test_a_forked_worker_does_not_hold_its_parents_folder(tmp_path: Path) -> None:
-    with only_run(tmp_path):
-        child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(len(claims._held)))
-        child.start()
-        child.join()
-        assert child.exitcode == 0
-        assert holder(tmp_path) == os.getpid()
 
 
 def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) -> None:

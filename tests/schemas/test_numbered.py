@@ -9,14 +9,10 @@ import pyarrow as pa
 import pytest
 
 from capgrade.labels.published import _files
-from capgrade.pipelines import shards as stage
-from capgrade.pipelines.shards import ShardsPart, block_name
 from capgrade.schemas import regions
-from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.schemas.shards import Shards, shard_name
-from tests.conftest import caption_table, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
 
 MANY = range(0, 100_003, 4_999), 100_003  # some numbers below and above 100,000, and how many there are
@@ -47,16 +43,3 @@ def test_regions_beyond_a_hundred_thousand_files_keep_the_order_of_images(
     write_regions(tmp_path, images, dtype="float32", target_mb=1)
     assert (tmp_path / "regions-100000.arrow").exists()
     assert [image.image_id for image in RegionStore(tmp_path)] == [f"i{k}" for k in range(5)]
-
-
-def test_parts_of_more_than_a_million_blocks_are_joined_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captions = write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=1))])
-    params = ShardsParams(measures=("rouge_l",), top=2, uniform=2, block_images=3)
-    stage.shards(captions, tmp_path / "whole", params, MeasuresParams())
-    monkeypatch.setattr(stage, "block_name", lambda part: f"{int(block_name(part)[:6]) + 999_998}.arrow")
-    stage.shards(captions, tmp_path / "out", params, MeasuresParams(), part=ShardsPart(1, 1))
-    stage.join_shards(captions, tmp_path / "out", params, MeasuresParams())
-    for path in (tmp_path / "whole").glob("*.arrow"):
-        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
