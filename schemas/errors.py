@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 
@@ -32,9 +33,5 @@ class InputError(Exception):
         return f"{text} -> {self.remedy}" if self.remedy else text
 
     def __reduce__(self) -> tuple:
-        return _rebuild, (self.problem, self.file, self.row, self.remedy)
-
-
-def _rebuild(problem: str, file: str | Path | None, row: int | str | None, remedy: str | None) -> InputError:
-    """Unpickle with every field, so that an error raised in a worker process arrives whole."""
-    return InputError(problem, file=file, row=row, remedy=remedy)
+        """With every field, so that an error raised in a worker process arrives whole."""
+        return partial(InputError, self.problem, file=self.file, row=self.row, remedy=self.remedy), ()

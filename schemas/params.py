@@ -163,7 +163,8 @@ class SbertParams(ParamsBlock):
     device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
 
 
-FORMS_OF_SBERT = ("sbert_mean", "sbert_shared", "sbert_shared_mean")  # with the parameters of `sbert`, but references
+# With the parameters of `sbert`, but references.
+FORMS_OF_SBERT = {"sbert_mean": "mean", "sbert_shared": "max", "sbert_shared_mean": "mean"}
 # Weighted sums of measures, known by name. docs/measures.md has where they come from.
 MIXTURES = {
     "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
@@ -187,20 +188,11 @@ class MeasuresParams(ParamsBlock):
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
     mixtures: dict[str, Annotated[dict[str, Weight], Field(min_length=1)]] = {}  # name -> measure -> weight
 
-    @property
-    def sbert_mean(self) -> SbertParams:
-        """Of the measure `sbert_mean`: `sbert` averaged over the references, beside another in one mixture."""
-        return self.sbert.model_copy(update={"references": "mean"})
-
-    @property
-    def sbert_shared(self) -> SbertParams:
-        """Of the measure `sbert_shared`: the largest over the references."""
-        return self.sbert.model_copy(update={"references": "max"})
-
-    @property
-    def sbert_shared_mean(self) -> SbertParams:
-        """Of the measure `sbert_shared_mean`."""
-        return self.sbert_mean
+    def of(self, name: str) -> Any:
+        """The parameters of a measure; None where it has none."""
+        if name in FORMS_OF_SBERT:
+            return self.sbert.model_copy(update={"references": FORMS_OF_SBERT[name]})
+        return getattr(self, name, None)
 
     @property
     def all_mixtures(self) -> dict[str, dict[str, float]]:
@@ -218,7 +210,7 @@ class MeasuresParams(ParamsBlock):
         if name in self.all_mixtures:
             weights = self.all_mixtures[name]
             return {"weights": weights, "measures": self.used(list(weights))}
-        block = getattr(self, name, None)  # a measure may have no parameters
+        block = self.of(name)
         return block.model_dump() if block is not None else {}
 
 

@@ -9,16 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.text import Text
 
 from capgrade.schemas.claims import first_process
@@ -34,15 +25,15 @@ class Advance(Protocol):
     def __call__(self, steps: int = 1) -> None: ...
 
 
-class SpeedColumn(ProgressColumn):
-    """Steps per second, up to the last one."""
+class LineColumn(ProgressColumn):
+    """What `line` says, beside the bar."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str | None) -> None:
         super().__init__()
         self.unit = unit
 
     def render(self, task: Task) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:.3g} {self.unit}/s")
+        return Text(line(task, self.unit))
 
 
 @contextmanager
@@ -55,10 +46,7 @@ def progress(what: str, total: int | None, unit: str | None = None) -> Iterator[
         return
     console = Console(stderr=True)
     lines, stop = not console.is_terminal, threading.Event()
-    columns: tuple[ProgressColumn, ...] = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
-        *([SpeedColumn(unit)] if unit else []),
-    )  # fmt: skip
+    columns = BarColumn(), LineColumn(unit)
     with Progress(*columns, console=console, disable=lines, speed_estimate_period=PERIOD[lines]) as bar:
         number = bar.add_task(what, total=total)
         task = bar.tasks[0]

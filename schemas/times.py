@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from capgrade.schemas.claims import first_process
 from capgrade.schemas.errors import InputError
@@ -21,7 +20,6 @@ from capgrade.schemas.files import read_json, write_json
 TIMES = ".times"  # folder beside an output, with a file for it
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that `getrusage` counts memory in
 HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
-ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -33,10 +31,6 @@ class Time:
     seconds: float
     processor_seconds: float
     peak_mb: float
-
-    def json(self) -> dict[str, Any]:
-        """As it is kept."""
-        return asdict(self)
 
 
 def _file(out: Path) -> Path | None:
@@ -52,7 +46,7 @@ def timed(command: str, out: Path) -> Iterator[None]:
     yield
     if file and out.exists() and first_process():
         seconds, spent = time.perf_counter() - clock, _processor() - before
-        write_json(file, Time(command, round(seconds, 3), round(spent, 3), round(_largest_mb(), 1)).json())
+        write_json(file, asdict(Time(command, round(seconds, 3), round(spent, 3), round(_largest_mb(), 1))))
 
 
 def read_time(out: Path) -> Time | None:
@@ -91,13 +85,3 @@ def peak_mb(pid: int | None = None) -> float:
             found = None
         return int(found[1]) * 1024 / 1e6 if found else 0.0
     return math.nan if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e6
-
-
-def anonymous_mb() -> float:
-    """MB in memory of this process now that are no mapped file: those no other process shares. Not a number where the
-    system does not say, as elsewhere than on Linux."""
-    try:
-        found = ANONYMOUS.search(Path("/proc/self/status").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        found = None
-    return int(found[1]) * 1024 / 1e6 if found else math.nan

@@ -60,20 +60,14 @@ class People:
     def accepted(self, pairs: np.ndarray) -> tuple[int, float, int, float]:
         """Of pairs int64 [n, 2]: those that CxC judged, the share accepted; those of listed images, the share in
         their lists."""
-        score = {
-            (i, c): s for i, c, s in zip(*(self.judged.image, self.judged.caption, self.judged.score), strict=True)
-        }
-        found = [score[pair] >= LIKED for pair in map(tuple, pairs.tolist()) if pair in score]
-        listed = self.lists.sizes > 0
-        of = pairs[listed[pairs[:, 0]]]
-        rows = np.repeat(np.arange(len(listed)), np.diff(self.lists.indptr))
-        inside = {*zip(rows.tolist(), self.lists.indices.tolist(), strict=True)}
-        return (
-            len(found),
-            float(np.mean(found)),
-            len(of),
-            float(np.mean([pair in inside for pair in map(tuple, of.tolist())])),
-        )
+        scores = zip(self.judged.image, self.judged.caption, self.judged.score, strict=True)
+        liked = {(image, caption): score >= LIKED for image, caption, score in scores}
+        found = [liked[pair] for pair in map(tuple, pairs.tolist()) if pair in liked]
+        of = pairs[self.lists.sizes[pairs[:, 0]] > 0]
+        rows = np.repeat(np.arange(len(self.lists.sizes)), np.diff(self.lists.indptr))
+        listed = {*zip(rows.tolist(), self.lists.indices.tolist(), strict=True)}
+        inside = [pair in listed for pair in map(tuple, of.tolist())]
+        return len(found), float(np.mean(found)), len(of), float(np.mean(inside))
 
 
 def by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.ndarray:

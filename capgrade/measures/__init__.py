@@ -37,9 +37,9 @@ MEASURES: dict[str, Callable[[MeasuresParams], Measure]] = {
     "sbert": lambda params: Sbert(params.sbert),
     "scene_graph": lambda params: SceneGraph(params.scene_graph),
     "spice": lambda params: Spice(params.spice),
-    "sbert_mean": lambda params: Sbert(params.sbert_mean),
-    "sbert_shared": lambda params: SbertShared(params.sbert_shared),
-    "sbert_shared_mean": lambda params: SbertShared(params.sbert_shared_mean),
+    "sbert_mean": lambda params: Sbert(params.of("sbert_mean")),
+    "sbert_shared": lambda params: SbertShared(params.of("sbert_shared")),
+    "sbert_shared_mean": lambda params: SbertShared(params.of("sbert_shared_mean")),
     "tfidf_cosine": lambda params: TfidfCosine(params.tfidf_cosine),
 }
 # Columns of shards, of judged and of published pairs; rows of the agreement.

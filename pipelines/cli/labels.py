@@ -306,7 +306,6 @@ def publish(
     captions: OptionalCaptions = None,
     shards: Annotated[list[Path] | None, Option(help="Folder that `capgrade shards` wrote; one per split.")] = None,
     out: Annotated[Path | None, Option(help="Folder to write; with --push alone, the one to upload.")] = None,
-    name: Annotated[str | None, Option(hidden=True, help="--set publish.name=NAME")] = None,
     licence: Annotated[str | None, Option("--license", "--licence", help="As the hub, e.g. cc-by-4.0.")] = None,
     agreement: Annotated[Path | None, Option(help="JSON of `capgrade agree --out`, for the card.")] = None,
     relevance: Annotated[
@@ -345,7 +344,7 @@ def publish(
         from capgrade.schemas.files import read_json, read_manifest
 
         loaded = load(given.params, given.sets)
-        block = with_given(loaded.publish, name=name, license=licence, repository=to.push, layout=layout)
+        block = with_given(loaded.publish, license=licence, repository=to.push, layout=layout)
         # Own pairs are computed again, without the caption among its references.
         fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
@@ -364,8 +363,7 @@ def publish(
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
         say(done, given.as_json, f"{rows} -> {out}")
     else:
-        unused = {"name": name, "licence": licence, "agreement": agreement, "relevance": relevance}
-        unused["layout"] = layout
+        unused = {"licence": licence, "agreement": agreement, "relevance": relevance, "layout": layout}
         remedy = "leave it out: the folder is uploaded as it is"
         refuse("without --captions and --shards", remedy, **unused, calibration=calibration)
     if to.push:

@@ -43,6 +43,7 @@ NOW = {
     "judge --timeout": "--set judge.timeout=SECONDS",
     "judge --tries": "--set judge.tries=N",
     "parse": 'capgrade captions --parse "a caption"',
+    "publish --name": "--set publish.name=NAME",
     "publish --version": "--set publish.version=VERSION",
     "regions --device": "--set regions.device=cuda",
     "regions --dtype": "--set regions.dtype=float32",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 from capgrade.pipelines.page.charts import chart, layer, of
@@ -58,7 +59,7 @@ def _rows(path: Path) -> int | float:
 
 
 def _chart(times: dict[str, Time]) -> Chart:
-    values = [{"output": name, "command": time.command, **time.json()} for name, time in times.items()]
+    values = [{"output": name, "command": time.command, **asdict(time)} for name, time in times.items()]
     bars = layer(
         "bar", of("seconds:Q"), of("output:N", title=None, sort="-x", axis={"labelLimit": 200}),
         tip=["output:N", "command:N", "seconds:Q", "processor_seconds:Q", "peak_mb:Q"],

@@ -239,7 +239,7 @@ WRONG = [
     ),
     ("agree --judgements {w}/j.csv --folds 3", "--folds without --captions"),
     ("publish --out nowhere --replace", "--replace without --push"),
-    ("publish --out no --push user/name --name other", "--name without --captions and --shards"),
+    ("publish --out no --push user/name --layout mteb", "--layout without --captions and --shards"),
     ("publish --out no --push a/b --calibration crisscrossed", "--calibration without --captions and --shards"),
     (
         "explore --captions no --measures cider --set regions.weights=w",
