@@ -90,7 +90,7 @@ def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"measures": ("meteor", "bleu"), "top": 2})
     params = params.model_copy(update={"windows": WindowsParams(per_window=1, among=0.05)})
     done = shards(captions_dir, tmp_path / "one", params, MeasuresParams())
-    assert done["scored"]["meteor"] < 60 * done["n_captions"] < done["scored"]["bleu"]
+    assert done["scored"]["meteor"] < 60 * done["n_captions"] == done["scored"]["bleu"]
     for number in (2, 1):
         make(captions_dir, tmp_path / "joined", f"{number}/2", params)
     assert join(captions_dir, tmp_path / "joined", params) == files(tmp_path / "one")
