@@ -91,8 +91,8 @@ def agree(
     for name, error in held(meant, people, ~own).items():
         result[name]["calibration"] = error
     if folds:
-        mixed = mix(values, people.score, people.image, folds)
-        result["mixture"] = {**row(mixed.predicted), "weights": mixed.weights}
+        predicted, weights = mix(values, people.score, people.image, folds)
+        result["mixture"] = {**row(predicted), "weights": weights}
     if pairs:
         read = {name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")}
         _write_pairs(pairs, captions, people, own, values, read)

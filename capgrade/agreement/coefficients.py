@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -48,28 +47,6 @@ def _counts(order, groups, rank, weight, levels):
     return balance, ties_x, ties_y, seen, used_x, used_y
 
 
-@dataclass(frozen=True)
-class Taus:
-    """What rank agreement is computed from: `balance` = concordant less discordant pairs of observations."""
-
-    balance: float
-    ties_x: float
-    ties_y: float
-    total: float
-    levels: int  # min(distinct x, distinct y)
-
-    @property
-    def b(self) -> float:
-        """balance / sqrt((n0 - ties_x) (n0 - ties_y)), n0 = n (n - 1) / 2; Kendall 1945, as scipy's variant b."""
-        pairs = self.total * (self.total - 1) / 2
-        return self.balance / float(np.sqrt((pairs - self.ties_x) * (pairs - self.ties_y)))
-
-    @property
-    def c(self) -> float:
-        """2 balance m / (n^2 (m - 1)), m the smaller number of distinct values; Stuart 1953, as scipy's variant c."""
-        return 2 * self.balance * self.levels / (self.total**2 * (self.levels - 1))
-
-
 class RankedPairs:
     """x and y float [n] sorted once, for any weights: how often each observation counts."""
 
@@ -81,16 +58,21 @@ class RankedPairs:
         levels, self._rank = np.unique(y, return_inverse=True)
         self._levels = len(levels)
 
-    def taus(self, weight: np.ndarray) -> Taus:
-        """weight float64 [n], whole numbers of at least 0."""
+    def taus(self, weight: np.ndarray) -> tuple[float, float]:
+        """Kendall's tau-b and tau-c where row k counts weight[k] times, float64 [n] of whole numbers; NaN where a side
+        is constant.
+
+        b = balance / sqrt((n0 - ties_x) (n0 - ties_y)), balance = concordant less discordant pairs of observations,
+        n0 = n (n - 1) / 2; Kendall 1945. c = 2 balance m / (n^2 (m - 1)), m the smaller number of distinct values;
+        Stuart 1953. As scipy's variants b and c of repeated rows.
+        """
         found = _counts(self._order, self._groups, self._rank, weight, self._levels)
-        balance, ties_x, ties_y, total, used_x, used_y = found
-        return Taus(balance, ties_x, ties_y, total, min(used_x, used_y))
-
-
-def auc(balance: float, positives: float, negatives: float) -> float:
-    """Area under the ROC curve: the share of (positive, negative) pairs in the right order, ties half; y is binary."""
-    return (balance / (positives * negatives) + 1) / 2
+        balance, ties_x, ties_y, n, *used = found
+        pairs, levels = n * (n - 1) / 2, min(used)
+        if levels < 2:
+            return float("nan"), float("nan")
+        b = balance / float(np.sqrt((pairs - ties_x) * (pairs - ties_y)))
+        return b, 2 * balance * levels / (n**2 * (levels - 1))
 
 
 def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
@@ -137,17 +119,18 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
 
 def _add(result: Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
     if varies(x) and varies(y):
-        taus = RankedPairs(x, y).taus(np.ones(len(x)))
+        tau_b, tau_c = RankedPairs(x, y).taus(np.ones(len(x)))
         found = {"pearson": stats.pearsonr(x, y).statistic, "spearman": stats.spearmanr(x, y).statistic}
-        for name, value in {**found, "kendall": taus.b, "kendall_c": taus.c}.items():
+        for name, value in {**found, "kendall": tau_b, "kendall_c": tau_c}.items():
             result[name][scope] = float(value)
 
 
 def _add_binary(result: Row, scope: str, values: np.ndarray, accepted: np.ndarray) -> None:
     yes = int(accepted.sum())
     if 0 < yes < len(accepted):
-        balance = RankedPairs(values, accepted).taus(np.ones(len(values))).balance
-        result.setdefault("auc", {})[scope] = auc(balance, yes, len(accepted) - yes)
+        sides = (values[side].astype(np.float64) for side in (accepted, ~accepted))
+        larger = stats.mannwhitneyu(*sides, method="asymptotic").statistic
+        result.setdefault("auc", {})[scope] = float(larger / (yes * (len(accepted) - yes)))
         result.setdefault("average_precision", {})[scope] = average_precision(values, accepted)
 
 
@@ -191,10 +174,9 @@ def intervals(
         for draw in pair_draws(people.image, owner, samples, seed):
             weight = draw[mask]
             with np.errstate(invalid="ignore", divide="ignore"):  # a draw in which a side is constant says nothing
-                taus = ranked.taus(weight)
-                found["pearson"].append(_pearson(*np.einsum("kn,n->k", moments, weight)))  # BLAS' threads would wait
-                found["kendall"].append(taus.b if taus.levels > 1 else np.nan)
-                found["kendall_c"].append(taus.c if taus.levels > 1 else np.nan)
+                pearson = _pearson(*np.einsum("kn,n->k", moments, weight))  # BLAS' threads would wait
+                for name, value in zip(found, (pearson, *ranked.taus(weight)), strict=True):
+                    found[name].append(value)
         for name, drawn in found.items():
             if np.isfinite(drawn).any():
                 result[name][scope] = [float(q) for q in np.nanquantile(drawn, (0.025, 0.975))]

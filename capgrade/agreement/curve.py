@@ -117,8 +117,9 @@ def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[flo
 
 
 def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, list[dict[str, float]]]:
-    """Expected calibration error of probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally
-    many pairs, as far as equal probabilities, which stay together, allow it."""
+    """Expected calibration error (Naeini et al. 2015: mean |accepted - predicted| over bins, by their pairs) of
+    probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally many pairs, as far as equal
+    probabilities, which stay together, allow it."""
     order = np.argsort(predicted, kind="stable")
     ends = np.linspace(0, len(order), BINS + 1).astype(np.int64)[1:-1]
     rising = predicted[order]
@@ -128,13 +129,8 @@ def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, lis
         for part in parts
         if len(part)
     ]
-    return calibration_error(table), table
-
-
-def calibration_error(table: list[dict[str, float]]) -> float:
-    """Expected calibration error (Naeini et al. 2015): mean |accepted - predicted| over bins, by their pairs."""
-    total = sum(row["pairs"] for row in table)
-    return float(sum(row["pairs"] * abs(row["accepted"] - row["predicted"]) for row in table) / total)
+    off = sum(row["pairs"] * abs(row["accepted"] - row["predicted"]) for row in table)
+    return float(off / len(order)), table
 
 
 def _rounded(values: Iterable[float]) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import nnls
@@ -11,17 +10,11 @@ from scipy.optimize import nnls
 from capgrade.schemas.errors import InputError
 
 
-@dataclass(frozen=True)
-class Mixed:
-    """Predicted scores float64 [n], each by weights of the other folds; weights of all judgements by measure, of
-    values as the measures give them; those that came out 0 are left out."""
-
-    predicted: np.ndarray
-    weights: dict[str, float]
-
-
-def mix(values: Mapping[str, np.ndarray], score: np.ndarray, image: np.ndarray, folds: int, seed: int = 0) -> Mixed:
-    """Fit non-negative weights and a constant to human scores by least squares.
+def mix(
+    values: Mapping[str, np.ndarray], score: np.ndarray, image: np.ndarray, folds: int, seed: int = 0
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Fit non-negative weights and a constant to human scores by least squares: predicted scores float64 [n], each by
+    weights of the other folds; and weights of all judgements by measure, without those that came out 0.
 
     values: a measure's float [n] on the judged pairs; score float64 [n]; image int64 [n]. All pairs of an image are in
     one fold. Raises InputError for fewer images than folds.
@@ -38,7 +31,7 @@ def mix(values: Mapping[str, np.ndarray], score: np.ndarray, image: np.ndarray, 
         predicted[fold == k] = constant + table[fold == k] @ weights
     weights = _fit(table, score)[1]
     felt = weights * table.std(axis=0) > 1e-9 * score.std()
-    return Mixed(predicted, {name: float(w) for name, w, some in zip(values, weights, felt, strict=True) if some})
+    return predicted, {name: float(w) for name, w, some in zip(values, weights, felt, strict=True) if some}
 
 
 def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:

@@ -31,10 +31,8 @@ from capgrade.schemas.hosts import is_loopback
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
-    from capgrade.explorer.corpus import LabelledCorpus
     from capgrade.explorer.start import ExplorerFolders
     from capgrade.schemas.params import ExploreParams
-    from capgrade.schemas.reviews import ReviewPlan
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,13 @@ def explore(
     """
     if export is not None:
         refuse("with --export", dataset=of.dataset, captions=of.captions, sample=sample)
-        _export(reviews, export)
+        from capgrade.explorer.judgements import export as write
+        from capgrade.explorer.ratings import ReviewRatings
+
+        if export.suffix == ".arrow":
+            remedy = "call it .csv; .arrow is a dense matrix"
+            raise InputError("judgements are written as CSV", file=export, remedy=remedy)
+        typer.echo(f"{write(ReviewRatings.open(reviews), export):,} pairs -> {export}")
         return
     loaded = load(params, sets)
     asked, names = loaded.explore, names_of(measures, loaded.shards.measures)
@@ -91,15 +95,23 @@ def explore(
     from capgrade.explorer.start import ExplorerFolders
 
     folders = ExplorerFolders(
-        dataset=of.dataset, captions=of.captions, shards=of.shards, relevance=of.relevance, split=split, measures=names,
-        runs=runs or [], indexes=indexes or [], images=images, params=loaded.measures,
+        **vars(of), split=split, measures=names, runs=runs or [], indexes=indexes or [], images=images,
+        params=loaded.measures,
         judgements=None if asked.judgements is None else Path(asked.judgements),
         detector=loaded.regions.model_copy(update={"detector": asked.detector}) if asked.detector else None,
     )  # fmt: skip
     if sample is not None:
         _sample(sample, folders, asked)
-    else:
-        _serve(folders, reviews, asked.host, asked.port)
+        return
+    from capgrade.explorer.app import serve
+    from capgrade.explorer.start import open_explorer
+
+    explorer = open_explorer(folders)
+    if not is_loopback(asked.host):
+        said = "everybody who reaches this machine by network can search and rate, without a password"
+        warn(f"explore.host={asked.host}: {said}")
+    told = lambda address: typer.echo(f"explorer at {address}")  # noqa: E731
+    serve(explorer, reviews, asked.host, asked.port, told)
 
 
 def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
@@ -113,18 +125,6 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
     return {path.stem for path in of.relevance.glob("*.arrow")} if of.relevance else set(names)
 
 
-def _serve(folders: ExplorerFolders, reviews: Path, host: str, port: int) -> None:
-    from capgrade.explorer.app import serve
-    from capgrade.explorer.start import open_explorer
-
-    explorer = open_explorer(folders)
-    if not is_loopback(host):
-        said = "everybody who reaches this machine by network can search and rate, without a password"
-        warn(f"explore.host={host}: {said}")
-    told = lambda address: typer.echo(f"explorer at {address}")  # noqa: E731
-    serve(explorer, reviews, host, port, told)
-
-
 def _refuse_sample(asked: ExploreParams, runs: Sequence[Path]) -> None:
     if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
         problem = "explore.pool goes with explore.similarity, not with --run"
@@ -135,50 +135,32 @@ def _refuse_sample(asked: ExploreParams, runs: Sequence[Path]) -> None:
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     """Write the review's plan and lines."""
-    from capgrade.explorer.plans import misses_again, most_informative, write_lines, write_plan
+    from capgrade.explorer.plans import misses_again, most_informative, pooled, write_lines, write_plan
     from capgrade.explorer.start import read_corpus
 
     corpus = read_corpus(folders)
-    of_corpus = corpus.captions, corpus.fingerprint
+    drawn = corpus.captions, corpus.fingerprint
     if asked.pool is not None:
-        plan = _pooled(corpus, asked)
+        from capgrade.trainer.evaluation.task import read_similarity
+
+        paths = enumerate(asked.similarity, 1)
+        matrices = {f"model {k}": read_similarity(Path(path), corpus.captions) for k, path in paths}
+        plan = pooled(corpus.pairs, matrices, *drawn, asked.pool, asked.count, asked.seed)
+        for name, stratum in plan.facts["strata"].items():
+            typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
     elif not folders.runs:
-        plan = most_informative(corpus.pairs, *of_corpus, asked.count, asked.seed)
+        plan = most_informative(corpus.pairs, *drawn, asked.count, asked.seed)
     else:
         from capgrade.explorer.models import model_voice
 
         run = folders.runs[0]
         index = folders.indexes[0] if folders.indexes else run / "index"
-        model = model_voice(run.resolve().name, run, index, corpus.captions)
-        plan = misses_again(model, *of_corpus, asked.count, asked.seed)
+        plan = misses_again(
+            model_voice(run.resolve().name, run, index, corpus.captions), *drawn, asked.count, asked.seed
+        )
     write_plan(out, plan)
     write_lines(out, plan, corpus.captions)
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")
-
-
-def _pooled(corpus: LabelledCorpus, asked: ExploreParams) -> ReviewPlan:
-    from capgrade.explorer.plans import pooled
-    from capgrade.trainer.evaluation.task import read_similarity
-
-    assert asked.pool is not None
-    matrices = {
-        f"model {k}": read_similarity(Path(path), corpus.captions) for k, path in enumerate(asked.similarity, 1)
-    }
-    of_corpus = corpus.captions, corpus.fingerprint
-    plan = pooled(corpus.pairs, matrices, *of_corpus, asked.pool, asked.count, asked.seed)
-    for name, stratum in plan.facts["strata"].items():
-        typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")
-    return plan
-
-
-def _export(reviews: Path, out: Path) -> None:
-    """Mean scores of the rated pairs, as `capgrade agree --judgements` reads them."""
-    from capgrade.explorer.judgements import export as write
-    from capgrade.explorer.ratings import ReviewRatings
-
-    if out.suffix == ".arrow":
-        raise InputError("judgements are written as CSV", file=out, remedy="call it .csv; .arrow is a dense matrix")
-    typer.echo(f"{write(ReviewRatings.open(reviews), out):,} pairs -> {out}")
 
 
 def judge(

@@ -10,7 +10,7 @@ from typing import Any
 
 from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Shown, load_prompt, read_pairs
-from capgrade.pipelines.judging.round import Answers, JudgingRound
+from capgrade.pipelines.judging.round import JudgingRound
 from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import atomic
@@ -54,7 +54,7 @@ def judge(
     pace = Pace(params.per_minute, threading.Event())
     budget = Budget(params.price_in, params.price_out, max_cost)
     judge_at = Endpoint(endpoint, model, asked, pace, budget, tries=params.tries, seconds=params.timeout)
-    round_ = JudgingRound(shown, image, caption, Answers.of(model, asked.digest), judge_at)
+    round_ = JudgingRound(shown, image, caption, judge_at)
     round_.run(params.parallel)
     if shown.pictures:
         shown.pictures.tell()

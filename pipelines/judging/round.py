@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,31 +21,16 @@ from capgrade.schemas.progress import progress
 IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
 
 
-@dataclass
-class Answers:
-    """Scores by the digest of what was asked. Several runs may add at the same time."""
-
-    path: Path
-    scores: dict[str, float] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @staticmethod
-    def of(model: str, prompt: str) -> Answers:
-        """Those of this model to this prompt, in `$CAPGRADE_CACHE/judge`. InputError for a damaged file."""
-        name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
-        path = cache_folder().parent / "judge" / f"{name}.jsonl"
-        return Answers(path, _read(path) if path.is_file() else {})
-
-    def add(self, key: str, score: float, text: str) -> None:
-        """Keep an answer; it is on the disk on return."""
-        with self.lock:
-            append_line(self.path, {"key": key, "score": score, "text": text}, CACHE)
-            self.scores[key] = score
+def answers_file(model: str, prompt: str) -> Path:
+    """Where a model's answers to a prompt are kept, by the digest of what was asked; several runs may add to it."""
+    name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
+    return cache_folder().parent / "judge" / f"{name}.jsonl"
 
 
-def _read(path: Path) -> dict[str, float]:
+def _answered(path: Path) -> dict[str, float]:
+    """The scores that are kept. InputError for a damaged file."""
     scores = {}
-    for row, text in appended_lines(path, "key"):
+    for row, text in appended_lines(path, "key") if path.is_file() else ():
         try:
             line = json.loads(text)
         except ValueError as error:
@@ -63,13 +47,14 @@ class JudgingRound:
     shown: Shown
     image: np.ndarray
     caption: np.ndarray
-    answers: Answers
     judge: Endpoint
     stopped: str | None = None
     failed: dict[str, str] = field(default_factory=dict)  # key -> why there is no answer
     in_vain: int = 0  # how many of the last questions had no answer
 
     def __post_init__(self) -> None:
+        self.kept = answers_file(self.shown.model, self.shown.prompt.digest)
+        self.known = _answered(self.kept)
         pairs = list(zip(self.image.tolist(), self.caption.tolist(), strict=True))
         why = {k: self.shown.lacks(*pair) for k, pair in enumerate(pairs)}
         self.lacking = {k: reason for k, reason in why.items() if reason is not None}
@@ -79,7 +64,7 @@ class JudgingRound:
         """Ask what is not answered, equal questions once. Raises what ended one, once all have come back."""
         todo: dict[str, int] = {}
         for k, key in self.keys.items():
-            if key not in self.answers.scores:
+            if key not in self.known:
                 todo.setdefault(key, k)
         with progress("asking", len(todo)) as advance, ThreadPoolExecutor(parallel) as pool:
             try:
@@ -92,8 +77,7 @@ class JudgingRound:
 
     def scores(self) -> dict[int, float]:
         """Pair number -> score, of all answered ones."""
-        known = self.answers.scores
-        return {k: known[key] for k, key in self.keys.items() if key in known}
+        return {k: self.known[key] for k, key in self.keys.items() if key in self.known}
 
     def reasons(self) -> dict[int, str]:
         """Pair number -> why it has no answer, of those that were asked in vain."""
@@ -104,8 +88,9 @@ class JudgingRound:
             return
         try:
             messages = self.shown.messages(int(self.image[k]), int(self.caption[k]))
-            self.answers.add(key, *self.judge.ask(messages))
-            self.in_vain = 0
+            score, text = self.judge.ask(messages)
+            append_line(self.kept, {"key": key, "score": score, "text": text}, CACHE)  # on the disk on return
+            self.known[key], self.in_vain = score, 0
         except NoAnswerError as error:
             self.failed[key] = str(error)
             self.in_vain += 1

@@ -7,6 +7,7 @@ Subsets are t2i and i2t, each with configs corpus, queries and qrels (query-id, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from capgrade.labels.published import hub_split
 from capgrade.labels.stored import Sampled
 from capgrade.metrics.runs import reached
 from capgrade.pipelines.publish.columns import meaning
-from capgrade.pipelines.publish.tables import ROW_GROUP, Contents, PublishedSplit, PublishedTable, write_parquet
+from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest
@@ -74,8 +75,8 @@ def _tables(labels: Labels, captions: Captions, out: Path, params: PublishParams
     files = captions.table["image_file"].take(pa.array(first)).combine_chunks()
     named = {} if files.null_count else {"image_file": files}  # mteb's loader refuses a null
     image = pa.table({"id": pa.array(captions.image_ids, pa.string()), **named})
-    text = pa.table({"id": captions.table["caption_id"], "text": captions.table["caption"]})
-    items = {"images": _written(image, "images", split, out), "texts": _written(text, "texts", split, out)}
+    text = pa.table({"id": captions.table["caption_id"], "text": captions.table["caption"]}).combine_chunks()
+    items = {name: write_table(table, "", name, split, out) for name, table in (("images", image), ("texts", text))}
     image_row, caption_row, values = _pairs(labels, params)
     grades = reached(values, list(params.grades.values())).astype(np.int32)
     ids = (
@@ -83,13 +84,13 @@ def _tables(labels: Labels, captions: Captions, out: Path, params: PublishParams
         text["id"].combine_chunks().take(pa.array(caption_row)),
     )
     for way, (queries, corpus) in {"t2i": ("texts", "images"), "i2t": ("images", "texts")}.items():
-        yield PublishedTable(f"{way}-corpus", *items[corpus])
-        yield PublishedTable(f"{way}-queries", *items[queries])
+        yield replace(items[corpus], config=f"{way}-corpus")
+        yield replace(items[queries], config=f"{way}-queries")
         order = pa.array(np.argsort(caption_row, kind="stable") if way == "t2i" else np.arange(len(values)))
         pair = dict(zip(("query-id", "corpus-id"), ids[::-1] if way == "t2i" else ids, strict=True))
         for config, column in (("qrels", {"score": grades}), ("gains", {"gain": np.maximum(values, 0.0)})):
-            table = pa.table({**pair, **column}).take(order)
-            yield PublishedTable(f"{way}-{config}", *_written(table, f"{way}-{config}", split, out))
+            table = pa.table({**pair, **column}).take(order).combine_chunks()
+            yield write_table(table, f"{way}-{config}", f"{way}-{config}", split, out)
 
 
 def _pairs(labels: Labels, params: PublishParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,9 +104,3 @@ def _pairs(labels: Labels, params: PublishParams) -> tuple[np.ndarray, np.ndarra
         captions.append(found[kept])
         values.append(value[kept].astype(np.float64))
     return np.concatenate(images), np.concatenate(captions), np.concatenate(values)
-
-
-def _written(table: pa.Table, folder: str, split: str, out: Path) -> tuple[str, pa.Schema, dict[str, int], int]:
-    name = f"{folder}/{split}-00000-of-00001.parquet"
-    rows, nbytes = write_parquet(out / name, table.schema, iter(table.combine_chunks().to_batches(ROW_GROUP)))
-    return split, table.schema, {name: rows}, nbytes

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capgrade.labels.named import as_named, base_names
-from capgrade.labels.published import hub_split, imported, measures_block
+from capgrade.labels.published import CAPTION_COLUMNS, hub_split, imported, measures_block
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
 from capgrade.pipelines.publish.columns import Calibrated, meaning, read_calibrated
@@ -30,7 +30,7 @@ BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gain
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
 ROW_GROUP = 128 * 1024
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
-CAPTIONS = pa.schema([SCHEMA.field(n) for n in ("image_id", "caption_id", "caption", "tokens", "image_file")])
+CAPTIONS = pa.schema([SCHEMA.field(name) for name in CAPTION_COLUMNS])
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,11 @@ class PublishedTable:
         return sum(self.files.values())
 
 
-def write_captions(captions: Captions, out: Path) -> PublishedTable:
-    """Write the captions of a split as one Parquet file."""
-    split = hub_split(captions.split)
-    name = f"captions/{split}-00000-of-00001.parquet"
-    table = captions.table.select(CAPTIONS.names)
-    write_parquet(out / name, CAPTIONS, iter(table.to_batches(ROW_GROUP)))
-    return PublishedTable("captions", split, CAPTIONS, {name: table.num_rows}, table.nbytes)
+def write_table(table: pa.Table, config: str, folder: str, split: str, out: Path) -> PublishedTable:
+    """Write a table as one Parquet file."""
+    name = f"{folder}/{split}-00000-of-00001.parquet"
+    rows, nbytes = write_parquet(out / name, table.schema, iter(table.to_batches(ROW_GROUP)))
+    return PublishedTable(config, split, table.schema, {name: rows}, nbytes)
 
 
 def write_pairs(
@@ -271,7 +269,9 @@ def sampled_pairs(
             raise InputError("the splits have different measures", file=one.folder, remedy=remedy)
         own = {} if given is None else own_without_themselves(table, one, given)
         calibrated = read_calibrated(calibration, one) if calibration else None
-        tables = write_pairs(table, one, out, own, calibrated), write_captions(table, out)
+        pairs = write_pairs(table, one, out, own, calibrated)
+        texts = pa.Table.from_batches(table.table.select(CAPTIONS.names).to_batches(), CAPTIONS)
+        tables = pairs, write_table(texts, "captions", "captions", pairs.split, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:
             remedy = "make their shards with the same self_reference"
             raise InputError("the splits have different columns", file=one.folder, remedy=remedy)

@@ -21,7 +21,7 @@ from capgrade.pipelines.reproduce.recipe import (
     load_recipe,
     settings_of,
 )
-from capgrade.pipelines.reproduce.table import TableSection, as_json, markdown
+from capgrade.pipelines.reproduce.table import as_json, markdown, section_of
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
@@ -96,7 +96,7 @@ class _Inputs:
         """The folder of a run."""
         return self.out / "runs" / name
 
-    def by_runs(self, chosen: Sequence[Row]) -> list[TableSection]:
+    def by_runs(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
         """Numbers of the chosen rows that have runs. Raises what `train` and `embed` raise."""
         labels, parts, images = self._labels(), [], self.captions.n_images
         for section in self.recipe.sections:
@@ -110,7 +110,7 @@ class _Inputs:
                 task, _ = load_task(self.captions_dir, similarity=files, split=self.captions.split)
                 ours.append(metrics_of(task, section, labels, self.captions, fold))
             protocol = f"mean of folds of {fold:,} images" if fold else f"all {images:,} images"
-            parts.append(TableSection(section, protocol, ours))
+            parts.append(section_of(section, protocol, ours))
         return parts
 
     def _labels(self) -> dict[str, Path]:
@@ -147,27 +147,25 @@ class _Inputs:
             self.similarities[name, pooling] = index / SIMILARITY
         return self.similarities[name, pooling]
 
-    def by_people(self, chosen: Sequence[Row]) -> list[TableSection]:
+    def by_people(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
         """Correlations of the chosen rows' measures with people's judgements."""
         assert self.judgements is not None
-        parts = []
-        for section in self.recipe.sections:
-            found: dict[str, Any] = {}
-            for name in {
-                row.measure: 0 for row in section.rows if row in chosen and row.measure not in (None, "binary")
-            }:
-                try:
-                    found |= agree(self.captions_dir, self.judgements, [str(name)], self.settings.measures,
-                                   self.captions.split)  # fmt: skip
-                except InputError as error:
-                    if name != "spice":
-                        raise
-                    self.left_out.append(f"{name} not computed: {error.problem}")
-            ours = [
-                _correlations(section, found.get(str(row.measure)) if row in chosen else None) for row in section.rows
-            ]
-            parts.append(TableSection(section, self.judgements.name, ours))
-        return parts
+        found: dict[Any, Any] = {None: None}
+        for name in dict.fromkeys(row.measure for row in chosen if row.measure not in (None, "binary")):
+            try:
+                found |= agree(
+                    self.captions_dir, self.judgements, [str(name)], self.settings.measures, self.captions.split
+                )
+            except InputError as error:
+                if name != "spice":
+                    raise
+                self.left_out.append(f"{name} not computed: {error.problem}")
+        return [
+            section_of(section, self.judgements.name, [
+                _correlations(section, found.get(row.measure) if row in chosen else None) for row in section.rows
+            ])
+            for section in self.recipe.sections
+        ]  # fmt: skip
 
 
 def metrics_of(
@@ -176,29 +174,22 @@ def metrics_of(
     """A number for each column; None where its labels or lists are not there."""
     columns, found = section.parsed, {}
     human = task.positives if fold is None else {}  # lists of people are of the whole gallery
-    for name in {column.relevance for column in columns}:
-        if name is not None and name not in labels:
-            continue
-        answered = {
-            metric for column in columns if column.relevance == name and _has_lists(column, human)
-            for metric in column.metrics
-        }  # fmt: skip
-        if answered:
-            known = {} if name is None else {name: _matrix(labels[name], captions)}
-            plain = EvaluateParams(samples=0, metric=tuple(sorted(answered)))
+    for name in {column.relevance for column in columns if column.relevance in (None, *labels)}:
+        asked = [column for column in columns if column.relevance == name and _lists(column) in (None, *human)]
+        if asked:
+            known = {}
+            if name is not None:
+                stored = read_relevance(labels[name])
+                stored.require(captions)
+                known[name] = stored.matrix()
+            plain = EvaluateParams(samples=0, metric=tuple(sorted({one for column in asked for one in column.metrics})))
             found[name] = score(replace(task, relevance=known, positives=human), plain, fold=fold).json()
     return [_number(column, found.get(column.relevance)) for column in columns]
 
 
-def _has_lists(column: Column, human: Mapping[str, Any]) -> bool:
-    needed = LISTS.get(column.metric) or LISTS.get(column.metric.split("@")[0])
-    return needed is None or needed in human
-
-
-def _matrix(path: Path, captions: Captions) -> Any:
-    stored = read_relevance(path)
-    stored.require(captions)
-    return stored.matrix()
+def _lists(column: Column) -> str | None:
+    """The lists of people that a metric is of."""
+    return LISTS.get(column.metric) or LISTS.get(column.metric.split("@")[0])
 
 
 def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:

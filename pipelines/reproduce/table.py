@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from capgrade.pipelines.reproduce.recipe import Recipe, Row, Section
@@ -11,32 +10,21 @@ from capgrade.pipelines.reproduce.recipe import Recipe, Row, Section
 EMPTY = "-"
 
 
-@dataclass(frozen=True)
-class TableSection:
-    """A section with our numbers: per row a number a column, None where there is none."""
-
-    section: Section
-    protocol: str
-    ours: Sequence[Sequence[float | None]]
+def section_of(section: Section, protocol: str, ours: Sequence[Sequence[float | None]]) -> dict[str, Any]:
+    """{"title", "protocol", "columns", "rows": [{"row", "published", "ours", "difference"}]}: a row's numbers as the
+    paper prints them, null where there is none."""
+    rows = [_row(*pair) for pair in zip(section.rows, ours, strict=True)]
+    columns = [column.name for column in section.parsed]
+    return {"title": section.title, "protocol": protocol, "columns": columns, "rows": rows}
 
 
 def as_json(
-    name: str, recipe: Recipe, parts: Sequence[TableSection], notes: Sequence[str], small: bool
+    name: str, recipe: Recipe, sections: Sequence[dict[str, Any]], notes: Sequence[str], small: bool
 ) -> dict[str, Any]:
-    """{"recipe", "paper", "table", ..., "sections": [{"title", "columns", "rows": [{"row", "published", "ours",
-    "difference"}]}]}; numbers as the paper prints them, null where there is none."""
-    sections = [
-        {
-            "title": part.section.title,
-            "protocol": part.protocol,
-            "columns": [column.name for column in part.section.parsed],
-            "rows": [_row(row, ours) for row, ours in zip(part.section.rows, part.ours, strict=True)],
-        }
-        for part in parts
-    ]
+    """{"recipe", "paper", "table", ..., "sections": those of `section_of`, "notes"}."""
     facts = {"recipe": name, "paper": recipe.paper, "table": recipe.table, "title": recipe.title, "small": small}
     network = {"network": recipe.distance} if recipe.distance else {}
-    return {**facts, **network, "sections": sections, "notes": list(notes)}
+    return {**facts, **network, "sections": list(sections), "notes": list(notes)}
 
 
 def _row(row: Row, ours: Sequence[float | None]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capgrade.agreement.calibration import Calibration, load, save, scale_of
-from capgrade.agreement.curve import Scale, calibration_error, fit
+from capgrade.agreement.curve import Scale, fit, reliability
 from capgrade.agreement.judgements import Judgements, Ratings
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
@@ -44,16 +44,9 @@ def test_a_known_curve_is_found_and_holds_for_people_it_never_saw() -> None:
     assert curve.ece < 0.03
     other, unseen = judged(8000, 1)
     predicted = curve.probability(other)
-    parts = np.array_split(np.argsort(predicted), 15)
-    rows = [{"predicted": predicted[p].mean(), "accepted": unseen.score[p].mean(), "pairs": len(p)} for p in parts]
-    assert calibration_error(rows) < 0.03
+    assert reliability(predicted, unseen.score)[0] < 0.03
     drawn = np.array([np.interp(at, curve.value, draw) for draw in curve.draws])
     assert drawn.shape == (40, 9) and (drawn.std(axis=0) > 0).all()
-
-
-def test_the_error_is_the_mean_over_pairs_of_what_was_predicted_and_came() -> None:
-    rows = [{"predicted": 0.5, "accepted": 0.4, "pairs": 30}, {"predicted": 0.2, "accepted": 0.5, "pairs": 10}]
-    assert calibration_error(rows) == pytest.approx((30 * 0.1 + 10 * 0.3) / 40)
 
 
 def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:

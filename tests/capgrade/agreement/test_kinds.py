@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from capgrade.agreement.calibration import scale_of
 from capgrade.agreement.curve import Scale
 from capgrade.agreement.judgement_files import (
     OTHERS,
-    eccv_judgements,
     judged_digest,
     read_judgements,
     read_people,
@@ -23,9 +21,9 @@ from capgrade.agreement.judgements import Judgements, Within
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.rouge import RougeL
-from capgrade.metrics.eccv import human_lists
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, ReviewPlan
@@ -107,9 +105,21 @@ def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
         agree(folder, file, ["m"], MeasuresParams(imported={"m": str(matrix)}))
 
 
+PLAIN = "image_id,caption_id,score"
+ANN = "100,7,1,ann"
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        ([PLAIN, "100,7,high"], "row 2: score 'high' is not a number"),
+        ([PLAIN, "100,7,1", "j,7,2"], "row 3: image 'j' is not among the captions"),
+        ([PLAIN, ANN], "row 2: the row has more or fewer fields than the header"),
+        (["a,b", "1,2"], "row 1: columns a, b -> give image_id, caption_id, score"),
+        ([f"{PLAIN},rater", ANN, "100,7,3,"], "row 3: no rater"),
+        ([f"{PLAIN},rater", ANN, ANN], "row 3: ann rated image '100', caption '7' twice"),
+        (["100\t7#0\t0.5\t1\t2"], "row 1: 0.5, 1, 2 are neither"),
+        (["100\t7#0\t0.5\t1"], "row 1: 4 fields between tabs"),
         ([STS, sts(0, 1, 3), "12,13,3,x"], "row 3: caption1 is no Crisscrossed Captions id: 12"),
         ([STS, sts(0, 99, 3)], "row 2: caption '106' is not among the captions"),
         ([STS, sts(1, 1, 3)], "row 2: COCO_val2014:sentid:8 with itself"),
@@ -119,8 +129,23 @@ def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_cannot_be_used(lines: list[str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"j.csv:? {message}"):
         read_people(write(tmp_path / "j.csv", *lines), coco_like())
+
+
+@pytest.mark.parametrize(
+    ("lines", "ratings"),
+    [
+        ([f"{PLAIN},rater", "i0,i1#0,1,ann", "i0,i1#0,3,bob", "i1,i1#0,5,ann"], [[1, 3], [5]]),
+        (["i0\ti1#0\t0.333333333\t1\t2"], [[1, 0, 0]]),
+        (["i0\ti1#0\t1\t3\t0"], [[1, 1, 1]]),
+        (["i0\ti1#0\t1\t3\t2"], [[1, 3, 2]]),  # three experts
+    ],
+)
+def test_every_rating_of_a_pair_is_read(lines: list[str], ratings: list[list[int]], tmp_path: Path) -> None:
+    found = read_judgements(write(tmp_path / "j.csv", *lines), make_captions(SETS))
+    assert found.score.tolist() == pytest.approx([np.mean(of) for of in ratings])
+    assert found.ratings is not None and found.ratings.value.tolist() == [one for of in ratings for one in of]
 
 
 def test_what_wants_pairs_of_image_and_caption_refuses_others(tmp_path: Path) -> None:
@@ -128,24 +153,19 @@ def test_what_wants_pairs_of_image_and_caption_refuses_others(tmp_path: Path) ->
         read_judgements(write(tmp_path / "j.csv", SIS, sis(0, 1, 3)), coco_like())
 
 
-def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions, tmp_path: Path) -> None:
-    found = eccv_judgements(coco)
-    of_images, of_captions = human_lists("eccv", coco.image_ids, coco.caption_ids)
-    yes = {(int(i), int(c)) for i, row in enumerate(of_images.lists()) for c in row if c >= 0}
-    yes |= {(int(i), int(c)) for c, row in enumerate(of_captions.lists()) for i in row if i >= 0}
+def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions) -> None:
+    found = read_judgements(Path("eccv"), coco)
     pairs = list(zip(found.image.tolist(), found.caption.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs)
-    assert {pair for pair, score in zip(pairs, found.score, strict=True) if score} == yes
-    queries = (of_images.sizes > 0).sum() + (of_captions.sizes > 0).sum()
-    assert 0.95 * OTHERS < (len(pairs) - len(yes)) / queries < OTHERS
-    assert found.binary and found.uncalibrated is not None
-    values = np.random.default_rng(0).random(len(pairs))
-    from capgrade.agreement.coefficients import coefficients
-
-    row = coefficients(values, found, coco.owner[found.caption] == found.image)
-    assert row["auc"]["all"] == pytest.approx(roc_auc_score(found.score, values))
-    assert read_judgements(Path("eccv"), coco).score.tolist() == found.score.tolist()
-    assert len(judged_digest(Path("eccv"))) == 64
+    of_images, of_captions = (read_lists(f"eccv_{way}.json") for way in ("image_to_caption", "caption_to_image"))
+    listed = {(int(image), caption) for image, row in of_images.items() for caption in row}
+    listed |= {(image, int(caption)) for caption, row in of_captions.items() for image in row}
+    yes = {pair for pair, score in zip(pairs, found.score, strict=True) if score}
+    assert {(int(coco.image_ids[i]), int(coco.caption_ids[c])) for i, c in yes} == {
+        (image, caption) for image, caption in listed if str(caption) in coco.caption_numbers
+    }
+    assert 0.95 * OTHERS < (len(pairs) - len(yes)) / (len(of_images) + len(of_captions)) < OTHERS
+    assert found.binary and found.uncalibrated is not None and len(judged_digest(Path("eccv"))) == 64
     with pytest.raises(InputError, match="not in the captions table"):
         read_judgements(Path("eccv"), make_captions(SETS))
 
@@ -193,7 +213,7 @@ def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Pat
         return read_judgements(write(tmp_path / "j.csv", *lines), captions, **given)
 
     rows = "i0,i1#0,1", "i1,i0#0,0"
-    plain, with_scale = "image_id,caption_id,score", [f"{row},0..5" for row in rows]
+    plain, with_scale = PLAIN, [f"{row},0..5" for row in rows]
     assert read(f"{plain},scale", *with_scale).scale == (0, 5) and not read(f"{plain},scale", *with_scale).binary
     assert read(plain, *rows, scale=(0.0, 5.0)).scale == (0, 5)
     unknown = read(plain, *rows)

@@ -20,8 +20,6 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import yaml
-
 from tests.tools.served import serving
 
 TOKEN = "hf_RecognisableTokenOfTheTests"
@@ -78,6 +76,30 @@ class RefusedError(Exception):
 Answer = Any  # JSON, or bytes with headers
 
 
+@dataclass
+class Asked:
+    """A request: what its path names, its query and its body."""
+
+    name: str
+    revision: str
+    path: str
+    query: dict[str, list[str]]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+DATASET = r"(?P<name>[^/]+/[^/]+?)"
+ROUTES: list[tuple[str, str, str]] = []  # method, path, and the Hub's method that answers; the first that fits
+OPEN = ("info", "refs", "tree", "paths", "resolve", "upload")  # without a token; an upload's address is signed
+
+
+def route(method: str, path: str) -> Callable[[Any], Any]:
+    return lambda answer: ROUTES.append((method, path, answer.__name__)) or answer
+
+
 class Hub:
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
@@ -126,7 +148,9 @@ class Hub:
 
     # the API, a method a route
 
-    def create(self, body: dict[str, Any]) -> Answer:
+    @route("POST", r"/api/repos/create")
+    def create(self, asked: Asked) -> Answer:
+        body = asked.json
         name = f"{body['organization']}/{body['name']}"
         url = f"{self.address}/datasets/{name}"
         if name in self.repos:
@@ -135,38 +159,26 @@ class Hub:
         self.repos[name].add({".gitattributes": self.regular(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
         return {"url": url, "name": name}
 
-    def validate(self, body: dict[str, Any]) -> Answer:
-        header = yaml.safe_load(body["content"].split("---")[1])
-        wrong = [] if header["license"] in LICENCES else ['"license" must be one of ...']
-        wrong += [f'"task_categories" has {task}' for task in header["task_categories"] if task not in TASKS]
-        if wrong:
-            raise RefusedError(400, "; ".join(wrong))
+    @route("POST", r"/api/validate-yaml")
+    def validate(self, asked: Asked) -> Answer:
         return {"errors": [], "warnings": []}
 
-    def info(self, name: str, revision: str = "main") -> Answer:
-        repo, commit = self.repo(name, revision)
+    @route("GET", rf"/api/datasets/{DATASET}(/revision/(?P<revision>[^/]+))?")
+    def info(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
         siblings = [{"rfilename": path} for path in repo.commits[commit]]
-        return {
-            "id": name,
-            "sha": commit,
-            "siblings": siblings,
-            "private": repo.private,
-            "tags": [],
-            "downloads": 0,
-            "likes": 0,
-        }
+        return {"id": asked.name, "sha": commit, "siblings": siblings, "private": repo.private}
 
-    def refs(self, name: str) -> Answer:
-        repo, _ = self.repo(name)
+    @route("GET", rf"/api/datasets/{DATASET}/refs")
+    def refs(self, asked: Asked) -> Answer:
+        repo, _ = self.repo(asked.name)
         tags = [{"name": k, "ref": f"refs/tags/{k}", "targetCommit": v} for k, v in repo.tags.items()]
-        return {
-            "branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": repo.head}],
-            "tags": tags,
-            "converts": [],
-        }
+        return {"branches": [], "tags": tags, "converts": []}
 
-    def tree(self, name: str, revision: str, below: str, recursive: bool) -> Answer:
-        repo, commit = self.repo(name, revision)
+    @route("GET", rf"/api/datasets/{DATASET}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?")
+    def tree(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
+        below, recursive = asked.path, asked.query.get("recursive", ["False"])[0].lower() == "true"
         prefix = below + "/" if below else ""
         found, folders = [], {}
         for path, blob in sorted(repo.commits[commit].items()):
@@ -183,40 +195,46 @@ class Hub:
             raise RefusedError(404, f"{below} does not exist", "EntryNotFound")
         return [*folders.values(), *found]
 
-    def paths(self, name: str, revision: str, paths: list[str]) -> Answer:
-        repo, commit = self.repo(name, revision)
-        files = repo.commits[commit]
+    @route("POST", rf"/api/datasets/{DATASET}/paths-info/(?P<revision>[^/]+)")
+    def paths(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
+        files, paths = repo.commits[commit], parse_qs(asked.body.decode())["paths"]
         found = [files[path].entry(path) for path in paths if path in files]
         inner = {p for p in paths if any(f.startswith(p + "/") for f in files)}
         return found + [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(inner)]
 
-    def preupload(self, name: str, revision: str, body: dict[str, Any]) -> Answer:
-        repo, commit = self.repo(name, revision)
+    @route("POST", rf"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)")
+    def preupload(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
         files = []
-        for file in body["files"]:
+        for file in asked.json["files"]:
             there = repo.commits[commit].get(file["path"])
             mode = "lfs" if file["path"].endswith(LFS) else "regular"
             oid = (there.sha256 or there.oid) if there else None
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         return {"files": files}
 
-    def batch(self, name: str, body: dict[str, Any]) -> Answer:
-        self.repo(name)
+    @route("POST", rf"/datasets/{DATASET}\.git/info/lfs/objects/batch")
+    def batch(self, asked: Asked) -> Answer:
+        self.repo(asked.name)
         objects = []
-        for wanted in body["objects"]:
+        for wanted in asked.json["objects"]:
             oid, size = wanted["oid"], wanted["size"]
             upload = {"upload": {"href": f"{self.address}/lfs/{oid}?signature=Secret{oid[:6]}"}}
             objects.append({"oid": oid, "size": size, **({} if oid in self.objects else {"actions": upload})})
         return {"transfer": "basic", "objects": objects}
 
-    def upload(self, oid: str, data: bytes) -> Answer:
-        if hashlib.sha256(data).hexdigest() != oid:
+    @route("PUT", r"/lfs/(?P<path>\w+)")
+    def upload(self, asked: Asked) -> Answer:
+        if hashlib.sha256(asked.body).hexdigest() != asked.path:
             raise RefusedError(400, "the bytes are not those of the oid")
-        self.objects[oid] = data
+        self.objects[asked.path] = asked.body
         return {}
 
-    def commit(self, name: str, lines: list[dict[str, Any]]) -> Answer:
-        repo, head = self.repo(name)
+    @route("POST", rf"/api/datasets/{DATASET}/commit/main")
+    def commit(self, asked: Asked) -> Answer:
+        repo, head = self.repo(asked.name)
+        lines = [json.loads(line) for line in asked.body.splitlines()]
         parent = lines[0]["value"].get("parentCommit")
         if parent != head:
             raise RefusedError(412, "A commit has happened since. Please refresh and try again.")
@@ -233,59 +251,23 @@ class Hub:
             elif key == "deletedFile":
                 del files[value["path"]]
         oid = repo.add(files)
-        return {"commitUrl": f"{self.address}/datasets/{name}/commit/{oid}", "commitOid": oid}
+        return {"commitUrl": f"{self.address}/datasets/{asked.name}/commit/{oid}", "commitOid": oid}
 
-    def tag(self, name: str, revision: str, body: dict[str, Any]) -> Answer:
-        repo, commit = self.repo(name, revision)
-        if body["tag"] in repo.tags:
+    @route("POST", rf"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)")
+    def tag(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
+        if asked.json["tag"] in repo.tags:
             raise RefusedError(409, "Tag already exists")
-        repo.tags[body["tag"]] = commit
+        repo.tags[asked.json["tag"]] = commit
         return {}
 
-    def resolve(self, name: str, revision: str, path: str) -> Answer:
-        repo, commit = self.repo(name, revision)
-        if path not in repo.commits[commit]:
+    @route("GET", rf"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+    def resolve(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
+        if asked.path not in repo.commits[commit]:
             raise RefusedError(404, "Entry not found", "EntryNotFound")
-        blob = repo.commits[commit][path]
+        blob = repo.commits[commit][asked.path]
         return self.content(blob), {"ETag": f'"{blob.sha256 or blob.oid}"', "X-Repo-Commit": commit}
-
-
-DATASET = r"(?P<name>[^/]+/[^/]+?)"
-ROUTES: list[tuple[str, str, str]] = [  # method, path, route; the first that fits
-    ("POST", r"/api/repos/create", "create"),
-    ("POST", r"/api/validate-yaml", "validate"),
-    ("GET", rf"/api/datasets/{DATASET}(/revision/(?P<revision>[^/]+))?", "info"),
-    ("GET", rf"/api/datasets/{DATASET}/refs", "refs"),
-    ("GET", rf"/api/datasets/{DATASET}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?", "tree"),
-    ("POST", rf"/api/datasets/{DATASET}/paths-info/(?P<revision>[^/]+)", "paths"),
-    ("POST", rf"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)", "preupload"),
-    ("POST", rf"/datasets/{DATASET}\.git/info/lfs/objects/batch", "batch"),
-    ("PUT", r"/lfs/(?P<path>\w+)", "upload"),
-    ("POST", rf"/api/datasets/{DATASET}/commit/main", "commit"),
-    ("POST", rf"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)", "tag"),
-    ("GET", rf"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
-]
-OPEN = ("info", "refs", "tree", "paths", "resolve", "upload")  # without a token; an upload's address is signed
-
-
-def _call(hub: Hub, route: str, part: dict[str, str], query: dict[str, list[str]], body: bytes) -> Answer:
-    name, revision = part.get("name") or "", unquote(part.get("revision") or "main")
-    path = unquote(part.get("path") or "")
-    parsed: dict[str, Callable[[], Answer]] = {
-        "create": lambda: hub.create(json.loads(body)),
-        "validate": lambda: hub.validate(json.loads(body)),
-        "info": lambda: hub.info(name, revision),
-        "refs": lambda: hub.refs(name),
-        "tree": lambda: hub.tree(name, revision, path, query.get("recursive", ["False"])[0].lower() == "true"),
-        "paths": lambda: hub.paths(name, revision, parse_qs(body.decode())["paths"]),
-        "preupload": lambda: hub.preupload(name, revision, json.loads(body)),
-        "batch": lambda: hub.batch(name, json.loads(body)),
-        "upload": lambda: hub.upload(path, body),
-        "commit": lambda: hub.commit(name, [json.loads(line) for line in body.splitlines()]),
-        "tag": lambda: hub.tag(name, revision, json.loads(body)),
-        "resolve": lambda: hub.resolve(name, revision, path),
-    }
-    return parsed[route]()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -299,16 +281,19 @@ class _Handler(BaseHTTPRequestHandler):
         for wanted, pattern, route in ROUTES:
             found = re.fullmatch(pattern, split.path)
             if wanted == method and found:
-                self._route(route, found.groupdict(), parse_qs(split.query), body)
+                name, revision, path = (
+                    unquote(found.groupdict().get(part) or "") for part in ("name", "revision", "path")
+                )
+                self._route(route, Asked(name, revision or "main", path, parse_qs(split.query), body))
                 return
         self._send(404, b'{"error": "no such route"}', {})
 
     do_GET = do_POST = do_PUT = do_HEAD = _serve  # noqa: N815
 
-    def _route(self, route: str, part: dict[str, str], query: dict[str, list[str]], body: bytes) -> None:
+    def _route(self, route: str, asked: Asked) -> None:
         hub = self.hub
         with hub.lock:
-            hub.log.append((route, part.get("path") or part.get("name") or ""))
+            hub.log.append((route, asked.path or asked.name))
             failure = hub.failures.get(route)
             if failure:
                 failure.times -= 1
@@ -321,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
             if route not in OPEN and self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 raise RefusedError(401, "Invalid username or password.")
             with hub.lock:
-                answer = _call(hub, route, part, query, body)
+                answer = getattr(hub, route)(asked)
         except RefusedError as refused:
             self._refuse(refused)
             return

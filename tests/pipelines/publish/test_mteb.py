@@ -113,27 +113,6 @@ def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) 
         Labels.load(tmp_path / "out")
 
 
-def test_agreement_is_in_the_card_and_in_its_commands(made: Path, dense: Path, tmp_path: Path) -> None:
-    facts = {"by": "people", "file": "f.csv", "pairs": 7, "split": "train", "captions": "0" * 64}
-    figures = {"judgements": facts, "measures": {"rouge_l": {"pearson": {"all": 0.5}, "spearman": {"all": 0.25}}}}
-    publish(made / "captions", [dense], tmp_path / "out", PARAMS, figures)
-    said = (tmp_path / "out" / "README.md").read_text()
-    assert "## Agreement with human judgements" in said
-    assert "--relevance relevance-train --agreement agreement.json --out dataset" in said
-
-
-def test_it_replaces_the_other_layout_and_nothing_else(made: Path, dense: Path, tmp_path: Path) -> None:
-    out, mine = tmp_path / "out", tmp_path / "mine"
-    publish(made / "captions", [made / "train"], out, PublishParams(license="mit"))
-    publish(made / "captions", [dense], out, PARAMS)
-    assert not list((out / "captions").glob("*")) and check(str(out)).problems == ()
-    (mine / "texts").mkdir(parents=True)
-    (mine / "texts" / "train-00000-of-00001.parquet").write_text("mine")
-    with pytest.raises(InputError, match="holds files that capgrade did not write"):
-        publish(made / "captions", [dense], mine, PARAMS)
-    assert (mine / "texts" / "train-00000-of-00001.parquet").read_text() == "mine"
-
-
 def test_splits_of_one_name_on_the_hub_are_refused(tmp_path: Path) -> None:
     tables = [caption_table(random_sets(4, seed=k, least=2), split) for k, split in enumerate(("a-b", "a_b"))]
     write_captions_folder(tmp_path / "captions", tables)

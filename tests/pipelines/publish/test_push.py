@@ -193,19 +193,6 @@ def test_no_connection(folder: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) 
         push(folder, REPO)
 
 
-def test_faults_that_pass_are_tried_again_and_uploads_resumed(hub: Hub, folder: Path) -> None:
-    hub.fail("upload", status=503, times=2)
-    hub.fail("commit", status=500)
-    with pytest.raises(InputError, match="as it was"):
-        push(folder, REPO)
-    assert len(hub.asked("upload")) == 3 + 2
-    hub.failures.clear()
-    hub.log.clear()
-    push(folder, REPO)
-    assert hub.asked("upload") == []
-    assert uploaded(hub, "1.0.0") == contents(folder)
-
-
 @pytest.mark.parametrize("how", [{"drop": True}, {"status": 502}, {"delay": 20}])
 def test_a_commit_whose_answer_is_lost_is_found(how: dict, hub: Hub, folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(client, "ANSWER", 1.0)
@@ -251,13 +238,6 @@ def test_a_tag_that_fails_is_set_by_the_next_push(hub: Hub, folder: Path) -> Non
     assert push(folder, REPO).sent == ()
     assert hub.repos[REPO].tags == {"1.0.0": hub.repos[REPO].head}
     assert not hub.asked("commit")
-
-
-def test_metadata_that_the_hub_refuses(hub: Hub, tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "d", **{"README.md": README.replace("cc-by-4.0", "mine")})
-    with pytest.raises(InputError, match='"license" must be one of'):
-        push(folder, REPO)
-    assert list(uploaded(hub)) == []
 
 
 def test_without_a_token(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
-from tests.conftest import call
 
 from .conftest import PARAMS
 
@@ -117,19 +116,6 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
             out.write_batch(batch)
         found = who_judged(made / "captions", tmp_path / "dense.arrow", "val")
         assert (found["by"], found["pairs"]) == (by, 12)
-
-
-def test_the_command_writes_who_judged(made: Path, tmp_path: Path) -> None:
-    scores = tmp_path / "scores.csv"
-    scores.write_text("image_id,caption_id,score\nvi0,vi0#0,4\nvi1,vi0#0,1\nvi2,vi2#0,3\n", encoding="utf-8")
-    line = ["agree", "--captions", str(made / "captions"), "--split", "val", "--judgements", str(scores)]
-    assert call(*line, "--measures", "rouge_l", "--out", str(tmp_path / "agreement.json")) == 0
-    found = json.loads((tmp_path / "agreement.json").read_text(encoding="utf-8"))
-    assert (found["judgements"]["by"], set(found["measures"])) == ("people", {"rouge_l", "binary"})
-    publish(made / "captions", [made / "val"], tmp_path / "dataset", PARAMS, found)
-    said = json.loads((tmp_path / "dataset" / "croissant.json").read_text())["rai:dataAnnotationAnalysis"]
-    rouge = found["measures"]["rouge_l"]["spearman"]["all"]
-    assert "scores that people gave, on 3 pairs of split `val`" in said and f"rouge_l {rouge:.3f}" in said
 
 
 @pytest.mark.parametrize("name", MEASURES)

@@ -9,7 +9,7 @@ import pytest
 from capgrade.losses import LossTerms
 from capgrade.measures import choose
 from capgrade.metrics.catalogue import metric
-from capgrade.pipelines.reproduce.recipe import SUMS, listing, load_recipe, names, settings_of
+from capgrade.pipelines.reproduce.recipe import listing, load_recipe, names, settings_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models import configure
@@ -18,9 +18,6 @@ from tests.conftest import ROOT
 PAPERS = ROOT.parent / "shared" / "papers"
 TEXTS = {"SAM": "000", "SemanticMap": "001", "DAA": "002", "BCLS": "003", "TERAN": "004"}
 UNREADABLE = {("bcls-4", "VSRN*")}  # the text has 8l1.1 for 81.1
-# Sums that the papers print and that are not those of their own six numbers: what is printed is kept.
-PRINTED_WRONG = {("sam-3-f30k", "CVSE+SAM", "nsum")}
-ROUNDING = 0.36  # of six numbers and their sum, each to a tenth
 
 
 @pytest.mark.parametrize("name", names())
@@ -79,24 +76,6 @@ def test_published_numbers_are_in_the_paper_in_their_order(name: str) -> None:
             for at in range(len(line) - len(forms) + 1)
         )
         assert found != ((name, row.row) in UNREADABLE), row.row
-
-
-def test_published_sums_are_sums() -> None:
-    wrong = set()
-    for name in names():
-        for section in load_recipe(name).sections:
-            at = {column.name: k for k, column in enumerate(section.parsed)}
-            for total, base in SUMS.items():
-                tail = next((key.removeprefix(total) for key in at if key.split(" ")[0] == total), None)
-                keys = [f"{way} {base}@{k}{tail}" for way in ("i2t", "t2i") for k in (1, 5, 10)]
-                if tail is None or not all(key in at for key in keys):
-                    continue
-                for row in section.rows:
-                    parts = [row.published[at[key]] for key in keys]
-                    printed = row.published[at[total + tail]]
-                    if None not in parts and printed is not None and abs(sum(parts) - printed) > ROUNDING:  # type: ignore[arg-type]
-                        wrong.add((name, row.row, total))
-    assert wrong == PRINTED_WRONG
 
 
 BAD = {

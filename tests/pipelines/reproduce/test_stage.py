@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from capgrade.metrics.base import Positives
+from capgrade.metrics.eccv import map_at_r
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_of
 from capgrade.pipelines.reproduce.stage import metrics_of
 from capgrade.pipelines.reproduce.table import as_json, markdown
@@ -77,38 +78,20 @@ def test_columns_of_people_and_of_labels() -> None:
     """Each number by the metric's own function; without lists or labels there is none."""
     random = np.random.default_rng(0)
     owner = np.repeat(np.arange(4), 2)
-    lists = (
-        Positives.from_lists([[0, 3], [2], [4, 5, 6], [7]]),
-        Positives.from_lists([[0], [0], [1], [1, 2], [2], [2], [3], [3]]),
-    )
-    task = Task(random.random((4, 8)).astype(np.float32), owner, positives={"eccv": lists})
-    columns = (
-        "i2t map@r",
-        "t2i eccv_recall@1",
-        "i2t recall@1,5",
-        "rsum",
-        "t2i ndcg@25 x1 [spice]",
-        "i2t lambda@1 x100",
-    )
+    of_images = Positives.from_lists([[0, 3], [2], [4, 5, 6], [7]])
+    of_captions = Positives.from_lists([[0], [0], [1], [1, 2], [2], [2], [3], [3]])
+    task = Task(random.random((4, 8)).astype(np.float32), owner, positives={"eccv": (of_images, of_captions)})
+    columns = "i2t map@r", "t2i eccv_recall@1", "i2t recall@1,5", "rsum", "t2i ndcg@25 x1 [spice]"
     section = Section(title="", columns=columns, rows=())
     found = metrics_of(task, section, {}, None, None)  # type: ignore[arg-type]
-    own = np.arange(4)[:, None] == owner[None]
-    order = np.argsort(-task.similarity, axis=1)
-    precision = []
-    for query, right in enumerate(lists[0].lists()):
-        hits = np.isin(order[query, : len(right)], right)
-        precision.append(float((hits * hits.cumsum() / np.arange(1, len(hits) + 1)).sum() / len(right)))
-    assert found[0] == pytest.approx(100 * np.mean(precision), abs=1e-5)
-    first = task.similarity.T.argmax(axis=1)
-    assert found[1] == pytest.approx(
-        100 * np.mean([image in right for image, right in zip(first, lists[1].lists(), strict=True)])
-    )
-    ranked = np.take_along_axis(own, order, 1)
-    assert found[2:4] == pytest.approx([100 * ranked[:, :1].any(1).mean(), 100 * ranked[:, :5].any(1).mean()])
-    assert found[5] is None
-    assert found[6] == pytest.approx(100 * task.similarity.max(axis=1).mean(), abs=1e-4)
+    first = task.similarity.argmax(axis=0)
+    fits = [image in right for image, right in zip(first, of_captions.lists(), strict=True)]
+    ranked = np.take_along_axis(np.arange(4)[:, None] == owner, np.argsort(-task.similarity, axis=1), 1)
+    recalls = [100 * ranked[:, :k].any(1).mean() for k in (1, 5)]
+    mean = 100 * map_at_r(task.similarity, of_images).mean()
+    assert found[:4] == pytest.approx([mean, 100 * np.mean(fits), *recalls]) and found[5] is None
     folds = metrics_of(task, section, {}, None, 2)  # type: ignore[arg-type]
-    assert folds[2] is not None and folds[4] is not None
+    assert folds[0] is None and folds[2] is not None and folds[4] is not None
 
 
 def test_sam_table_1_on_coco(tmp_path: Path, capsys) -> None:
