@@ -132,14 +132,13 @@ class Explorer:
         if self.detector is None or not self.models:
             remedy = "start with --run, --index and --detector"
             raise InputError("a picture needs a trained model and the detector it was trained with", remedy=remedy)
-        from capgrade.pipelines.regions import as_regions
-
         rgb = decode_image(data, "uploaded picture")
         with self._lock:
             prepared, scale = self.detector.prepare(rgb)
-            boxes = self.detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])])[0]
-        regions = as_regions("uploaded", boxes)
-        return self._ask(lambda voice: voice.of_regions(regions), np.empty(0, int), count, self.models)
+            regions = self.detector.detect(prepared[None], [scale], [(rgb.shape[1], rgb.shape[0])], ["uploaded"])[0]
+        if not len(regions):
+            raise InputError("no region found")
+        return self._ask(lambda voice: voice.of_regions(regions.check()), np.empty(0, int), count, self.models)
 
     def _ask(
         self,

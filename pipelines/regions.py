@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
-from capgrade.pipelines.detectors.selection import Detections, Detector
+from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
@@ -167,8 +167,8 @@ def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, pr
             seen |= {number: Seen(problem=problem) for number, problem in each.problems.items()}
             for one in each.prepared:
                 ids = [cut.pictures[number].image_id for number in one.numbers]
-                detections = detector.detect(one.images, one.scales, one.sizes, ids)
-                seen |= zip(one.numbers, map(Seen, one.digests, detections), strict=True)
+                found = detector.detect(one.images, one.scales, one.sizes, ids)
+                seen |= zip(one.numbers, map(Seen, one.digests, found), strict=True)
             if each.batch.last:
                 if writing:
                     writing.result()
@@ -184,7 +184,7 @@ class Seen:
     """What came of a picture: the SHA-256 of its bytes and what was detected, or why it could not be read."""
 
     digest: str = "unreadable"
-    detections: Detections | None = None
+    regions: Regions | None = None
     problem: str = ""
 
 
@@ -195,28 +195,15 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
     for number in cut.numbers(shard):
         picture, one = cut.pictures[number], seen[number]
         try:
-            if one.detections is None:
-                raise InputError(one.problem)
-            images.append(as_regions(picture.image_id, one.detections))
+            if one.regions is None or not len(one.regions):
+                raise InputError(one.problem or "no region found")
+            images.append(one.regions.check())
         except InputError as error:
             left_out.append(LeftOut(picture.image_id, picture.name, error.problem))
     rows = write_shard(cut.file(shard), images, cut.schema, rounding)
     read = _sha256(seen[number].digest for number in cut.numbers(shard))
     receipt = Receipt(stamp, read, digest(cut.file(shard)), rows, sum(map(len, images)), rounding, left_out)
     write_json(cut.receipt_file(shard), asdict(receipt))
-
-
-def as_regions(image_id: str, detections: Detections) -> Regions:
-    """What a detector found as it is stored. InputError if it found nothing, or impossible values."""
-    if not len(detections):
-        raise InputError("no region found")
-    classes, attributes = (
-        None if numbers is None else numbers.astype(np.int32) for numbers in (detections.classes, detections.attributes)
-    )
-    return Regions(
-        image_id, detections.width, detections.height, detections.boxes, detections.features,
-        classes, detections.class_scores, attributes, detections.attribute_scores,
-    ).check()  # fmt: skip
 
 
 def finish(

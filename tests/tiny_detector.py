@@ -13,8 +13,9 @@ import torch
 from capgrade.pipelines.detectors import catalogue
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
 from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule, select_regions
+from capgrade.pipelines.detectors.selection import AirsplayRule, RegionRule, SelectionRule, select_regions
 from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.regions import Regions
 
 TINY = BottomUpConfig(
     n_classes=12, n_attributes=5, width=1 / 32, blocks=(1, 1, 2, 1), rpn_channels=16, embedding=8,
@@ -38,10 +39,10 @@ def tiny_model(config: BottomUpConfig = TINY) -> BottomUp:
 
 
 @torch.inference_mode()
-def detect(model: BottomUp, rgb: np.ndarray, rule: RegionRule) -> Detections:
+def detect(model: BottomUp, rgb: np.ndarray, rule: RegionRule) -> Regions:
     """One uint8 (H, W, 3) RGB picture -> its regions."""
     image, scale = model.config.prepare(rgb)
-    return select_regions([model(image[None], [scale])[0]], [scale], [(rgb.shape[1], rgb.shape[0])], rule)[0]
+    return select_regions(model(image[None], [scale]), [scale], [(rgb.shape[1], rgb.shape[0])], ["x"], rule)[0]
 
 
 def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:

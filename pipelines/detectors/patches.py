@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.pipelines.detectors.selection import Detections, Detector
+from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.devices import Precision, autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions
 
 LEAST = 1e-3  # of a patch: a box without an area is pooled over the patch that it lies in
 REMEDY = "name a vision transformer of transformers, such as DINOv2, CLIP or SigLIP 2 of one resolution"
@@ -97,12 +98,12 @@ class PatchDetector(Detector):
 
     def found(
         self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]], image_ids: Sequence[str]
-    ) -> list[Detections]:
+    ) -> list[Regions]:
         out = []
         for k, (patches, size) in enumerate(zip(self.patches(images), sizes, strict=True)):
             boxes = grid_boxes(self.grid, size) if self.store is None else _boxes(self.store, image_ids[k], size)
             features = pooled(patches, torch.from_numpy(boxes).to(self.device), size).cpu().numpy()
-            out.append(Detections(*size, boxes, features, np.zeros(len(boxes), np.float32)))
+            out.append(Regions(image_ids[k], *size, boxes, features))
         return out
 
 

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from capgrade.pipelines.detectors.ops import nms_batch, nms_per_class
 from capgrade.pipelines.detectors.rpn import decode_boxes, take
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.regions import Regions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,27 +33,6 @@ class DescribedProposals:
 
 
 @dataclasses.dataclass(frozen=True)
-class Detections:
-    """The kept regions of one picture, K rows; boxes in pixels of the picture as it is stored.
-
-    Class and attribute numbers leave out background and none, as objects_id and attrs_id of MILVLG's npz files.
-    """
-
-    width: int
-    height: int
-    boxes: np.ndarray  # float32 (K, 4) x1 y1 x2 y2
-    features: np.ndarray  # float32 (K, D)
-    scores: np.ndarray  # float32 (K,), best class score that survived suppression, 0 if none did
-    classes: np.ndarray | None = None  # int64 (K,), 0 .. n_classes - 1; of a model that has them
-    class_scores: np.ndarray | None = None  # float32 (K,), probability of that class
-    attributes: np.ndarray | None = None  # int64 (K,), 0 .. n_attributes - 1; of a model that has them
-    attribute_scores: np.ndarray | None = None  # float32 (K,)
-
-    def __len__(self) -> int:
-        return len(self.boxes)
-
-
-@dataclasses.dataclass(frozen=True)
 class Padded:
     """What a rule sees of B pictures: their `DescribedProposals`, padded to the most."""
 
@@ -62,7 +42,7 @@ class Padded:
     there: Tensor  # bool (B, R), no padding
 
 
-Chosen = tuple[Tensor, Tensor, Tensor, Tensor]  # boxes (B, K, 4), scores (B, K), rows (B, K), how many count (B,)
+Chosen = tuple[Tensor, Tensor, Tensor]  # boxes (B, K, 4), rows (B, K), how many count (B,)
 
 
 class RegionRule(Protocol):
@@ -73,7 +53,7 @@ class RegionRule(Protocol):
         """Boxes are moved by the deltas of their class, which are not computed otherwise."""
 
     def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
-        """Boxes in pixels of pictures of `sizes` (width, height), their scores and their rows, padded."""
+        """Boxes in pixels of pictures of `sizes` (width, height) and their rows, padded."""
         ...
 
 
@@ -97,7 +77,7 @@ class SelectionRule:
         keep = nms_per_class(boxes, foreground, self.nms_threshold, batch.there)
         scores = foreground.masked_fill(~keep, 0).amax(dim=2)
         rows, count = select(scores, self, batch.there)
-        return take(boxes, rows), take(scores, rows), rows, count
+        return take(boxes, rows), rows, count
 
 
 def select(scores: Tensor, rule: SelectionRule, there: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,13 +97,18 @@ def select(scores: Tensor, rule: SelectionRule, there: Tensor) -> tuple[Tensor, 
 
 
 def select_regions(
-    proposals: Sequence[DescribedProposals], scales: Sequence[float], sizes: Sequence[tuple[int, int]], rule: RegionRule
-) -> list[Detections]:
+    proposals: Sequence[DescribedProposals],
+    scales: Sequence[float],
+    sizes: Sequence[tuple[int, int]],
+    image_ids: Sequence[str],
+    rule: RegionRule,
+) -> list[Regions]:
     """The rule on the regions of B pictures; scales are network pixels per picture pixel, sizes (width, height).
 
-    Two copies bring everything back from the device, whatever B.
+    Of each region the likeliest class and attribute, background and none left out. A picture may keep no region. A few
+    copies bring everything back from the device, whatever B.
     """
-    boxes, scores, rows, count = rule.choose(padded(proposals), scales, sizes)
+    boxes, rows, count = rule.choose(padded(proposals), scales, sizes)
     starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in proposals])])
     kept = rows + torch.as_tensor(starts[:-1], device=rows.device)[:, None]
     kept = kept.clamp(max=int(starts[-1]) - 1)  # padding of a last picture without regions
@@ -131,12 +116,17 @@ def select_regions(
     def of_kept(name: str) -> Tensor:
         return torch.cat([getattr(regions, name) for regions in proposals])[kept]
 
-    best = [_best(of_kept("classes"))]
+    columns = {"boxes": boxes, "features": of_kept("features")}
+    columns["confidences"], classes = of_kept("classes")[..., 1:].max(dim=2)
+    columns["classes"] = classes.int()
     if all(regions.attributes is not None for regions in proposals):
-        best.append(_best(of_kept("attributes")))
-    numbers = torch.stack([count[:, None].expand_as(rows), *(number for number, _ in best)]).cpu().numpy()
-    values = [boxes, scores[..., None], *(score[..., None] for _, score in best), of_kept("features")]
-    return _detections(numbers, torch.cat(values, dim=2).float().cpu().numpy(), sizes)
+        columns["attribute_confidences"], attributes = of_kept("attributes")[..., 1:].max(dim=2)
+        columns["attributes"] = attributes.int()
+    arrays = {name: column.cpu().numpy() for name, column in columns.items()}
+    return [
+        Regions(image_ids[b], *sizes[b], **{name: array[b, :n].copy() for name, array in arrays.items()})
+        for b, n in enumerate(count.tolist())
+    ]
 
 
 def padded(proposals: Sequence[DescribedProposals]) -> Padded:
@@ -146,26 +136,6 @@ def padded(proposals: Sequence[DescribedProposals]) -> Padded:
     deltas = pad_sequence(moves, True) if len(moves) == len(proposals) else None
     counts = torch.tensor([len(regions.boxes) for regions in proposals], device=boxes.device)
     return Padded(boxes, classes, deltas, torch.arange(boxes.shape[1], device=boxes.device) < counts[:, None])
-
-
-def _detections(numbers: np.ndarray, values: np.ndarray, sizes: Sequence[tuple[int, int]]) -> list[Detections]:
-    """numbers [count, classes, attributes] x (B, K), values (B, K, 4 + 1 + 1 + 1 + D) as `select_regions` lays them;
-    both without attributes where the model has none."""
-    out, end = [], 4 + len(numbers)
-    for b, size in enumerate(sizes):
-        n = int(numbers[0, b, :1].sum())  # of no column too
-        classes, *attributes = (column[b, :n].copy() for column in numbers[1:])
-        scores, class_scores, *attribute_scores = values[b, :n, 4:end].T.copy()
-        boxes, features = values[b, :n, :4].copy(), values[b, :n, end:].copy()
-        named = (*(attributes or [None]), *(attribute_scores or [None]))
-        out.append(Detections(*size, boxes, features, scores, classes, class_scores, *named))
-    return out
-
-
-def _best(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Number of the likeliest but for column 0, from 0, and its probability: (..., C + 1) -> (...), (...)."""
-    score, number = probabilities[..., 1:].max(dim=-1)
-    return number, score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +158,7 @@ class AirsplayRule:
         good = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
         good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
         rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))  # those with an area first
-        return take(boxes, rows), take(scores, rows), rows, good.sum(1)
+        return take(boxes, rows), rows, good.sum(1)
 
     def kept(self, boxes: Tensor, scores: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves enough."""
@@ -237,20 +207,16 @@ class Detector(ABC):
     @abstractmethod
     def found(
         self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]], image_ids: Sequence[str]
-    ) -> list[Detections]:
+    ) -> list[Regions]:
         """As `detect`, where memory suffices."""
 
     @torch.inference_mode()
     def detect(
-        self,
-        images: Tensor,
-        scales: Sequence[float],
-        sizes: Sequence[tuple[int, int]],
-        image_ids: Sequence[str] = (),
-    ) -> list[Detections]:
-        """One `Detections` for each picture of one prepared size: (B, 3, h, w) on the CPU, with their scales, original
-        (width, height) and ids, which given boxes go by. InputError when the device's memory does not hold the
-        batch."""
+        self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]], image_ids: Sequence[str]
+    ) -> list[Regions]:
+        """The regions, not yet checked, of each picture of one prepared size: (B, 3, h, w) on the CPU, with their
+        scales, original (width, height) and ids, which given boxes go by. InputError when the device's memory does not
+        hold the batch."""
         try:
             return self.found(images, scales, sizes, image_ids)
         except torch.OutOfMemoryError as error:
@@ -269,5 +235,5 @@ class ProposalDetector(Detector):
 
     def found(
         self, images: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]], image_ids: Sequence[str]
-    ) -> list[Detections]:
-        return select_regions(self.regions(images, scales), scales, sizes, self.rule)
+    ) -> list[Regions]:
+        return select_regions(self.regions(images, scales), scales, sizes, image_ids, self.rule)

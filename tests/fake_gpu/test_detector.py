@@ -12,10 +12,11 @@ from PIL import Image
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.rpn import Conventions
-from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, RegionRule, SelectionRule
+from capgrade.pipelines.detectors.selection import AirsplayRule, RegionRule, SelectionRule
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import Regions
 from tests import tiny_detector
 from tests.fake_gpu.device import DEVICE, FakeGpu, counted
 from tests.tiny_detector import TINY, tiny_model
@@ -28,9 +29,10 @@ def pictures(count: int) -> list[np.ndarray]:
     return [np.kron(random.integers(0, 256, (12, 16, 3), np.uint8), np.ones((8, 8, 1), np.uint8)) for _ in range(count)]
 
 
-def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Detections]:
+def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Regions]:
     prepared, scales = zip(*map(detector.prepare, images), strict=True)
-    return detector.detect(torch.stack(prepared), scales, [(image.shape[1], image.shape[0]) for image in images])
+    sizes = [(image.shape[1], image.shape[0]) for image in images]
+    return detector.detect(torch.stack(prepared), scales, sizes, ["x"] * len(images))
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])

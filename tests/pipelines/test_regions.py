@@ -22,7 +22,7 @@ from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
-from capgrade.pipelines.regions import as_regions, regions
+from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
@@ -94,7 +94,7 @@ def test_rows_are_those_of_each_picture_by_itself(images: Path, tmp_path: Path) 
     assert done["left_out"] == [] and done["regions"] == sum(map(len, store)) > 100
     model, rule = tiny_detector.tiny_model(), rule_of(params())
     for picture, found in zip(read_pictures(images), store, strict=True):
-        alone = as_regions(picture.image_id, tiny_detector.detect(model, picture.decode()[0], rule))
+        alone = tiny_detector.detect(model, picture.decode()[0], rule)
         assert (found.width, found.height) == (alone.width, alone.height)
         np.testing.assert_allclose(found.boxes, alone.boxes, atol=1e-3)
         np.testing.assert_allclose(found.features, alone.features, rtol=1e-3, atol=1e-4)

@@ -14,9 +14,10 @@ from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, Bot
 from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, random_model, rule_of
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule
-from capgrade.pipelines.detectors.selection import AirsplayRule, Detections, SelectionRule
+from capgrade.pipelines.detectors.selection import AirsplayRule, SelectionRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.regions import Regions
 from tests import tiny_detector
 from tests.tiny_detector import SELECTIONS, detect, tiny_model
 
@@ -81,9 +82,10 @@ def pictures(count: int = 3) -> list[np.ndarray]:
     return [random.integers(0, 256, (96, 128, 3), np.uint8) for _ in range(count)]
 
 
-def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Detections]:
+def run(detector: BottomUpDetector, images: list[np.ndarray]) -> list[Regions]:
     prepared, scales = zip(*map(detector.prepare, images), strict=True)
-    return detector.detect(torch.stack(prepared), scales, [(image.shape[1], image.shape[0]) for image in images])
+    sizes = [(image.shape[1], image.shape[0]) for image in images]
+    return detector.detect(torch.stack(prepared), scales, sizes, ["x"] * len(images))
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("adaptive", 10, 60), ("fixed36", 36, 36)])
@@ -97,7 +99,7 @@ def test_picture_to_detections(name: str, low: int, high: int) -> None:
     assert np.isfinite(found.features).all() and (found.features >= 0).all() and found.features.max() > 0
     assert found.classes.min() >= 0 and found.classes.max() < TINY.n_classes and found.attributes is not None
     assert found.attributes.min() >= 0 and found.attributes.max() < TINY.n_attributes
-    assert (found.scores <= found.class_scores).all() and found.class_scores.max() <= 1
+    assert found.confidences is not None and found.confidences.max() <= 1
 
 
 def test_no_proposals() -> None:

@@ -193,7 +193,7 @@ def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: s
     assert detector.n_features == features and detector.classes is None
     image, scale = pickle.loads(pickle.dumps(detector.prepare))(picture())
     assert image.shape == (3, 128, 171) and scale == 128 / 90
-    first, second = detector.detect(torch.stack([image, image.flip(2)]), [scale] * 2, [(120, 90)] * 2)
+    first, second = detector.detect(torch.stack([image, image.flip(2)]), [scale] * 2, [(120, 90)] * 2, ["a", "b"])
     assert len(first) > 5 and first.attributes is None and first.features.shape == (len(first), features)
     assert first.boxes.min() >= 0 and (first.boxes.max(axis=0) <= [121, 91, 121, 91]).all()
     assert first.classes.max() < 5 and not np.array_equal(first.boxes, second.boxes)

@@ -102,7 +102,7 @@ def test_a_cell_of_a_patch_is_that_hidden_state_of_transformers(name: str, folde
     assert torch.equal(image, resized["pixel_values"][0])
     with torch.no_grad():
         hidden = getattr(whole, "vision_model", whole)(pixel_values=image[None]).last_hidden_state[0, before:]
-    (found,) = detector.detect(image[None], [scale], [(72, 48)])
+    (found,) = detector.detect(image[None], [scale], [(72, 48)], ["x"])
     np.testing.assert_allclose(found.features, hidden.numpy(), rtol=0, atol=1e-6)
     assert found.boxes[0].tolist() == [0, 0, 18, 12] and found.boxes[-1].tolist() == [54, 36, 72, 48]
 

@@ -82,22 +82,21 @@ def slow_surviving(boxes: torch.Tensor, classes: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("n", [3, 30, 120])
 def test_detections_are_the_rows_of_the_regions(name: str, n: int) -> None:
     regions, scale, rule = make_regions(n, seed=n), 1.6, RULES[name]
-    [found] = select_regions([regions], [scale], [(75, 76)], rule)
+    [found] = select_regions([regions], [scale], [(75, 76)], ["x"], rule)
     scores = slow_surviving(regions.boxes / scale, regions.classes)
     rows = slow_select(scores, rule)
     assert (found.width, found.height, len(found)) == (75, 76, len(rows))
     np.testing.assert_array_equal(found.boxes, (regions.boxes[rows] / scale).numpy())
     np.testing.assert_array_equal(found.features, regions.features[rows].numpy())
-    np.testing.assert_array_equal(found.scores, scores[rows])
     assert regions.attributes is not None
     for kinds, likely, probabilities in (
-        (found.classes, found.class_scores, regions.classes),
-        (found.attributes, found.attribute_scores, regions.attributes),
+        (found.classes, found.confidences, regions.classes),
+        (found.attributes, found.attribute_confidences, regions.attributes),
     ):
-        assert kinds is not None and likely is not None and kinds.dtype == np.int64
+        assert kinds is not None and likely is not None and kinds.dtype == np.int32
         np.testing.assert_array_equal(kinds, probabilities[rows, 1:].argmax(dim=1).numpy())
         np.testing.assert_array_equal(likely, probabilities[rows, 1:].amax(dim=1).numpy())
-    assert found.boxes.dtype == found.features.dtype == found.scores.dtype == found.class_scores.dtype == np.float32
+    assert found.check() is found
 
 
 def slow_airsplay(regions: DescribedProposals) -> tuple[list[int], list[list[float]], float]:
@@ -131,10 +130,9 @@ def test_airsplays_rule_equals_its_script(n: int, spread: float, reached: float,
     regions = large_regions(n, spread)
     rows, boxes, threshold = slow_airsplay(regions)
     assert (round(threshold, 9), len(rows)) == (reached, count)
-    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], SELECTIONS["airsplay"])[0]
+    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], ["x"], SELECTIONS["airsplay"])[0]
     np.testing.assert_allclose(found.boxes, boxes, atol=1e-3)
     np.testing.assert_array_equal(found.features, regions.features[rows].numpy())
-    np.testing.assert_array_equal(found.scores, found.class_scores)
     assert found.classes.tolist() == regions.classes[rows, 1:].argmax(dim=1).tolist()
 
 
@@ -142,8 +140,8 @@ def test_boxes_end_at_the_picture_and_empty_ones_are_left_out() -> None:
     regions = large_regions(40, 500)
     regions.boxes[3] = torch.tensor([2000.0, 10, 2300, 200])  # beyond the picture: nothing is left of it
     regions.classes[3, 1] = 2.0
-    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], AirsplayRule(40))[0]
-    assert len(found) > 5 and (found.boxes[:, 2:] > found.boxes[:, :2]).all() and found.scores.max() < 2
+    found = select_regions([regions], [SCALE], [(WIDTH, HEIGHT)], ["x"], AirsplayRule(40))[0]
+    assert len(found) > 5 and (found.boxes[:, 2:] > found.boxes[:, :2]).all() and found.confidences.max() < 2
     assert found.boxes.min() == 0 and (found.boxes[:, 2:].max(axis=0) == [WIDTH, HEIGHT]).all()
 
 
@@ -155,10 +153,10 @@ def test_a_batch_is_selected_as_its_pictures(name: str, attributes: bool) -> Non
     if not attributes:
         regions = [dataclasses.replace(one, attributes=None) for one in regions]
     scales, sizes = [1.6, 1.0, 2.5, 0.7, 1.0], [(75, 76), (120, 90), (5, 5), (171, 171), (9, 9)]
-    batch = select_regions(regions, scales, sizes, SELECTIONS[name])
-    for one, scale, size, found in zip(regions, scales, sizes, batch, strict=True):
-        [alone] = select_regions([one], [scale], [size], SELECTIONS[name])
-        assert (found.attributes is not None) == (found.attribute_scores is not None) == attributes
+    batch = select_regions(regions, scales, sizes, "abcde", SELECTIONS[name])
+    for one, scale, size, image_id, found in zip(regions, scales, sizes, "abcde", batch, strict=True):
+        [alone] = select_regions([one], [scale], [size], [image_id], SELECTIONS[name])
+        assert (found.attributes is not None) == (found.attribute_confidences is not None) == attributes
         assert len(found) <= len(one.boxes) and found.features.shape == (len(found), 8)
         for field in dataclasses.fields(alone):
             ours, theirs = getattr(found, field.name), getattr(alone, field.name)
