@@ -123,9 +123,10 @@ def select_regions(
         columns["attribute_confidences"], attributes = of_kept("attributes")[..., 1:].max(dim=2)
         columns["attributes"] = attributes.int()
     arrays = {name: column.cpu().numpy() for name, column in columns.items()}
+    pictures = enumerate(zip(image_ids, sizes, count.tolist(), strict=True))
     return [
-        Regions(image_ids[b], *sizes[b], **{name: array[b, :n].copy() for name, array in arrays.items()})
-        for b, n in enumerate(count.tolist())
+        Regions(image_id, width, height, **{name: array[b, :n].copy() for name, array in arrays.items()})
+        for b, (image_id, (width, height), n) in pictures
     ]
 
 
