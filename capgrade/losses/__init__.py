@@ -24,6 +24,7 @@ from capgrade.losses.clip_loss import GradedClipLoss, GradedSigLipLoss
 from capgrade.losses.daa import daa, smooth_ap
 from capgrade.losses.declared import DEFAULTS as DEFAULTS
 from capgrade.losses.declared import LOSSES as LOSSES
+from capgrade.losses.declared import LossTerms as LossTerms
 from capgrade.losses.gather import gather
 from capgrade.losses.info_nce import info_nce, soft_info_nce
 from capgrade.losses.kendall import kendall, kendall_windows
@@ -35,7 +36,6 @@ from capgrade.losses.of_model import classify as classify
 from capgrade.losses.of_model import divergence as divergence
 from capgrade.losses.sam import sam
 from capgrade.losses.sigmoid import sigmoid
-from capgrade.losses.terms import LossTerms as LossTerms
 from capgrade.losses.triplet import triplet, triplet_sn
 
 __all__ = [

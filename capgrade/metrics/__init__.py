@@ -9,11 +9,11 @@ Definitions beside other packages: docs/metrics.md.
 
 from capgrade.metrics.asp import asp
 from capgrade.metrics.base import Positives
-from capgrade.metrics.eccv import human_lists, map_at_r
+from capgrade.metrics.eccv import human_lists
 from capgrade.metrics.gains import ncs, ndcg
 from capgrade.metrics.kendall import coherent_score, kendall_tau
 from capgrade.metrics.pmrp import coco_codes, pmrp
-from capgrade.metrics.recall import first_rank, r_precision, recall, recall_share
+from capgrade.metrics.recall import first_rank, map_at_r, r_precision, recall, recall_share
 from capgrade.metrics.semantic_map import Collapse, collapse, semantic_map
 from capgrade.metrics.semantic_recall import semantic_recall
 

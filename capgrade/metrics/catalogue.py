@@ -12,12 +12,11 @@ import numpy as np
 
 from capgrade.metrics.asp import asp_average_of, asp_of
 from capgrade.metrics.base import Queries, Score, per_query
-from capgrade.metrics.eccv import map_of
 from capgrade.metrics.gains import ncs_of, ndcg_of
 from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.pmrp import pmrp_of
 from capgrade.metrics.ranking import Array
-from capgrade.metrics.recall import any_in_top, first_of, median_rank, share_in_top
+from capgrade.metrics.recall import any_in_top, first_of, map_of, median_rank, share_in_top
 from capgrade.metrics.semantic_map import lambda_of
 from capgrade.metrics.semantic_recall import sr_authors_of, sr_of
 from capgrade.schemas.errors import InputError

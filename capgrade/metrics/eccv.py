@@ -1,45 +1,14 @@
-"""mAP@R over lists of positives, and the lists of ECCV Caption and CxC for MS-COCO 5K."""
+"""The lists of positives of ECCV Caption and CxC for MS-COCO 5K."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
-
-from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_choice, of_matrix, share
-from capgrade.metrics.ranking import Array, Ties
-from capgrade.metrics.recall import longest
+from capgrade.metrics.base import Positives, check_choice
 from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 
 SETS = ("eccv", "cxc", "original")
-
-
-def map_of(block: QueryBlock, lists: str) -> Array:
-    """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside it."""
-    own = block.positives(lists)
-    hits = block.hits_at(own, longest(own))
-    place = np.arange(hits.shape[1])
-    start, size = block.ranking.groups(len(place))
-    before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)  # hits in groups above
-    beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)  # the chance of another hit at a place of the group
-    precision = (before + 1 + (place - start) * beside) / (place + 1)
-    return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
-
-
-def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
-    """mAP@R = (1/R) sum over r = 1..R of [item r is own] * precision@r, R the number of own candidates; in [0, 1].
-
-    NaN for a query without own candidates; under ties its exact expectation. Musgrave et al. 2020; Chun et al. 2022
-    "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
-
-    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]))
-    array([0.5])
-    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are not in the gallery
-    array([0.25])
-    """
-    return of_matrix(scores, map_of, own=own, ties=ties)
 
 
 def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:

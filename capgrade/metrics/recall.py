@@ -1,4 +1,4 @@
-"""Recall over lists of positives: any of them in the top K, the share of them, the rank of the first.
+"""Recall over lists of positives: any of them in the top K, the share of them, the rank of the first, mAP@R.
 
 The lists are the own items (R@K of the field), or any others: CxC, ECCV Caption, an extension set.
 """
@@ -43,6 +43,18 @@ def _first(block: QueryBlock, own: Positives) -> Array:
     tied = end == np.take_along_axis(end, hits.argmax(axis=1)[:, None], axis=1)  # the group of the first hit
     place = tied.argmax(axis=1) + (tied.sum(axis=1) + 1) / ((tied & hits).sum(axis=1) + 1)
     return np.where(np.diff(own.indptr) > 0, place, np.nan)
+
+
+def map_of(block: QueryBlock, lists: str) -> Array:
+    """`map_at_r` of a block: the chance of a hit at each place, times the precision expected beside it."""
+    own = block.positives(lists)
+    hits = block.hits_at(own, longest(own))
+    place = np.arange(hits.shape[1])
+    start, size = block.ranking.groups(len(place))
+    before = np.take_along_axis(np.cumsum(hits, axis=1) - hits, start, axis=1)  # hits in groups above
+    beside = (np.rint(hits * size) - 1) / np.maximum(size - 1, 1)  # the chance of another hit at a place of the group
+    precision = (before + 1 + (place - start) * beside) / (place + 1)
+    return share((hits * precision * (place < own.sizes[:, None])).sum(axis=1), own.sizes, np.nan)
 
 
 def longest(positives: Positives) -> int:
@@ -91,6 +103,20 @@ def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     array([1.])
     """
     return of_matrix(scores, share_in_top, own=own, ties=ties)
+
+
+def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+    """mAP@R = (1/R) sum over r = 1..R of [item r is own] * precision@r, R the number of own candidates; in [0, 1].
+
+    NaN for a query without own candidates; under ties its exact expectation. Musgrave et al. 2020; Chun et al. 2022
+    "ECCV Caption", eccv_caption/_metrics.py:compute_eccv_metrics.
+
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), np.array([[True, True, False]]))
+    array([0.5])
+    >>> map_at_r(np.array([[0.9, 0.2, 0.5]]), Positives.from_lists([[0, -1, -1, -1]]))  # three are not in the gallery
+    array([0.25])
+    """
+    return of_matrix(scores, map_of, own=own, ties=ties)
 
 
 def median_rank(ranks: Array) -> float:

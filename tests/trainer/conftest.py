@@ -10,7 +10,7 @@ import pytest
 
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.setup import Data
 from tests.conftest import caption_table, write_captions_folder
@@ -57,7 +57,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
         images += [regions_of(f"{split}-i{k}", found, rng) for k, found in enumerate(objects)]
     captions = write_captions_folder(folder / "captions", tables)
     write_regions(folder / "regions", images, dtype="float32")
-    params = ShardsParams(split="train", measures=("cider", "rouge_l"), top=4, uniform=4)
+    params = ShardsParams(
+        split="train", measures=("cider", "rouge_l"), top=4, uniform=4, windows=WindowsParams(per_window=1)
+    )  # fmt: skip
     shards(captions, folder / "shards", params, MeasuresParams(), [])
     found = Data(captions, folder / "regions"), Data(captions, folder / "regions", folder / "shards")
     return Small(*found, read_captions(captions, "train"))

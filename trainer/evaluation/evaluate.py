@@ -155,17 +155,12 @@ def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str
 
 def _mined(task: Task) -> list[dict[str, Any]]:
     """Precision of mined pairs against human positives, original pairs aside, for every measure and for classes."""
-    groups: dict[str, Any] = {"query_group": np.arange(len(task.similarity)), "candidate_group": task.owner}
-    keys = ("threshold", "mined", "overlap", "precision", "recall")
     rows = []
     for human, (lists, _) in task.positives.items():
         if human == "accepted":
             continue
-        precisions = {name: mined_precision(matrix, lists, **groups) for name, matrix in task.relevance.items()}
+        curves = {name: mined_precision(matrix, lists, task.owner) for name, matrix in task.relevance.items()}
         if task.codes is not None:
-            precisions["classes"] = mined_precision_classes(task.codes, task.codes[task.owner], lists, **groups)
-        for measure, curve in precisions.items():
-            points = zip(curve.thresholds, curve.mined, curve.overlap, curve.precision, curve.recall, strict=True)
-            named = {"human": human, "measure": measure}
-            rows += [{**named, **{k: value.item() for k, value in zip(keys, row, strict=True)}} for row in points]
+            curves["classes"] = mined_precision_classes(task.codes, lists, task.owner)
+        rows += [{"human": human, "measure": name, **row} for name, curve in curves.items() for row in curve]
     return rows

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.losses import DEFAULTS, LossTerms
-from capgrade.losses.terms import check_scale, needs
+from capgrade.losses.declared import check_scale, needs
 from capgrade.measures import choose, names_of, read_by
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -10,22 +11,26 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from capgrade.losses.terms import ACTIVE, LossTerms
+from capgrade.losses import LossTerms, ScoredBatch, gather
+from capgrade.losses.declared import ACTIVE
 from capgrade.pipelines.execution.processes import Process, together
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import remove_temporaries
+from capgrade.schemas.files import remove_temporaries, write_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
 from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
-from capgrade.trainer.fit import MODEL
+from capgrade.trainer.data.relevance import BatchRelevance
+from capgrade.trainer.fit import MODEL, UNFIT
 from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     AFRESH,
     also,
@@ -40,9 +45,10 @@ from capgrade.trainer.fit.distributed import backend_of, device_of_process, from
 from capgrade.trainer.fit.history import History, Parts
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
-from capgrade.trainer.fit.step import scored_batch, stop_at_nan
 from capgrade.trainer.fit.validation import validate
-from capgrade.trainer.models.base import RetrievalModel
+from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.models.single_stream import SingleStream
+from capgrade.trainer.search.encode import to_device
 
 
 def train(
@@ -186,9 +192,58 @@ def _learn(run: TrainingRun, batch: Batch, share: float) -> None:
     with autocast(run.params.precision, run.device):
         scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.needs)
     loss = run.loss(scored)
-    stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
+    _stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
     (loss if share == 1 else loss * share).backward()
     run.history.steps.append((run.history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
+
+
+def scored_batch(
+    model: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: frozenset[str]
+) -> ScoredBatch:
+    """Scores of the gathered batch [B, B] and the labels in `needs`."""
+    device = next(model.parameters()).device
+    texts = to_device(batch.texts, device)
+    images, captions = model(to_device(batch.images, device), texts)
+    own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
+    images, captions = images.map(gather), captions.map(gather)
+    owner = torch.from_numpy(batch.image_numbers).to(device)
+    labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
+    return ScoredBatch(
+        model.scores(images, captions),
+        torch.from_numpy(batch.own).to(device),
+        labels=owner,
+        more=model.more_scores(images, captions),
+        own_losses=own,
+        in_order=True,
+        **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
+        **_vectors(model, images, captions, needs),
+    )
+
+
+def _vectors(model: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
+    """What losses on vectors and classes see: the outputs of the single stream, or the unit vectors of a model."""
+    seen: dict[str, Any] = {}
+    if "vectors" in needs:
+        seen |= {"images": images.vector, "captions": captions.vector}
+        if isinstance(model, SingleStream):
+            seen = {"images": images.sets[0][:, 0], "captions": captions.sets[0][:, 0]}
+    if isinstance(model, SingleStream) and "logits" in needs:
+        seen |= {"image_logits": model.classify(images), "caption_logits": model.classify(captions)}
+    return seen
+
+
+def _stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History, out: Path) -> None:
+    """InputError when the loss is NaN or infinite; the batch's image and caption ids go to unfit_batch.json."""
+    if loss.isfinite():
+        return
+    rows = batch.caption_rows.tolist()
+    ids = {"captions": [captions.caption_ids[r] for r in rows]}
+    ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
+    told = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss.item()), **ids}
+    write_text(out / UNFIT, json.dumps(told, indent=2) + "\n")
+    problem = f"the loss is {loss.item()} at step {told['step']}, epoch {told['epoch']}"
+    remedy = "lower train.lr or the weight of a loss; the batch is in this file"
+    raise InputError(problem, file=out / UNFIT, remedy=remedy)
 
 
 def _step(run: TrainingRun) -> None:

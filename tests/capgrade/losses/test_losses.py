@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from capgrade import losses
 from capgrade.losses import COUNTED, DEFAULTS, LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
-from capgrade.losses.terms import needs
-from capgrade.metrics import asp
+from capgrade.losses.declared import needs
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT
 
@@ -287,14 +286,6 @@ def test_random_negatives_are_others_and_follow_the_generator():
     assert values[0] == values[1] != values[2]
     least, most = (equations.total(equations.triplet(batch, 3.0, kind)) for kind in ("soft", "hard"))
     assert least < values[0] < most
-
-
-def test_soft_asp_becomes_asp():
-    batch = batch_of(4, 8)
-    sharp = 1 - float(term("daa", temperature=1e-4)(batch)) / 2
-    scores, relevance = batch.scores.float().numpy(), batch.relevance.float().numpy()
-    exact = (asp(scores, relevance).mean() + asp(scores.T, relevance.T).mean()) / 2
-    assert sharp == pytest.approx(exact, abs=2e-3)
 
 
 def test_terms_are_weighed_and_checked():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,24 +9,18 @@ from capgrade.labels.batches import Neighbours
 from capgrade.labels.unsampled import Unknown
 from capgrade.measures import choose
 from capgrade.measures.embeddings import embed
-from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, SbertParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import MeasuresParams, SbertParams
 from capgrade.schemas.shards import Shards, read_shards
 from capgrade.trainer.data.batches import DataShare
 from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, against_captions, learnt_from, own_spread
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
-PARAMS = ShardsParams(measures=("cider", "rouge_l"), top=3, uniform=5, windows=WindowsParams(per_window=1))
 
-
-@pytest.fixture(scope="module")
-def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Captions, Shards]:
-    folder: Path = tmp_path_factory.mktemp("sampled")
-    write_captions_folder(folder / "captions", [caption_table(random_sets(30, least=2), "train")])
-    shards(folder / "captions", folder / "shards", PARAMS, MeasuresParams())
-    return read_captions(folder / "captions"), read_shards(folder / "shards")
+@pytest.fixture
+def sampled(small) -> tuple[Captions, Shards]:
+    return small.train, read_shards(small.sampled.shards)
 
 
 def looked_up(found: Shards, measure: str, unknown: Unknown = "estimate") -> LookedUp:

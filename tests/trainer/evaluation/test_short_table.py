@@ -8,8 +8,8 @@ from rich.console import Console
 
 from capgrade.metrics.eccv import original_images
 from capgrade.schemas.params import EvaluateParams
-from capgrade.trainer.evaluation.evaluate import as_json, evaluate
-from capgrade.trainer.evaluation.tables import named, short, show
+from capgrade.trainer.evaluation.evaluate import evaluate
+from capgrade.trainer.evaluation.tables import short, show
 from capgrade.trainer.evaluation.task import _human, of_coco
 from tests.trainer.evaluation.test_evaluate import FAST, LABELS, OWNER, SIMILARITY, Task
 
@@ -36,16 +36,6 @@ def test_short_table_has_what_matters_and_says_what_prints_the_rest(found):
     assert "SemanticMap" not in text, "it is about lambda, which is not there"
     only = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS}), EvaluateParams(samples=0, metric=("recall@5",)))
     assert [item.name for item in short(only[0].scored["i2t"].metrics)] == ["recall@5"]
-
-
-def test_every_row_of_relevance_names_its_measure(found):
-    metrics = found[0].scored["i2t"].metrics
-    text = _printed(found)
-    assert "ndcg@25[cider]" in text and "nsum[cider]" in text and "--all" not in text
-    for item in metrics:
-        if item.relevance:
-            assert named(item).endswith(f"[{item.relevance}]")
-    assert "ndcg@25" in as_json(found)["i2t"], "the keys of the JSON stay as they are"
 
 
 def test_nothing_is_said_of_coco_for_other_data_sets():

@@ -17,8 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.step import scored_batch
-from capgrade.trainer.fit.train import train
+from capgrade.trainer.fit.train import scored_batch, train
 from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.search.encode import similarity
 from capgrade.trainer.search.index import embed

@@ -20,8 +20,7 @@ from capgrade.schemas.shards import pair_columns, read_shards
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.step import scored_batch
-from capgrade.trainer.fit.train import train
+from capgrade.trainer.fit.train import scored_batch, train
 from capgrade.trainer.search.index import embed, search, search_captions
 from tests.conftest import call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
@@ -59,6 +58,7 @@ def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
         ("sam_cvse_f30k", "{embed: 16, word: 8, concepts: 4}"),
         ("scan", "{embed: 16, word: 8}"),
         ("scan_i2t_f30k", "{embed: 16, word: 8}"),
+        ("semanticmap", "{width: 8}"),
         ("teran", "{embed_dim: 32, image_layers: 1, joint_layers: 1, feedforward: 32, text_layers: 1}"),
     ],
 )
@@ -66,11 +66,6 @@ def test_every_preset_trains(small, tmp_path, preset, options):
     summary = run(small.data, tmp_path, f"train.model.options={options}", preset=preset, epochs=1)
     asked = params(preset=preset).best_by
     assert np.isfinite(summary["loss"]) and {"rsum", "ndcg", "asp", asked} <= summary["best"].keys()
-
-
-def test_the_single_stream_trains(small, tmp_path):
-    sets = "train.model={name: single_stream, options: {width: 8}}", "train.loss=[{name: classify}, {name: centre}]"
-    assert np.isfinite(run(small.data, tmp_path, *sets, epochs=1)["loss"])
 
 
 def test_concepts_of_cvse_are_those_of_the_captions_learnt_from(small, tmp_path):

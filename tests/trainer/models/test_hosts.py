@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models import configure, encoders, scan, sgraf, squared_difference
+from capgrade.trainer.models import configure, encoders, scan, sgraf
 from tests.trainer.models.made import FEATURES, VOCABULARY, close, encoded, gradients, made, outputs, texts
 
 TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
@@ -104,7 +104,7 @@ def test_scores_of_a_gallery_do_not_depend_on_tiles(host, monkeypatch) -> None:
     for module in (scan, sgraf):
         monkeypatch.setattr(module, "EVAL_IMAGES", 2)
     monkeypatch.setitem(encoders.TILE_NODES, "cpu", 1)
-    monkeypatch.setitem(squared_difference.STEP_NUMBERS, "cpu", 1)
+    monkeypatch.setitem(sgraf.STEP_NUMBERS, "cpu", 1)
     close(host.scores(*encoded(host)), whole, 1e-9)
     assert whole.shape == (5, 6)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import BatchNorm1d
 from torch.nn.functional import leaky_relu, normalize
 
-from capgrade.trainer.models import encoders, squared_difference
+from capgrade.trainer.models import encoders, sgraf
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.sgraf import FEW, Reasoning, Saf, Sgr, Sgraf
 
@@ -72,7 +72,7 @@ def graf(name: str, **options) -> Sgraf:
 @pytest.mark.parametrize(("name", "loop"), [("saf", saf_loop), ("sgr", sgr_loop)])
 @pytest.mark.parametrize("training", [True, False])
 def test_equals_a_loop_over_captions(name, loop, training, monkeypatch) -> None:
-    monkeypatch.setitem(squared_difference.STEP_NUMBERS, "cpu", 150)  # several steps and tiles a batch
+    monkeypatch.setitem(sgraf.STEP_NUMBERS, "cpu", 150)  # several steps and tiles a batch
     monkeypatch.setitem(encoders.TILE_NODES, "cpu", 60)
     model, peer = graf(name).train(training), graf(name).train(training)
     ours, expected = model.scores(*encoded(model)), loop(peer, *encoded(peer))
