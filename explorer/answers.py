@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from capgrade.explorer.corpus import LabelledCorpus, Thumbnails
+from capgrade.explorer.corpus import LabelledCorpus
 from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, between, errors
 from capgrade.explorer.voices import MeasureVoice
 from capgrade.pipelines.agree import Judgements
+from capgrade.pipelines.pictures.lookup import PictureLookup
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
@@ -77,12 +78,11 @@ class Explorer:
     corpus: LabelledCorpus
     measures: Sequence[MeasureVoice]
     models: Sequence[ModelVoice] = ()
-    thumbnails: Thumbnails = field(default=None)  # type: ignore[assignment]
+    pictures: PictureLookup = field(default_factory=PictureLookup)
     people: Judgements | None = None
     detector: Detector | None = None
 
     def __post_init__(self) -> None:
-        self.thumbnails = self.thumbnails or Thumbnails(self.corpus.captions, None)
         self._lock = threading.RLock()
         self._usual: dict[str, float] = {}
         self._errors = lru_cache(maxsize=8)(self._find_errors)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +20,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import QUALITY, SIDE
 from capgrade.explorer.gate import Gate
 from capgrade.explorer.judgements import agreement, agreement_rows, judgements_csv
 from capgrade.explorer.pairs import KINDS, RANK
@@ -40,6 +39,7 @@ POLICY = (
 )
 MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
 COUNT, SHOWN = 12, 5  # disagreements on a page, captions of an image
+SIDE, QUALITY = 480, 85  # of a picture: pixels of the longer side
 
 
 def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
@@ -65,6 +65,7 @@ class Site:
 
     def __init__(self, explorer: Explorer, reviews: Path) -> None:
         self.explorer, self.captions, self.reviews = explorer, explorer.corpus.captions, reviews
+        self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
         self.templates = Environment(
             loader=FileSystemLoader(HERE / "templates"),
             autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -112,10 +113,13 @@ class Site:
 
     def picture(self, number: int) -> Response:
         """A picture of the corpus."""
-        try:
-            return Response(self.explorer.thumbnails.jpeg(number), media_type="image/jpeg")
-        except InputError:
-            return Response(status_code=404)
+        data = self.jpeg(number)
+        return Response(status_code=404) if data is None else Response(data, media_type="image/jpeg")
+
+    def _jpeg(self, number: int) -> bytes | None:
+        ids = self.captions.image_ids
+        image = self.explorer.pictures.image(ids[number]) if 0 <= number < len(ids) else None
+        return None if image is None else encoded(image, SIDE, "JPEG", QUALITY)
 
     def disagreements(self, kind: str = "", high: str = "", low: str = "") -> HTMLResponse:
         """The pairs of one kind on which two voices disagree most."""

@@ -1,32 +1,28 @@
-"""What is explored: the captions of a split and the pairs whose labels were kept, from either form they come in; and
-the pictures, where they were given."""
+"""What is explored: the captions of a split and the pairs whose labels were kept, from either form they come in."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from capgrade.explorer.pairs import LabelledPairs, joined
+from capgrade.explorer.pairs import LabelledPairs
 from capgrade.labels import Labels
 from capgrade.labels.published import params_of
 from capgrade.labels.stored import Sampled
 from capgrade.measures import choose
-from capgrade.pipelines.pictures.lookup import PictureLookup, encoded, find
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
-from capgrade.schemas.relevance import read_relevance
 
 TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
-SIDE, QUALITY = 480, 85  # of a picture: pixels of the longer side
 Scores = Callable[[np.ndarray], np.ndarray]  # of some images, float32 [images, captions]
 
 
@@ -47,28 +43,27 @@ class LabelledCorpus:
 
 
 def read_labels(folder: Path, split: str | None = None, captions_dir: Path | None = None) -> LabelledCorpus:
-    """A split of a folder that `capgrade publish` wrote, or of its copy from the hub; or sampled shards with their
-    captions folder.
+    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or shards, with their captions.
 
-    Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not made, and shards of
-    other captions.
+    Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not made, and captions of
+    which the shards were not made.
     """
-    labels = Labels.load(folder.resolve(), split=split, captions=captions_dir)  # a path, no name of the hub
-    if not isinstance(labels.stored, Sampled) or labels.made_with is None:
+    labels = Labels.load(folder, split=split, captions=captions_dir)
+    captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
+    if not isinstance(stored, Sampled):
         raise InputError("no sampled labels", file=folder, remedy="give shards, or what capgrade publish wrote")
-    names, parts, first = [name for name in labels.measures if name not in labels.calibrated], [], 0
-    for part in labels.stored.parts:
-        image = np.repeat(np.arange(first, first + len(part.start) - 1, dtype=np.int32), np.diff(part.start))
-        parts.append(_labelled(labels.table, image, part.captions, {name: part.values[name] for name in names}))
-        first += len(part.start) - 1
-    params = params_of(labels.made_with, folder)
-    return LabelledCorpus(labels.table, joined(parts), params, captions_dir or folder)
+    image = np.repeat(np.arange(captions.n_images), stored.sizes)
+    caption = np.concatenate([part.captions for part in stored.parts])
+    values = {name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with}
+    pairs = _labelled(captions, image, caption, values)
+    return LabelledCorpus(captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file))
 
 
 def _labelled(
     captions: Captions, image: np.ndarray, caption: np.ndarray, values: Mapping[str, np.ndarray]
 ) -> LabelledPairs:
-    return LabelledPairs(image, caption, values, captions.owner[caption] == image)
+    original = captions.owner[caption] == image
+    return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
 
 
 def read_captions_only(
@@ -76,18 +71,19 @@ def read_captions_only(
 ) -> LabelledCorpus:
     """A captions folder without shards: pairs are sampled here, from a folder of dense relevance where it is given,
     else from the named measures, computed now."""
-    captions = read_captions(captions_dir, split)
     scores: dict[str, Scores]
     if relevance is None:
+        captions = read_captions(captions_dir, split)
         scores = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
     else:
-        stored = {path.stem: read_relevance(path) for path in sorted(relevance.glob("*.arrow"))}
-        for file in stored.values():
-            file.require(captions)
-        scores = {name: file.rows for name, file in stored.items()}
-    if not scores:
-        raise InputError("no relevance file", file=relevance, remedy="make them: capgrade relevance")
+        labels = Labels.load(relevance, split=split, captions=captions_dir)
+        captions = labels.table
+        scores = {name: partial(_stored, labels, name) for name in labels.measures}
     return LabelledCorpus(captions, sampled(captions, scores), params, captions_dir)
+
+
+def _stored(labels: Labels, name: str, images: np.ndarray) -> np.ndarray:
+    return np.asarray(labels.stored.block(images, np.arange(labels.n_captions), name).relevance)
 
 
 def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:
@@ -102,32 +98,7 @@ def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -
             own = [captions.refs[captions.ref_ptr[i] : captions.ref_ptr[i + 1]] for i in images]
             values = np.stack([of_images(images) for of_images in scores.values()])
             kept = keep(plan, keys[images], caption_keys, own, values)
-            image, labels = np.repeat(images, np.diff(kept.ptr)), dict(zip(scores, kept.values, strict=True))
-            parts.append(_labelled(captions, image, kept.caption, labels))
+            parts.append((np.repeat(images, np.diff(kept.ptr)), kept.caption, *kept.values))
             advance(len(images))
-    return joined(parts)
-
-
-class Thumbnails:
-    """JPEG bytes of an image by its number, from a folder, a zip, a list or a URL template (`lookup.py`)."""
-
-    def __init__(self, captions: Captions, source: str | Path | None) -> None:
-        self.ids = captions.image_ids
-        self.pictures = PictureLookup("", {}) if source is None else find(captions, source)
-        self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
-        if source is not None:  # one warning for all that have none
-            for image_id in self.ids:
-                if image_id not in self.pictures:
-                    self.pictures.read(image_id)
-            self.pictures.asked.update(self.ids)
-            self.pictures.tell()
-
-    def __contains__(self, image: int) -> bool:
-        return 0 <= image < len(self.ids) and self.ids[image] in self.pictures
-
-    def _jpeg(self, image: int) -> bytes:
-        """InputError for a picture that is not there or damaged, or whose address does not answer."""
-        picture = self.pictures.image(self.ids[image]) if image in self else None
-        if picture is None:
-            raise InputError(f"no picture of image {image}")
-        return encoded(picture, SIDE, "JPEG", QUALITY)
+    image, caption, *labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _labelled(captions, image, caption, dict(zip(scores, labels, strict=True)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,16 +39,6 @@ class LabelledPairs:
         """Where each value of a label stands among all, float64 [n] in (0, 1): (rank - 1/2) / n, ties sharing their
         mean rank. Measures on different scales become comparable, as does a person's 0..5."""
         return (rankdata(self.values[name]) - 0.5) / max(len(self), 1)
-
-
-def joined(parts: Iterable[LabelledPairs]) -> LabelledPairs:
-    """One after the other; their labels have the same names."""
-    parts = list(parts)
-    values = {name: np.concatenate([part.values[name] for part in parts]) for name in parts[0].values}
-    image, caption, original = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("image", "caption", "original")
-    )
-    return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
 
 
 def ranked(pairs: LabelledPairs, strength: np.ndarray, top: int, per_item: int = 2) -> np.ndarray:

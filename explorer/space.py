@@ -23,23 +23,10 @@ def main() -> None:
     if not source:
         raise InputError("CAPGRADE_DATASET is not set", remedy="set it in the Space's settings: a dataset id")
     params = MeasuresParams(sbert=SbertParams(model=environment.get("CAPGRADE_ENCODER", EMBEDDED)))
-    folder, split = dataset_folder(source), environment.get("CAPGRADE_SPLIT")
-    folders = ExplorerFolders(dataset=folder, split=split, params=params, naming="CAPGRADE_ENCODER={value}")
+    split, naming = environment.get("CAPGRADE_SPLIT"), "CAPGRADE_ENCODER={value}"
+    folders = ExplorerFolders(dataset=Path(source), split=split, params=params, naming=naming)
     reviews, port = Path(environment.get("CAPGRADE_REVIEWS", "reviews")), int(environment.get("PORT", "7860"))
     serve(open_explorer(folders), reviews, "0.0.0.0", port, print)
-
-
-def dataset_folder(source: str) -> Path:
-    """The folder itself, or a download of the dataset. InputError when the hub does not give it."""
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(source, repo_type="dataset"))
-    except Exception as error:  # the transport's own kinds: refused, not found, not resolved
-        problem = f"the hub does not give '{source}' ({type(error).__name__})"
-        raise InputError(problem, remedy="give a dataset id or a folder") from error
 
 
 if __name__ == "__main__":

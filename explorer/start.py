@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, Thumbnails, read_captions_only, read_labels
+from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_labels
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import SET, as_named
 from capgrade.pipelines.agree import read_judgements
+from capgrade.pipelines.pictures.listing import TABLE
+from capgrade.pipelines.pictures.lookup import PictureLookup, find
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RegionsParams
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
-PICTURES = "images.arrow"
 INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
 
 
@@ -66,8 +67,12 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     corpus = read_corpus(folders)
     captions, images = corpus.captions, folders.images
     models = _models(folders, corpus)
-    if images is None and folders.captions and (folders.captions / PICTURES).is_file():
+    if images is None and folders.captions and (folders.captions / TABLE).is_file():
         images = folders.captions  # generated scenes come with theirs
+    pictures = PictureLookup() if images is None else find(captions, images)
+    pictures.asked.update(captions.image_ids)
+    pictures.lost |= {image_id: "not there" for image_id in captions.image_ids if image_id not in pictures}
+    pictures.tell()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
     params = as_named(corpus.params, folders.params, corpus.folder, folders.naming)
     measures = measure_voices(captions, list(corpus.pairs.values), params)
@@ -76,7 +81,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
         from capgrade.pipelines.detectors.catalogue import make_detector
 
         detector = make_detector(folders.detector)
-    explorer = Explorer(corpus, measures, models, Thumbnails(captions, images), people, detector)
+    explorer = Explorer(corpus, measures, models, pictures, people, detector)
     with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
         explorer.of_caption(0), explorer.of_image(0), explorer.of_text(captions.texts[0])
     return explorer

@@ -24,7 +24,7 @@ from capgrade.pipelines.audit.lists import (
     write_lists,
     write_positives,
 )
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
@@ -83,22 +83,21 @@ def audit(
 
     with output_folder(lists := lists_folder(out), STAGE):
         path = calibration or SHIPPED
-        source, known = open_source(relevance, shards), load(path)
-        names = _measures(source, known, measure, path)
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}
         inputs = found_digests(**given)
-        captions, curve = read_captions(captions_dir, split or source.split), known.curves[names[0]]
+        source, known = open_source(relevance, shards, captions_dir, split), load(path)
+        names, captions = _measures(source, known, measure, path), source.labels.table
+        curve = known.curves[names[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
         errors = _errors(captions_dir, captions, curve, similarity, stand_in)
         bands, pairs = _read(source, names[0], captions, known, errors)
-        own = source.own(names[0], captions)
+        own = source.own(names[0])
         low = None if own is None else suspects(own, curve)
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
-        likely_ones = bands.likely()
         found = {
-            "likely_captions_per_image": likely_ones.told(known.random),
-            "likely_images_per_caption": likely_ones.told(known.random, captions.n_images / captions.n_captions),
+            "likely_captions_per_image": bands.likely(),
+            "likely_images_per_caption": bands.likely(captions.n_images / captions.n_captions),
             "given_captions_per_image": captions.n_captions / captions.n_images,
             "bands": bands.told(),
             "likely_pairs": len(pairs.image),
@@ -113,7 +112,7 @@ def audit(
         together = groups(duplicates, captions.n_images)
         audited = Audited(found, source, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
         shown = sections(audited, thumbnails)
-        thumbnails.tell()
+        thumbnails.pictures.tell()
         require_unchanged(inputs, found_digests(**given))
         rows = write_lists(lists, tables(captions, curve, pairs, together, low, own))
         rows[POSITIVES_FILE] = write_positives(lists / POSITIVES_FILE, pairs, captions)
@@ -131,7 +130,7 @@ def _read(
     """All pairs of other captions, counted by their probability; and the likely ones."""
     curve = known.curves[name]
     bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
-    for pairs in source.blocks(name, captions):
+    for pairs in source.blocks(name):
         bands.add(pairs)
         parts.append(likely(pairs, curve))
         for one in errors.values():

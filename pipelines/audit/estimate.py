@@ -13,7 +13,6 @@ same value, and no judged pair says how many more. What then follows is one side
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -101,39 +100,26 @@ class Bands:
         """Captions per image by P, from k / 10 on; the last is that of 0.9 to 1. How many people accept is not told."""
         return (self.tenths / self.n_images).tolist()
 
-    def likely(self) -> Estimate:
-        """Of the likely pairs."""
-        return mean_of(self.counts[LAST])
+    def likely(self, by: float = 1.0) -> dict[str, Any]:
+        """Of the likely pairs, as `mean_of`."""
+        return mean_of(self.counts[LAST], self.random, by)
 
     def told(self) -> list[dict[str, Any]] | None:
-        """from, to, and captions per image as `Estimate.told`, of each band; None of chosen pairs."""
+        """from, to, and captions per image as `mean_of`, of each band; None of chosen pairs."""
         if not self.random:
             return None
         edges = zip(EDGES, EDGES[1:], strict=False)
-        return [{"from": a, "to": b, **mean_of(self.counts[k]).told(True)} for k, (a, b) in enumerate(edges)]
+        return [{"from": a, "to": b, **mean_of(self.counts[k])} for k, (a, b) in enumerate(edges)]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its 95 % interval, and how many pairs per image it is of."""
-
-    mean: float
-    low: float
-    high: float
-    pairs: float
-
-    def told(self, random: bool, by: float = 1.0) -> dict[str, float | None]:
-        """pairs, accepted, low and high, each times `by`. Unless any pair was as likely to be judged (`random`),
-        accepted is None and low 0: people accept at most `high`."""
-        mean, low = (self.mean * by, self.low * by) if random else (None, 0.0)
-        return {"pairs": self.pairs * by, "accepted": mean, "low": low, "high": self.high * by}
-
-
-def mean_of(counts: PairCounts, seed: int = 0) -> Estimate:
-    """Mean accepted captions per image among the pairs that were counted."""
+def mean_of(counts: PairCounts, random: bool = True, by: float = 1.0, seed: int = 0) -> dict[str, Any]:
+    """Of the pairs that were counted, per image and times `by`: "pairs", how many; "accepted", how many people accept,
+    with its 95 % interval "low" to "high". Unless any pair was as likely to be judged (`random`), accepted is None and
+    low 0: people accept at most `high`."""
     each, drawn = counts.accepted()
-    n, random = len(each), np.random.default_rng(seed)
-    means = np.resize(drawn.mean(axis=0), DRAWS) + random.normal(scale=counts.left_open() / n, size=DRAWS)
+    n, draws = len(each), np.random.default_rng(seed)
+    means = np.resize(drawn.mean(axis=0), DRAWS) + draws.normal(scale=counts.left_open() / n, size=DRAWS)
     pairs = float(counts.weights.sum()) / n
-    low, high = np.quantile(means, (0.025, 0.975)).clip(0, np.inf if counts.sampled else pairs)
-    return Estimate(float(each.mean()), float(low), float(high), pairs)
+    low, high = np.quantile(means, (0.025, 0.975)).clip(0, np.inf if counts.sampled else pairs).tolist()
+    accepted, low = (float(each.mean()) * by, low * by) if random else (None, 0.0)
+    return {"pairs": pairs * by, "accepted": accepted, "low": low, "high": high * by}

@@ -179,7 +179,7 @@ def _fits(
     """One per image and text, the likeliest first; P by each measure that has the pair."""
     captions, chosen = audited.captions, distinct(pairs, audited.captions)[:most]
     some = pairs.take(np.array([k for k, _ in chosen], np.int64))
-    values = {measures[0]: some.value} | {m: audited.source.values(m, captions, some) for m in measures[1:]}
+    values = {measures[0]: some.value} | {m: audited.source.values(m, some) for m in measures[1:]}
     p = {measure: audited.calibration.curves[measure].probability(v) for measure, v in values.items()}
     fits = []
     for row, (image, caption, (_, times)) in enumerate(

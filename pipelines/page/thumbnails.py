@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from PIL import Image
-
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded, find
 from capgrade.schemas.captions import read_captions
@@ -24,39 +22,21 @@ class PageThumbnails:
     def __init__(
         self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path(), most: int = MOST_BYTES
     ) -> None:
-        self.folder, self.images, self.beside, self.left = captions_dir, images, beside, most
-        self.small = lru_cache(maxsize=None)(self._small)
-        self.pictures = self._find()
-
-    def _find(self) -> PictureLookup | None:
-        """None where the captions folder has no images and no others were given."""
-        source = self.images
-        if source is None:
-            if not (self.folder / TABLE).is_file():
-                return None
-            source = self.folder
-        splits = read_manifest(self.folder, "captions").get("splits") or {}
-        return find(read_captions(self.folder, "+".join(splits) or None), source)
-
-    def image(self, image_id: str) -> Image.Image | None:
-        """The picture at full size; None where there is none."""
-        return None if self.pictures is None else self.pictures.image(image_id)
-
-    def uri(self, image_id: str, side: int) -> str | None:
-        """A WebP of at most `side` pixels a side; None where there is no picture, or the page carries its share."""
-        return self.small(image_id, side)
+        self.images, self.beside, self.left = images, beside, most
+        self.uri = lru_cache(maxsize=None)(self._uri)
+        self.pictures = PictureLookup()
+        if images is not None or (captions_dir / TABLE).is_file():
+            splits = read_manifest(captions_dir, "captions").get("splits") or {}
+            captions = read_captions(captions_dir, "+".join(splits) or None)
+            self.pictures = find(captions, captions_dir if images is None else images)
 
     def link(self, image_id: str) -> str | None:
         """Where the whole picture is, for one given with --images."""
-        return None if self.pictures is None or self.images is None else self.pictures.link(image_id, self.beside)
+        return None if self.images is None else self.pictures.link(image_id, self.beside)
 
-    def tell(self) -> None:
-        """One warning for all pictures that were not to be had."""
-        if self.pictures is not None:
-            self.pictures.tell()
-
-    def _small(self, image_id: str, side: int) -> str | None:
-        image = self.image(image_id) if self.left > 0 else None
+    def _uri(self, image_id: str, side: int) -> str | None:
+        """A WebP of at most `side` pixels a side; None where there is no picture, or the page carries its share."""
+        image = self.pictures.image(image_id) if self.left > 0 else None
         if image is None:
             return None
         text = data_uri(encoded(image, side, "WEBP", QUALITY), "webp")

@@ -34,15 +34,19 @@ IN_A_ROW = 3  # addresses that do not answer: then no other is asked
 
 @dataclass
 class PictureLookup:
-    """Pictures by image id; `names` are those of all images that pages may show, with their file where it is known."""
+    """Pictures by image id; `names` are those of all images that pages may show, with their file where it is known.
+    Without a source there are none."""
 
-    source: str
-    names: Mapping[str, str | None]
+    source: str = ""
+    names: Mapping[str, str | None] = field(default_factory=dict)
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     template: str | None = None
     lost: dict[str, str] = field(default_factory=dict)  # image id -> why its picture cannot be shown
     asked: set[str] = field(default_factory=set)
     failed: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.source)
 
     def __contains__(self, image_id: object) -> bool:
         known = image_id in self.names if self.template else image_id in self.pictures
@@ -85,7 +89,7 @@ class PictureLookup:
 
     def tell(self) -> None:
         """One warning for all images that were asked for in vain."""
-        if self.lost:
+        if self and self.lost:
             first, why = next(iter(self.lost.items()))
             many = f"{len(self.lost):,} of the {len(self.asked | self.lost.keys()):,} images that were asked for"
             warn(f"{self.source}: no picture of {many}; the first is '{first}' ({why})")

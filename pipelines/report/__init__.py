@@ -64,7 +64,7 @@ def report(
     data = open_data(folder)
     thumbnails = PageThumbnails(data.at(CAPTIONS), images, out.parent)
     first, sections = opening(data), sections_of(data, thumbnails)
-    thumbnails.tell()
+    thumbnails.pictures.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
     page = render(title or f"capgrade: {folder.resolve().name}", first, sections, GENERATOR, foot=foot, runs=data.runs)
     write_text(out, page)

@@ -124,14 +124,15 @@ class ReportData:
         these = (self.captions.digest, file_digest(self.at(CAPTIONS, MANIFEST)))
         return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
 
-    def folders(self, stage: str, file: str) -> tuple[dict[str, Path], list[Missing]]:
+    def folders(self, stage: str, file: str, what: str = "") -> tuple[dict[str, Path], list[Missing]]:
         """The folders below a stage's that hold `file` and are of these captions, by name in order; and what the page
-        says of those that are of others."""
+        says of those that are of others, or that there is no `what`."""
         below = {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
         these = {name: path for name, path in below.items() if self.of_these(path)}
         others = [name for name in below if name not in these]
-        told = f"{', '.join(others)} in {stage}: made with other captions or another split than this page's"
-        return these, [self.missing(told, stage)] if others else []
+        if others:
+            what = f"{', '.join(others)} in {stage}: made with other captions or another split than this page's"
+        return these, [self.missing(what, stage)] if others or (what and not these) else []
 
     @cached_property
     def runs(self) -> list[str]:

@@ -85,7 +85,7 @@ def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumb
         return Note("These regions have no boxes, so they cannot be drawn.")
     if not thumbnails.pictures:
         return Note("No pictures are there to draw boxes on; --images gives them.")
-    drawn = sheet(store, thumbnails.image, DRAWN, BOXES)
+    drawn = sheet(store, thumbnails.pictures.image, DRAWN, BOXES)
     if drawn is None:
         return Note("None of the pictures with regions was found in --images.")
     out = io.BytesIO()
@@ -157,12 +157,9 @@ def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     parts: list[Part] = []
     missing: list[Missing] = []
     if data.graded:
-        folders, missing = data.folders(EMBEDDINGS, SIMILARITY)
+        folders, missing = data.folders(EMBEDDINGS, SIMILARITY, "answers of a trained run")
         graded = data.relevance[data.measure].matrix()
-        matrices = {run: _similarity(data, run) for run in folders}
-        if not matrices:
-            missing = [*missing, data.missing("answers of a trained run", EMBEDDINGS)]
-            matrices = {f"labels ({data.measure})": graded}
+        matrices = {run: _similarity(data, run) for run in folders} or {f"labels ({data.measure})": graded}
         shown = _Shown(data.captions, graded, thumbnails)
         rankings = [
             one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)

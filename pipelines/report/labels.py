@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from capgrade.labels import Labels
+from capgrade.labels.stored import Sampled
 from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import (
@@ -23,18 +25,9 @@ from capgrade.pipelines.page.parts import (
     percent,
 )
 from capgrade.pipelines.page.parts import share as share_cell
-from capgrade.pipelines.report.data import (
-    CAPTIONS,
-    EVALUATION,
-    METRICS,
-    RELEVANCE,
-    SHARDS,
-    ReportData,
-)
+from capgrade.pipelines.report.data import CAPTIONS, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json
-from capgrade.schemas.shards import pair_columns, read_shards
 from capgrade.trainer.evaluation.task import of_coco
 
 LONGEST = 40  # words; longer captions are counted with these
@@ -134,18 +127,13 @@ def _lengths(splits: list[Captions]) -> Chart:
 
 
 def _reasons(data: ReportData) -> PageTable:
-    shards = read_shards(data.at(SHARDS))
-    if shards.metadata["captions"] != data.captions.digest:
-        raise InputError("shards of other captions", file=data.at(SHARDS), remedy="run capgrade shards again")
-    reasons, pairs = shards.metadata["reasons"], 0
-    kept = dict.fromkeys(reasons, 0)
-    for batch in shards.batches():
-        bits = pair_columns(batch)[1]["reasons"].to_numpy()
-        pairs += len(bits)
-        for k, name in enumerate(reasons):
-            kept[name] += int(((bits >> k) & 1).sum())
-    title = f"Why the shards of {shards.metadata['split']} keep their {pairs:,} pairs (a pair may have several reasons)"
-    lines = [(name, n, share_cell(n / max(pairs, 1))) for name, n in kept.items()]
+    labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS))
+    stored = labels.stored
+    assert isinstance(stored, Sampled)
+    bits = np.concatenate([part.reasons for part in stored.parts])
+    kept = {name: int(((bits >> k) & 1).sum()) for k, name in enumerate(stored.reasons)}
+    title = f"Why the shards of {labels.table.split} keep their {len(bits):,} pairs (a pair may have several reasons)"
+    lines = [(name, n, share_cell(n / max(len(bits), 1))) for name, n in kept.items()]
     return PageTable(title, ("reason", "pairs", "share"), lines)
 
 

@@ -36,11 +36,6 @@ def said(name: str, value: float) -> str:
     return "–" if value != value else f"{shown(name, value)}{'%' if scale(name) == 100 else ''}"
 
 
-def interval(name: str, between: Sequence[float] | None) -> str:
-    """The ends of an interval, whose unit stands beside the value; empty without one."""
-    return "" if between is None else f"{shown(name, between[0])}–{shown(name, between[1])}"
-
-
 def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
     """The axis of the metric that a reader chooses, its values as `scale` makes them."""
     fractions = json.dumps([name for name in names if scale(name) == 100])
@@ -86,7 +81,7 @@ def _names(runs: dict[str, Run]) -> list[str]:
 
 def runs_section(data: ReportData) -> PageSection:
     """A short table, a chart of any metric with its intervals, and the table of all metrics."""
-    runs, missing = _read(data), data.folders(EVALUATION, METRICS)[1]
+    runs, missing = _read(data), data.folders(EVALUATION, METRICS, "evaluated runs")[1]
     parts: list[Part] = []
     if runs:
         names = _names(runs)
@@ -107,8 +102,6 @@ def runs_section(data: ReportData) -> PageSection:
         whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in sorted(every)]
         parts += [_chart(runs, data.runs, names), glossary([name for _, name in every])]
         parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
-    elif not missing:
-        missing = [data.missing("evaluated runs", EVALUATION)]
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
     graded = GRADED.format(" and ".join(measures)) if measures else ""
     return PageSection("runs", "Runs side by side", INTRO + graded, parts, missing)
@@ -131,7 +124,8 @@ def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> 
                     low, high = between or (value, value)
                     of_run = {"run": label, "direction": direction, "metric": name}
                     numbers = {"value": scale(name) * value, "low": scale(name) * low, "high": scale(name) * high}
-                    texts = {"said": said(name, value), "interval": interval(name, between)}
+                    cell = with_best([value], [between], partial(said, name))[0]
+                    texts = {"said": cell.text, "interval": cell.note}
                     values.append(of_run | numbers | texts)
     axis = _axis("metric", names)
     y, offset, colour = of("run:N", title=None, axis=None), of("direction:N"), colour_of(order)
@@ -191,11 +185,9 @@ CURVE_TITLES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found
 
 def curves(data: ReportData) -> PageSection:
     """One chart per metric; a line is solid from image to text and dashed from text to image."""
-    folders, missing = data.folders(EVALUATION, CURVES)
+    folders, missing = data.folders(EVALUATION, CURVES, "curves of evaluated runs")
     points = [{"run": name, **row} for name, folder in folders.items() for row in read_json(folder / CURVES)]
     parts = [_curve(name, points, data.runs) for name in CURVE_TITLES if any(name in row for row in points)]
-    if not parts and not missing:
-        missing = [data.missing("curves of evaluated runs", EVALUATION)]
     intro = "The same runs at other depths: a metric may rank runs differently at another K."
     return PageSection("curves", "Curves against K", intro, parts, missing)
 
@@ -226,14 +218,12 @@ TRAINING = (
 
 def training(data: ReportData) -> PageSection:
     """A chart of losses and one of any validated metric, against the share of the run's steps."""
-    folders, missing = data.folders(RUNS, EPOCHS)
+    folders, missing = data.folders(RUNS, EPOCHS, "trained runs")
     parts: list[Part] = []
     if folders:
         losses = {name: columns(folder / STEPS)["loss"] for name, folder in folders.items()}
         epochs = {name: columns(folder / EPOCHS) for name, folder in folders.items()}
         parts = [_losses(losses, data.runs), _validation(epochs, data.runs)]
-    elif not missing:
-        missing = [data.missing("trained runs", RUNS)]
     return PageSection("training", "Training", TRAINING, parts, missing)
 
 

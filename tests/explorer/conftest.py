@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, Thumbnails, sampled
+from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.pairs import JUDGED, PEOPLE
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import choose
 from capgrade.pipelines.agree import Judgements
+from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import caption_table, random_sets
@@ -62,7 +63,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     image, caption, score = np.random.default_rng(0).integers([16, captions.n_captions, 6], size=(30, 3)).T
     voices = measure_voices(captions, NAMES, MeasuresParams())
     people = Judgements(image, caption, score.astype(float))
-    explorer = Explorer(corpus, voices, (), Thumbnails(captions, folder / "pictures"), people)
+    explorer = Explorer(corpus, voices, (), find(captions, folder / "pictures"), people)
     explorer.of_caption(0), explorer.of_image(0), explorer.of_text("a dog")  # as `open_explorer`: kernels are compiled
     explorer.disagreements(JUDGED, PEOPLE, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:

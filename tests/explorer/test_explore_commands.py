@@ -71,9 +71,11 @@ def test_a_space_is_told_by_its_environment(folder: Path, tmp_path: Path, monkey
     monkeypatch.setenv("CAPGRADE_REVIEWS", str(tmp_path))
     space.main()
     assert served[1:4] == [tmp_path, "0.0.0.0", 7860] and served[0].corpus.pairs.values.keys() == set(NAMES)
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: 1 / 0)
-    with pytest.raises(InputError, match="the hub does not give 'me/none' \\(ZeroDivisionError\\)"):
-        space.dataset_folder("me/none")
+    monkeypatch.setenv("CAPGRADE_DATASET", "me/mine")
+    monkeypatch.setattr("capgrade.labels.hub.Repository.head", lambda *_: "0" * 40)
+    monkeypatch.setattr("capgrade.labels.hub.Repository.download", lambda *_: folder / "dataset")
+    space.main()
+    assert served[5].corpus.fingerprint == served[0].corpus.fingerprint
 
 
 def test_a_review_is_chosen_from_a_dataset_and_exported(folder: Path, tmp_path: Path, capsys) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.models import ModelVoice
-from capgrade.explorer.pairs import LabelledPairs, joined, ranked
+from capgrade.explorer.pairs import LabelledPairs, ranked
 from capgrade.explorer.plans import information, misses_again, most_informative, write_plan
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import PLAN, read_plan
@@ -127,15 +127,3 @@ def test_an_item_comes_no_more_often_than_allowed() -> None:
     assert ranked(pairs, strength, 10, per_item=1).tolist() == [0, 3]
     assert ranked(pairs, strength, 1).tolist() == [0]
     assert ranked(pairs, np.zeros(5), 2).tolist() == [0, 1], "equal ones keep their order"
-
-
-def test_joined_parts() -> None:
-    one, two = make_pairs([0], [1], a=[0.5]), make_pairs([2, 3], [4, 5], a=[1, 2])
-    both = joined([one, two])
-    assert (both.image.tolist(), both.caption.tolist(), both.values["a"].tolist()) == (
-        [0, 2, 3],
-        [1, 4, 5],
-        [0.5, 1, 2],
-    )
-    with pytest.raises(KeyError):
-        joined([one, make_pairs([0], [1], b=[1])])

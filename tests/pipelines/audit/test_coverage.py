@@ -49,7 +49,7 @@ def test_what_is_printed_holds_the_truth(how: str, read: str) -> None:
         for one in (counts, *models):
             one.add(_dense(audited) if read == "dense" else _sampled(audited, seed))
         truths = _accepted(audited, curve)
-        told.append(counts.likely().told(random))
+        told.append(counts.likely())
         truth.append(truths[-1])
         bands.append([one["low"] <= t <= one["high"] for one, t in zip(counts.told() or [], truths, strict=False)])
         least = [one.told(random)["at_least"] for one in models]

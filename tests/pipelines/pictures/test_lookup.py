@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import pytest
 from PIL import Image
 
-from capgrade.explorer.corpus import Thumbnails
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.relevance import relevance
@@ -132,15 +131,6 @@ def test_pages_show_them_with_links_and_the_rest_as_links(
     assert capsys.readouterr().err.count("warning: ") == 3, "one for each page"
     few = PageThumbnails(world / "data" / "captions", world / "pictures", world, most=1)
     assert few.uri("1", 30) is None and few.link("1") == "pictures/val/%C3%84%201.png"
-
-
-def test_the_explorer_serves_them(world: Path, address: str, captions: Captions) -> None:
-    for source in sources(world, address).values():
-        served = Thumbnails(captions, source)
-        assert 1 in served and Image.open(io.BytesIO(served.jpeg(1))).size == (40, 30)
-        with pytest.raises(InputError, match="no picture"):
-            served.jpeg(0)
-    assert N - 1 not in Thumbnails(captions, world / "pictures.zip")
 
 
 @pytest.mark.parametrize("place", [
