@@ -45,7 +45,6 @@ class Report:
     problems: list[InputError] = field(default_factory=list)
 
     def json(self) -> dict[str, Any]:
-        """As `capgrade verify --json` prints it."""
         usable = [asdict(one) for one in self.usable]
         problems = [{"file": str(one.file), "problem": one.problem, "remedy": one.remedy} for one in self.problems]
         return {"whole": not self.problems, "usable": usable, "problems": problems}

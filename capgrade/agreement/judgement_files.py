@@ -156,7 +156,6 @@ def _dense(path: Path, captions: Captions) -> Judgements:
 
 
 def _listed_in(path: Path) -> list[_Row]:
-    """The rows of a file, one or more."""
     try:
         following = (line for _, line in read_lines(path, keep_ends=True))
         first = next(following, "")

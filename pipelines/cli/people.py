@@ -134,7 +134,6 @@ def _refuse_sample(asked: ExploreParams, runs: Sequence[Path]) -> None:
 
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
-    """Write the review's plan and lines."""
     from capgrade.explorer.plans import misses_again, most_informative, pooled, write_lines, write_plan
     from capgrade.explorer.start import read_corpus
 

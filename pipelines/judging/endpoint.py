@@ -76,7 +76,6 @@ class Budget:
             return True
 
     def pay(self, sent: int, answered: int) -> None:
-        """A request came back."""
         with self.free:
             cost = (sent * self.price_in + answered * self.price_out) / 1e6
             self.sent, self.answered, self.spent = self.sent + sent, self.answered + answered, self.spent + cost

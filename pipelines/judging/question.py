@@ -80,7 +80,6 @@ class Prompt(ParamsBlock):
 
     @property
     def reads_captions(self) -> bool:
-        """Whether the image's other captions are in it."""
         return "{captions}" in self.user
 
     def messages(self, caption: str, others: Sequence[str], picture: str | None) -> list[dict[str, Any]]:

@@ -145,7 +145,6 @@ def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any])
 
 
 def _against(manifest: dict[str, Any], made: Path, target: str) -> list[InputError]:
-    """Where a manifest and a folder differ."""
     mine = read_manifest(made, "publish")
     names = sorted({*mine["files"], *manifest["files"]})
     differ = [name for name in names if mine["files"].get(name) != manifest["files"].get(name)]

@@ -99,12 +99,10 @@ class Calibrated:
 
     @property
     def measures(self) -> list[str]:
-        """Those that it knows."""
         return list(self.calibration.curves)
 
     @property
     def shipped(self) -> bool:
-        """Whether it is the one that comes with capgrade."""
         return self.sha256 == file_digest(SHIPPED)
 
     @property
@@ -128,7 +126,6 @@ class Calibrated:
         return {"file": self.file, "sha256": self.sha256, **known.facts, "measures": of, "columns": self.columns}
 
     def meaning(self, column: str) -> str:
-        """A column in words."""
         facts, name = self.calibration.facts, self.columns[column]
         judged = f"by `{name}` and the calibration; an own pair's is that of its value, as any other's"
         if column.endswith(SCORE):

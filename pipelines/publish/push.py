@@ -25,8 +25,6 @@ NAMED = 3  # files named in one message
 
 @dataclass(frozen=True)
 class Pushed:
-    """Where the folder is now, and what it took."""
-
     address: str
     commit: str
     version: str

@@ -45,12 +45,10 @@ class PublishedTable:
 
     @property
     def rows(self) -> int:
-        """Of all its files."""
         return sum(self.files.values())
 
 
 def write_table(table: pa.Table, config: str, folder: str, split: str, out: Path) -> PublishedTable:
-    """Write a table as one Parquet file."""
     name = f"{folder}/{split}-00000-of-00001.parquet"
     rows, nbytes = write_parquet(out / name, table.schema, iter(table.to_batches(ROW_GROUP)))
     return PublishedTable(config, split, table.schema, {name: rows}, nbytes)
@@ -230,13 +228,11 @@ class Contents:
 
     @property
     def pairs(self) -> int:
-        """Of all splits."""
         pairs = ("relevance", "t2i-qrels", "i2t-qrels")
         return sum(table.rows for config in pairs for table in self.tables(config))
 
     @property
     def used(self) -> dict[str, Any]:
-        """The parameters of each measure."""
         return {name: self.splits[0].params["measures"][name] for name in self.measures}
 
     @property

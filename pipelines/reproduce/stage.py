@@ -93,7 +93,6 @@ class _Inputs:
     similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)  # sections and ensembles share runs
 
     def run(self, name: str) -> Path:
-        """The folder of a run."""
         return self.out / "runs" / name
 
     def by_runs(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
@@ -188,7 +187,6 @@ def metrics_of(
 
 
 def _lists(column: Column) -> str | None:
-    """The lists of people that a metric is of."""
     return LISTS.get(column.metric) or LISTS.get(column.metric.split("@")[0])
 
 

@@ -111,14 +111,6 @@ def run_examples(folder: Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_the_examples_run_beside_the_folder(made: Path, tmp_path: Path) -> None:
-    publish_both(made, tmp_path / "dataset")
-    out = run_examples(tmp_path / "dataset", tmp_path)
-    assert "['train', 'val']" in out
-    assert out.count("'image_id'") == 5  # three streamed rows, the selected columns, one looked up
-    assert "['caption_id', 'image_id', 'rouge_l']" in out
-
-
 def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
     """From the command line to `load_dataset`, every request to the stand-in at HF_ENDPOINT."""
     folders = f"--captions {made}/captions --shards {made}/train --shards {made}/val --name tiny --license cc-by-4.0"
@@ -133,6 +125,7 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
         assert f"{hub.address}/datasets/{REPO} at 1.2.0" in done.stdout
         out = run_examples(tmp_path / "out", tmp_path, **at)
     assert "['train', 'val']" in out and "['caption_id', 'image_id', 'rouge_l']" in out
+    assert out.count("'image_id'") == 5  # three streamed rows, the selected columns, one looked up
     assert f'revision="{PARAMS.version}"' in (tmp_path / "out" / "README.md").read_text()
 
 

@@ -1,27 +1,36 @@
-"""What the card says the labels are worth: who judged them and of what, own pairs, how values come about."""
+"""What the columns hold and the card says of them: who judged, own pairs, how values come about, what they mean."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from capgrade.agreement.calibration import load
+from capgrade.labels import Labels
 from capgrade.measures import MEASURES
-from capgrade.pipelines.agree import who_judged
+from capgrade.pipelines.agree import agree, who_judged
+from capgrade.pipelines.publish import card as card_module
+from capgrade.pipelines.publish import columns, tables
 from capgrade.pipelines.publish.card import cell
+from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.files import digest
+from capgrade.schemas.params import AgreeParams, MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from tests.conftest import caption_table, random_sets, write_captions_folder
 
-from .conftest import PARAMS
+from .conftest import BOTH, PARAMS
 
 FIGURES = {"cider": {"pearson": {"all": 0.5, "non_original": 0.25}, "spearman": {"all": 0.4}, "kendall": {}}}
 
@@ -77,29 +86,22 @@ def test_the_other_form_is_left_out_where_it_is_not_wanted_or_not_there(made: Pa
     assert "theirs_left_out" not in said and "relevance that another program computed" in said
 
 
-@pytest.mark.parametrize(("by", "title"), [
-    ("people", "## Agreement with human judgements\n"),
-    ("truth", "## Agreement with the truth of the scenes, not with people\n"),
-    ("values", "## Agreement with another matrix, not with people\n"),
-])  # fmt: skip
-def test_the_title_says_who_judged(by: str, title: str, made: Path, tmp_path: Path) -> None:
-    digest = read_captions(made / "captions", "train").digest
-    facts = {"by": by, "file": "f", "pairs": 7, "split": "train", "captions": digest}
-    said = card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
-    assert title in said and "which is published here" in said and "| cider | 0.500 | 0.250 | 0.400 | – |" in said
-    assert said.count("human judgements") == (by == "people")
-
-
 @pytest.mark.parametrize(("other", "sentence"), [
+    ({"by": "people"}, "## Agreement with human judgements\n"),
+    ({"by": "truth"}, "## Agreement with the truth of the scenes, not with people\n"),
+    ({"by": "values"}, "## Agreement with another matrix, not with people\n"),
     ({"split": "val"}, "on split `val` of these captions. **Published here is `train`**, which was not judged."),
     ({"captions": "0" * 64}, "of **other captions** than those published here"),
 ])  # fmt: skip
-def test_judgements_of_something_else_are_said_to_be(other: dict, sentence: str, made: Path, tmp_path: Path) -> None:
+def test_the_card_says_who_judged_and_what(other: dict, sentence: str, made: Path, tmp_path: Path) -> None:
     digest = read_captions(made / "captions", "train").digest
     facts = {"by": "people", "file": "f", "pairs": 7, "split": "train", "captions": digest, **other}
-    assert sentence in card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
-    said = json.loads((tmp_path / "out" / "croissant.json").read_text())["rai:dataAnnotationAnalysis"]
-    assert ("of other captions than these" in said) == ("captions" in other)
+    said = card(made, tmp_path / "out", {"judgements": facts, "measures": FIGURES})
+    assert sentence in said and "| cider | 0.500 | 0.250 | 0.400 | – |" in said
+    assert said.count("human judgements") == (facts["by"] == "people")
+    assert ("which is published here" in said) == ("by" in other)
+    analysis = json.loads((tmp_path / "out" / "croissant.json").read_text())["rai:dataAnnotationAnalysis"]
+    assert ("of other captions than these" in analysis) == ("captions" in other)
 
 
 def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> None:
@@ -146,3 +148,91 @@ def test_a_measure_with_the_name_of_such_a_column_is_refused(made: Path, tmp_pat
     shards(made / "captions", tmp_path / "s", params, given)
     with pytest.raises(InputError, match="measure 'rouge_l_left_out' has the name of a column -> call"):
         publish(made / "captions", [tmp_path / "s"], tmp_path / "out", PARAMS)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of two measures, and a calibration of one."""
+    folder: Path = tmp_path_factory.mktemp("calibrated")
+    captions = write_captions_folder(folder / "captions", [caption_table(random_sets(24, seed=5), "train")])
+    shards(captions, folder / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
+    relevance(captions, folder / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    judged, out = folder / "dense" / "rouge_l.arrow", folder / "calibration.json"
+    agree(captions, judged, ["rouge_l"], MeasuresParams(), calibrate=out, params=AgreeParams(accept=0.3))
+    publish(captions, [folder / "shards"], folder / "out", PARAMS, calibration=out)
+    return folder
+
+
+def test_columns_are_the_curves_at_each_value(world: Path) -> None:
+    table = pq.read_table(next((world / "out" / "relevance").glob("*.parquet")))
+    curve = load(world / "calibration.json").curves["rouge_l"]
+    values = table["rouge_l"].to_numpy()
+    assert table["rouge_l_score"].to_numpy() == pytest.approx(np.interp(values, curve.value, curve.score))
+    assert table["rouge_l_accepted"].to_numpy() == pytest.approx(np.interp(values, curve.value, curve.accepted))
+    assert not {"cider_score", "cider_accepted"} & set(table.column_names)
+    assert not table["rouge_l_score"].null_count and table["original"].to_numpy().any()  # own pairs too
+
+
+def test_the_manifest_and_the_card_say_which_calibration(world: Path) -> None:
+    sha = digest(world / "calibration.json")
+    manifest = json.loads((world / "out" / "manifest.json").read_text())
+    facts = manifest["calibration"]
+    assert facts["sha256"] == sha == manifest["inputs"]["calibration"] and facts["file"] == "calibration.json"
+    assert facts["judgements"]["file"] == "rouge_l.arrow" and facts["judgements"]["sha256"]
+    assert facts["accept"] == 0.3 and facts["package"] and facts["measures"]["rouge_l"]["ece"] >= 0
+    assert facts["columns"] == {"rouge_l_score": "rouge_l", "rouge_l_accepted": "rouge_l"}
+    said = (world / "out" / "README.md").read_text()
+    assert sha in said and "## What a value means to people" in said
+    assert "--calibration calibration.json" in said and "| `rouge_l_accepted` | float32 | probability" in said
+    assert str(world) not in said + json.dumps(manifest)
+    found = {field["name"] for one in json.loads((world / "out" / "croissant.json").read_text())["recordSet"]
+             for field in one["field"]}  # fmt: skip
+    assert {"rouge_l_score", "rouge_l_accepted"} <= found
+    assert not check(str(world / "out"), None).problems
+
+
+def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
+    for one in (columns, card_module):
+        monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
+    publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=world / "calibration.json")
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert "--calibration calibration --out dataset" in said and "# calibration" not in said
+
+
+def test_labels_load_them_beside_the_measures(world: Path) -> None:
+    labels = Labels.load(world / "out")
+    assert labels.measures == [*BOTH, "rouge_l_accepted", "rouge_l_score"]
+    curve = load(world / "calibration.json").curves["rouge_l"]
+    some = labels.image_ids[:4], labels.caption_ids
+    values, known, _ = labels.block(*some, "rouge_l")
+    accepted, also, _ = labels.block(*some, "rouge_l_accepted")
+    assert (known == also).all() and known.any()
+    assert accepted[known] == pytest.approx(curve.probability(values[known]), abs=1e-6)
+    assert Labels.load(world / "out", measures=["rouge_l_score"]).measures == ["rouge_l_score"]
+    with pytest.raises(InputError, match="rouge_l_accepted is known of published pairs alone -> ask for rouge_l"):
+        labels.exact("rouge_l_accepted")
+    assert labels.exact("rouge_l").block(*some)[1].all()
+
+
+def test_calibrations_that_do_not_fit(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(message: str, calibration: Path) -> None:
+        with pytest.raises(InputError, match=message):
+            publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=calibration)
+        assert not (tmp_path / "out" / "manifest.json").exists()
+
+    found = json.loads((world / "calibration.json").read_text())
+    found["params"]["rouge_l"]["beta"] = 7.0
+    (tmp_path / "c.json").write_text(json.dumps(found))
+    refused("rouge_l has other parameters than in c.json", tmp_path / "c.json")
+    write = tables.write_table
+
+    def meanwhile(*args: Any) -> Any:
+        manifest = world / "shards" / "manifest.json"
+        manifest.write_bytes(manifest.read_bytes() + b"\n")
+        return write(*args)
+
+    monkeypatch.setattr(tables, "write_table", meanwhile)
+    refused("labels 1: changed while this run read it", world / "calibration.json")
