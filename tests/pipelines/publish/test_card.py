@@ -113,8 +113,8 @@ def run_examples(folder: Path, cwd: Path, **environment: str) -> str:
 
 def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
     """From the command line to `load_dataset`, every request to the stand-in at HF_ENDPOINT."""
-    folders = f"--captions {made}/captions --shards {made}/train --shards {made}/val --name tiny --license cc-by-4.0"
-    options = f"{folders} --set publish.version=1.2.0 --out {tmp_path}/out --push {REPO}"
+    folders = f"--captions {made}/captions --shards {made}/train --shards {made}/val --license cc-by-4.0"
+    options = f"{folders} --set publish.name=tiny --set publish.version=1.2.0 --out {tmp_path}/out --push {REPO}"
     with running() as hub:
         at = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
         env = {**os.environ, **at, "HF_TOKEN": TOKEN, "CAPGRADE_DEBUG": "1", "HF_DEBUG": "1"}
