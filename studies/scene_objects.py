@@ -25,7 +25,6 @@ from capgrade.schemas.files import metadata_of, read_arrow
 from capgrade.schemas.pictures import decode_image
 
 SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # what counts as a detection, as detectron2 has it
-DELTAS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,14 +121,14 @@ def measure(model: BottomUp, data: Annotated) -> Precision:
 def detections(regions: DescribedProposals, image: Tensor) -> tuple[np.ndarray, list[float], list[int]]:
     """Regressed boxes (K, 4) in network pixels, scores and classes (from 1), after suppression class by class."""
     assert regions.deltas is not None  # `describe` computes them unless told not to
-    scores = regions.classes[:, 1:]
-    rows, labels = (scores > SCORE).nonzero(as_tuple=True)
-    boxes = decode_boxes(regions.boxes, regions.deltas).unflatten(1, (-1, DELTAS))[rows, labels + 1]
-    boxes = clip_boxes(boxes, image.shape[1], image.shape[2])
-    values = scores[rows, labels]
-    kept, count = nms_batch(boxes[None], values[None], NMS_THRESHOLD, groups=labels[None], limit=MOST)
-    kept = kept[0, : int(count)]
-    return boxes[kept].cpu().numpy(), values[kept].tolist(), (labels[kept] + 1).tolist()
+    boxes = clip_boxes(decode_boxes(regions.boxes, regions.deltas), image.shape[1], image.shape[2])
+    boxes, scores = boxes.unflatten(1, (-1, 4))[:, 1:].transpose(0, 1), regions.classes[:, 1:].T  # class by class
+    kept, count = nms_batch(boxes, scores, NMS_THRESHOLD, scores > SCORE, MOST)
+    labels, places = (torch.arange(kept.shape[1], device=kept.device) < count[:, None]).nonzero(as_tuple=True)
+    rows = kept[labels, places]
+    best = scores[labels, rows].argsort(descending=True, stable=True)[:MOST]
+    labels, rows = labels[best], rows[best]
+    return boxes[labels, rows].cpu().numpy(), scores[labels, rows].tolist(), (labels + 1).tolist()
 
 
 def _on_true_boxes(

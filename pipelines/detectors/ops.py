@@ -47,36 +47,25 @@ def overlaps(boxes: Tensor, others: Tensor, threshold: float, *, caffe: bool = T
 
 
 def nms_batch(
-    boxes: Tensor,
-    scores: Tensor,
-    threshold: float,
-    *,
-    there: Tensor | None = None,
-    groups: Tensor | None = None,
-    limit: int | None = None,
-    caffe: bool = True,
+    boxes: Tensor, scores: Tensor, threshold: float, there: Tensor, limit: int, *, caffe: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Greedy suppression in B pictures: (B, N, 4), (B, N) -> indices kept, int64 (B, K), by falling score, equal scores
     by rising index; and how many count (B,).
 
-    `there` (B, N) says which boxes are no padding. Boxes of different `groups` (B, N) never suppress each other. Blocks
-    of the best, all pictures together, until each has `limit`. Scores must not be NaN.
+    `there` (B, N) says which boxes are no padding. Blocks of the best, all pictures together, until each has `limit`.
+    Scores must not be NaN.
     Source: peteanderson80/bottom-up-attention, lib/nms/cpu_nms.pyx, whose order of equal scores is arbitrary; without
     `caffe` torchvision's nms.
     """
     B, N = scores.shape
-    there = torch.ones_like(scores, dtype=torch.bool) if there is None else there
-    limit = N if limit is None else min(limit, N)
+    limit = min(limit, N)
     order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
     kept, count = order.new_zeros(B, limit + 1), order.new_zeros(B)  # what is beyond the limit goes to the last column
     rank = torch.arange(limit, device=order.device)
 
     def hit(first: Tensor, second: Tensor) -> Tensor:
         a, b = (boxes.gather(1, index[:, :, None].expand(-1, -1, 4)) for index in (first, second))
-        hits = overlaps(a, b, threshold, caffe=caffe)
-        if groups is None:
-            return hits
-        return hits & (groups.gather(1, first)[:, :, None] == groups.gather(1, second)[:, None])
+        return overlaps(a, b, threshold, caffe=caffe)
 
     for block in order.split(NMS_BLOCK, dim=1):
         alive = there.gather(1, block)

@@ -166,7 +166,7 @@ def select_proposals(
     if caffe:
         order = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
         scores, boxes, there = (take(x, order[:, : rule.before_nms]) for x in (scores, boxes, there))
-    kept, count = nms_batch(boxes, scores, rule.nms_threshold, there=there, limit=rule.after_nms, caffe=caffe)
+    kept, count = nms_batch(boxes, scores, rule.nms_threshold, there, rule.after_nms, caffe=caffe)
     pictures = zip(take(boxes, kept), take(scores, kept), count.tolist(), strict=True)
     return [(box[:n], score[:n]) for box, score, n in pictures]
 

@@ -165,7 +165,7 @@ class AirsplayRule:
         """Rows of each picture, (B, K), and how many count (B,), at its first threshold that leaves enough."""
         rows = count = scores.new_zeros(len(scores), dtype=torch.long)
         for k, threshold in enumerate(np.arange(0.3, 1.0, 0.1)):
-            looser, number = nms_batch(boxes, scores, float(threshold), there=there, limit=self.count, caffe=False)
+            looser, number = nms_batch(boxes, scores, float(threshold), there, self.count, caffe=False)
             enough = count >= self.count
             rows = looser if k == 0 else torch.where(enough[:, None], rows, looser)
             count = torch.where(enough, count, number)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from capgrade.pipelines.sources.fields import keep_splits
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
-from capgrade.pipelines.sources.table import read_csv, read_hub, read_jsonl, read_tsv
+from capgrade.pipelines.sources.table import read_hub, read_table
 from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.params import CaptionsParams
@@ -17,9 +17,9 @@ SOURCES: dict[str, Callable[[str, CaptionsParams], Iterator[Caption]]] = {
     "karpathy": read_karpathy,
     "flickr": read_flickr,
     "precomp": read_precomp,
-    "tsv": read_tsv,
-    "csv": read_csv,
-    "jsonl": read_jsonl,
+    "tsv": read_table,
+    "csv": read_table,
+    "jsonl": read_table,
     "hub": read_hub,
 }
 

@@ -76,39 +76,20 @@ def captions_of(records: Iterable[Record], columns: Mapping[str, str], split: st
             yield Caption(image_id, caption_id, own, text, file, row)
 
 
-def read_tsv(name: str, params: CaptionsParams) -> Iterator[Caption]:
-    """A header, then one caption per row. No quoting: a quotation mark is text, a tab always separates.
+def read_table(name: str, params: CaptionsParams) -> Iterator[Caption]:
+    """Captions of a .tsv (a tab always separates, a quotation mark is text), .csv (quoted as in RFC 4180; a record in
+    quotes may span rows) or .jsonl file, a row each. In JSON Lines a caption may be a list that shares the row's image.
 
-    Raises InputError for a missing column, and for a row with more or fewer fields.
+    An optional field is in every row or in none. Raises InputError for a missing column, a row with more or fewer
+    fields, broken quoting, malformed JSON, and a value of the wrong type.
     """
-    return _captions(name, params, ".tsv")
-
-
-def read_csv(name: str, params: CaptionsParams) -> Iterator[Caption]:
-    """A header, then one caption per record, quoted as in RFC 4180; a record in quotes may span rows.
-
-    Raises InputError for a missing column, broken quoting, and a row with more or fewer fields.
-    """
-    return _captions(name, params, ".csv")
-
-
-def read_jsonl(name: str, params: CaptionsParams) -> Iterator[Caption]:
-    """One JSON object per row; the caption is a string, or a list of strings that share the row's image.
-
-    An optional field is in every row or in none. Raises InputError for malformed JSON, a missing field, and a value of
-    the wrong type.
-    """
-    return _captions(name, params, ".jsonl")
-
-
-def _captions(name: str, params: CaptionsParams, kind: str) -> Iterator[Caption]:
     fields: dict[str, str] = {}
 
     def chosen(present: Collection[str]) -> Iterable[str]:
         fields.update(columns_of(params.columns, present, name, 1))
         return fields.values()
 
-    records = table_rows(Path(name), kind, chosen)
+    records = table_rows(Path(name), f".{params.source}", chosen)
     first = list(islice(records, 1))  # with which the columns are known
     yield from captions_of(chain(first, records), fields, params.split or "all", name)
 
@@ -134,7 +115,7 @@ def table_rows(path: Path, kind: str, chosen: Callable[[Collection[str]], Iterab
     """The rows of a table of a kind: .csv, .tsv, .jsonl or .parquet.
 
     `chosen` says which of the columns it asks for; of Parquet no other is read. Raises InputError for another kind, and
-    as `read_csv`, `read_tsv` and `read_jsonl`; from `chosen` too.
+    as `read_table`; from `chosen` too.
     """
     if kind == ".parquet":
         yield from _parquet_rows(path, chosen)

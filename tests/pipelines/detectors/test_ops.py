@@ -43,14 +43,13 @@ def box_sets(draw: st.DrawFn) -> Boxes:
 @settings(max_examples=100, deadline=None)
 @given(
     cases=st.lists(box_sets(), min_size=1, max_size=4), threshold=st.sampled_from([0.2, 0.25, 0.3, 0.5, 0.7, 0.75]),
-    caffe=st.booleans(), n_groups=st.integers(1, 3), limit=st.integers(1, 40),
+    caffe=st.booleans(), limit=st.integers(1, 40),
     block=st.sampled_from([2, 3, 9, 512]), at_once=st.sampled_from([1, 1 << 24]),
 )  # fmt: skip
 def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
-    cases: list[Boxes], threshold: float, caffe: bool, n_groups: int, limit: int, block: int, at_once: int
+    cases: list[Boxes], threshold: float, caffe: bool, limit: int, block: int, at_once: int
 ) -> None:
-    """Padded to the most, padding anywhere; in blocks smaller than the pictures. Boxes of different groups do not touch
-    each other."""
+    """Padded to the most, padding anywhere; in blocks smaller than the pictures."""
     most = max(len(boxes) for boxes, _ in cases)
     boxes, scores = torch.full((len(cases), most, 4), 3.0), torch.full((len(cases), most), 9.0)
     there = torch.zeros(len(cases), most, dtype=torch.bool)
@@ -58,20 +57,15 @@ def test_a_batch_and_its_classes_are_suppressed_as_by_the_loop(
         rows = torch.randperm(most, generator=torch.Generator().manual_seed(b))[: len(some)].sort().values
         boxes[b, rows], scores[b, rows] = torch.from_numpy(some).float(), torch.from_numpy(values).float()
         there[b, rows] = True
-    groups = (torch.arange(most) % n_groups).expand(len(cases), -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "NMS_BLOCK", block)
         patch.setattr(ops, "PAIRS_AT_ONCE", {"cpu": at_once})
-        kept, count = ops.nms_batch(boxes, scores, threshold, there=there, groups=groups, limit=limit, caffe=caffe)
+        kept, count = ops.nms_batch(boxes, scores, threshold, there, limit, caffe=caffe)
         classes = torch.stack([scores, -scores], dim=2)
         survivors = ops.nms_per_class(boxes, classes, threshold, there)
     for b, (some, values) in enumerate(cases):
         rows = there[b].nonzero()[:, 0]
-        expected = []
-        for group in range(n_groups):
-            of = (rows % n_groups == group).nonzero()[:, 0].numpy()
-            expected += of[slow_nms(some[of], values[of], threshold, caffe)].tolist()
-        expected.sort(key=lambda i: (-values[i], i))
+        expected = slow_nms(some, values, threshold, caffe)
         assert kept[b, : int(count[b])].tolist() == rows[expected[:limit]].tolist()
         for c, sign in enumerate((1, -1)):
             expected = slow_nms(some, sign * values, threshold)
