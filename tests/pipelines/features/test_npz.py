@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.npz import read_npz, read_teran
 from capgrade.schemas.errors import InputError
 from tests.schemas.test_pickles import Runs
 
-from .made import assert_same, made
+from .made import made
 
 X = np.arange(10, dtype=np.float32).reshape(2, 5)
 BOXES = np.array([[0, 0, 100.5, 200], [10, 20, 640, 360]], np.float32)
@@ -141,15 +139,3 @@ def test_written_files_are_read_by_plain_numpy(tmp_path: Path) -> None:
         WRITERS["npz"](tmp_path, [made("../a")])
     with pytest.raises(InputError, match="no boxes or no size"):
         WRITERS["npz"](tmp_path, [replace(image, boxes=None)])
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 6), st.booleans(), st.sampled_from(["float16", "float32"]))
-def test_round_trip(tmp_path_factory: pytest.TempPathFactory, n: int, d: int, plain: bool, dtype: str) -> None:
-    """Square features too are a row a region."""
-    image = made("a", n, d, plain=plain)
-    image = replace(image, features=image.features.astype(dtype))
-    folder = tmp_path_factory.mktemp("npz")
-    WRITERS["npz"](folder, [image])
-    (found,) = read_npz(folder)
-    assert_same(found, image)

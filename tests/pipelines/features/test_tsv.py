@@ -10,15 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from capgrade.pipelines.features import READERS
 from capgrade.pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
 from capgrade.schemas.errors import InputError
 
-from .made import assert_same, made
+from .made import made
 
 
 def b64(kind: str, values: list) -> str:
@@ -157,19 +154,3 @@ def test_what_the_layout_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="begins with a quote"):
         write_tsv(tmp_path / "a.tsv", [made('"a"')])
     assert not list(tmp_path.iterdir())
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    features=hnp.arrays(
-        st.sampled_from([np.float16, np.float32]), st.tuples(st.integers(1, 5), st.integers(1, 6)),
-        elements=st.floats(-1000, 1000, width=16),
-    ),
-    image_id=st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters='"'), min_size=1),
-)  # fmt: skip
-def test_round_trip(tmp_path_factory: pytest.TempPathFactory, features: np.ndarray, image_id: str) -> None:
-    image = replace(made(image_id, *features.shape, plain=True), features=features)
-    path = tmp_path_factory.mktemp("tsv") / "a.tsv"
-    write_tsv(path, [image])
-    (found,) = read_tsv(path)
-    assert_same(found, replace(image, features=features.astype(np.float32)))
