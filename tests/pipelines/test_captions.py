@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from capgrade.pipelines.captions import captions
-from capgrade.pipelines.sources.fields import keep_splits
-from capgrade.schemas.captions import SCHEMA, Caption, read_captions
+from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version, read_arrow
+from capgrade.schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version
 from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
-from tests.conftest import caption_table, random_sets, write_captions_folder
 
 ROWS = "image_id\tcaption_id\tcaption\tsplit\n"
 TSV = ROWS + "b\t1\tA dog's bone.\ttrain\na\t2\tTwo cats\ttrain\nb\t3\tكلب 🐶 e\u0301\ttrain\nv\t4\tA tree!\tval\n"
@@ -44,20 +39,6 @@ def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
         "kind": "captions", "source": "tsv", "tokenizer": "ptb_py", "inputs": {"c.tsv": digest(tmp_path / "c.tsv")},
         "format": FORMAT, "package": package_version(),
     }  # fmt: skip
-
-
-def test_tsv_csv_and_jsonl_give_one_table(tmp_path: Path) -> None:
-    rows = [line.split("\t") for line in TSV.splitlines()]
-    with (tmp_path / "c.csv").open("w", encoding="utf-8", newline="") as f:
-        csv.writer(f).writerows(rows)
-    records = (json.dumps(dict(zip(rows[0], row, strict=True))) + "\n" for row in rows[1:])
-    (tmp_path / "c.jsonl").write_text("".join(records))
-    (tmp_path / "c.tsv").write_text(TSV, encoding="utf-8")
-    for source in ("tsv", "csv", "jsonl"):
-        captions(tmp_path / source, CaptionsParams(source=source, input=str(tmp_path / f"c.{source}")))
-    first, *others = (read_arrow(tmp_path / source / "captions.arrow") for source in ("tsv", "csv", "jsonl"))
-    assert first["caption_id"].to_pylist() == ["1", "2", "3", "4"]
-    assert all(other.equals(first) for other in others)
 
 
 UNICODE = (
@@ -94,12 +75,6 @@ def test_splits_one_several_or_none(tmp_path: Path) -> None:
         read_captions(tmp_path / "out")
     with pytest.raises(InputError, match="no split 'test' -> choose with --split from: train, val"):
         read_captions(tmp_path / "out", "train+test")
-
-
-def test_one_to_hundreds_of_captions_an_image(tmp_path: Path) -> None:
-    rows = "".join(f"many\tm{k}\tcaption number {k}\tt\n" for k in range(400))
-    captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS + "one\to\ta dog\tt\n" + rows))
-    assert read_captions(tmp_path / "out").ref_ptr.tolist() == [0, 1, 401]
 
 
 def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> None:
@@ -151,24 +126,12 @@ def test_what_a_source_would_pass_over(given: dict, message: str) -> None:
         validated(CaptionsParams, given)
 
 
-def test_a_split_whose_name_has_a_plus(tmp_path: Path) -> None:
+def test_a_split_whose_name_has_a_plus() -> None:
     """Chosen as it is called, where there is one; else its parts."""
-    sets = random_sets(2, seed=1)
-    tables = []
-    for split in ("a", "b", "a+b"):
-        table = caption_table(sets, split).to_pydict()
-        for name in ("image_id", "caption_id"):
-            table[name] = [f"{split}-{value}" for value in table[name]]
-        tables.append(pa.table(table, schema=SCHEMA))
-    whole = write_captions_folder(tmp_path / "c", tables)
-    assert set(read_captions(whole, "a+b").image_ids) == {"a+b-i0", "a+b-i1"}
-    parts = write_captions_folder(tmp_path / "d", tables[:2])
-    assert read_captions(parts, "a+b").n_images == 4
-    alone = write_captions_folder(tmp_path / "e", tables[2:])
-    assert read_captions(alone).split == "a+b" and read_captions(alone, "a+b").n_images == 2
-    rows = [Caption(f"{split}0", f"{split}0#0", split, "x", "f", 1) for split in ("a", "b", "a+b")]
-    assert [c.split for c in keep_splits(rows, "a+b", "f")] == ["a+b"]
-    assert [c.split for c in keep_splits(rows[:2], "a+b", "f")] == ["a", "b"]
+    assert parts_of("a+b", ["a", "b", "a+b"], "f") == ["a+b"] == parts_of("a+b", ["a+b"], "f")
+    assert parts_of("a+b", ["b", "a"], "f") == ["a", "b"]
+    with pytest.raises(InputError, match="f: no split 'c' -> choose with --split from: a, b"):
+        parts_of("a+c", ["a", "b"], "f")
 
 
 def test_inputs_of_one_name_are_all_in_the_manifest(tmp_path: Path) -> None:
