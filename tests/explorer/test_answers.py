@@ -106,12 +106,6 @@ def test_ranks_and_ties_by_loops(seed: int) -> None:
     assert best(np.full(3, np.nan), 6, set()) == ((), 0)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "a" * 2001])
-def test_captions_that_are_not_asked(explorer: Explorer, text: str) -> None:
-    with pytest.raises(InputError, match="a caption of"):
-        explorer.of_text(text)
-
-
 def test_nonsense_is_noted_and_captions_of_the_corpus_are_not(explorer: Explorer) -> None:
     for nonsense in ("xyzzy qwop plugh", "ein Hund spielt im Garten", "今日は"):
         assert all(found.note == NOTHING and found.hits for found in explorer.of_text(nonsense)[:2])

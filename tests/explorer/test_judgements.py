@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.judgements import (
-    agreement,
     agreement_rows,
     alpha,
     export,
@@ -100,14 +99,6 @@ def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:
     assert alpha(np.array([[3.0, 3], [3, 3]]), "ordinal") is None, "one score"
     assert alpha(np.array([[1.0, np.nan], [np.nan, 2]]), "ordinal") is None, "no pair in common"
     assert alpha(rating_matrix({}, 4), "ordinal") is None
-
-
-def test_the_report(tmp_path: Path) -> None:
-    found = agreement(_review(tmp_path, _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 5, 1: 0}}))
-    assert found["reviewers"] == {"ann": 3, "bo": 2}
-    assert (found["items"], found["rated_twice"]) == (5, 2)
-    assert found["alpha"]["ordinal"] == pytest.approx(1)
-    assert "recall" not in found
 
 
 def test_recall_judged_again_by_hand() -> None:

@@ -151,7 +151,7 @@ def test_a_judge_from_sample_to_agreement(
     capsys.readouterr()
     assert call("agree", "--reviews", str(review), "--judgements", str(out), "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["reviewers"] == {"ann": 30, "bo": 30, "robot": 30}
+    assert found["reviewers"] == {"ann": 30, "bo": 30, "robot": 30} and found["rated_twice"] == 30
     assert found["alpha"]["ordinal"] > found["people"]["ordinal"], "a twin of ann raises it"
     assert found["with_people"]["robot"]["interval"] > 0.8
     assert found["accepted"]["ann"] == found["accepted"]["robot"] != found["accepted"]["bo"]
