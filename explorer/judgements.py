@@ -79,7 +79,8 @@ def agreement(
         "rated_twice": int((np.isfinite(rating_matrix(found, items)).sum(axis=0) > 1).sum()),
         "alpha": _alphas(found, items),
     }
-    mean = mean_scores(people)
+    rated = np.flatnonzero(np.isfinite(by := rating_matrix(people, items)).any(axis=0))
+    mean = dict(zip(rated.tolist(), np.nanmean(by[:, rated], axis=0).tolist(), strict=True))
     if judged:
         result["people"] = _alphas(people, items)
         result["with_people"] = {name: _alphas({"": table, "mean": mean}, items) for name, table in judged.items()}
@@ -90,15 +91,6 @@ def agreement(
         tables = {**found, "mean of people": mean} if len(people) > 1 else found
         result["accepted"] = {name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()}
     return result
-
-
-def mean_scores(found: Table) -> dict[int, float]:
-    """Item -> the mean of those who rated it."""
-    given: dict[int, list[float]] = {}
-    for table in found.values():
-        for item, score in table.items():
-            given.setdefault(item, []).append(score)
-    return {item: float(np.mean(scores)) for item, scores in given.items()}
 
 
 def _alphas(found: Table, items: int) -> dict[str, float | None]:

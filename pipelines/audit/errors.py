@@ -13,7 +13,6 @@ that knows more than the measure ranks first those that people accept more often
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,37 +23,21 @@ from capgrade.pipelines.audit.estimate import CHUNK, DRAWS, LIKELY, Counts
 from capgrade.pipelines.audit.lists import likely
 from capgrade.schemas.captions import Captions
 
-ROWS = 64  # images at a time
 WAYS = ("i2t", "t2i")
 
 
-@dataclass
 class RankedModel:
     """What a model ranks first. similarity (n_images, n_columns); kept int64 [n_columns]: each column's caption."""
 
-    similarity: np.ndarray
-    kept: np.ndarray
-    captions: Captions
-    best: dict[str, np.ndarray] = field(init=False)  # of each query
-    ties: dict[str, np.ndarray] = field(init=False)  # how many items share its first place
-
-    def __post_init__(self) -> None:
-        n = self.captions.n_captions
-        self.column: np.ndarray = np.full(n, -1)
-        self.column[self.kept] = np.arange(len(self.kept))
-        rows, columns = self.similarity.shape
-        kind = np.result_type(self.similarity.dtype, np.float32)
-        self.best = {"i2t": np.empty(rows, kind), "t2i": np.full(columns, -np.inf, kind)}
-        self.ties = {"i2t": np.empty(rows), "t2i": np.zeros(columns)}
-        for at in range(0, rows, ROWS):
-            block = np.asarray(self.similarity[at : at + ROWS], kind)
-            top = block.max(axis=1)
-            self.best["i2t"][at : at + ROWS] = top
-            self.ties["i2t"][at : at + ROWS] = (block == top[:, None]).sum(axis=1)
-            top = block.max(axis=0)
-            best, same = self.best["t2i"], (block == top).sum(axis=0)
-            self.ties["t2i"] = np.where(top > best, same, self.ties["t2i"] + same * (top == best))
-            self.best["t2i"] = np.maximum(best, top)
+    def __init__(self, similarity: np.ndarray, kept: np.ndarray, captions: Captions) -> None:
+        self.similarity, self.kept, self.captions = similarity, kept, captions
+        self.column = np.full(captions.n_captions, -1)
+        self.column[kept] = np.arange(len(kept))
+        self.best = {"i2t": similarity.max(axis=1), "t2i": similarity.max(axis=0)}  # of each query
+        self.ties = {  # how many items share its first place
+            "i2t": (similarity == self.best["i2t"][:, None]).sum(axis=1),
+            "t2i": (similarity == self.best["t2i"]).sum(axis=0),
+        }
 
     def first(self, way: str, image: np.ndarray, caption: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Of the pairs at a first place: which of those given, their queries, and the share of the place, float64."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, ClassVar
 
 
@@ -155,13 +154,12 @@ class ExampleItem:
 
 
 @dataclass(frozen=True)
-class ExampleRanking:
-    """A query and its answers by a run, the best first."""
+class Example:
+    """A query and its answers by each run, the best first."""
 
     query: ExampleItem
-    answers: Sequence[ExampleItem]
     wants: str  # images or captions
-    run: str
+    answers: Mapping[str, Sequence[ExampleItem]]
 
 
 @dataclass(frozen=True)
@@ -170,12 +168,7 @@ class Examples:
 
     kind: ClassVar[str] = "examples"
     measure: str
-    rankings: Sequence[ExampleRanking]
-
-    def by_query(self) -> list[tuple[ExampleItem, list[ExampleRanking]]]:
-        """Rankings of one query that follow each other, which the page puts side by side."""
-        groups = [list(some) for _, some in groupby(self.rankings, lambda one: (one.wants, one.query.id))]
-        return [(some[0].query, some) for some in groups]
+    examples: Sequence[Example]
 
 
 @dataclass(frozen=True)

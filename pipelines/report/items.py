@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ import numpy as np
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import (
     Chart,
+    Example,
     ExampleItem,
-    ExampleRanking,
     Examples,
     Facts,
     Missing,
@@ -161,11 +161,9 @@ def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
         graded = data.relevance[data.measure].matrix()
         matrices = {run: _similarity(data, run) for run in folders} or {f"labels ({data.measure})": graded}
         shown = _Shown(data.captions, graded, thumbnails)
-        rankings = [
-            one for query in _queries(data.captions) for run, S in matrices.items() for one in shown.both(run, S, query)
-        ]
-        rankings.sort(key=lambda one: one.wants, reverse=True)
-        parts = [*([] if thumbnails.pictures else [Note(NO_PICTURES)]), Examples(data.measure, rankings)]
+        sides = zip(*(shown.of(image, matrices) for image in _queries(data.captions)), strict=True)
+        found = [example for side in sides for example in side]
+        parts = [*([] if thumbnails.pictures else [Note(NO_PICTURES)]), Examples(data.measure, found)]
     else:
         missing = [data.missing("the relevance that answers are graded by", RELEVANCE)]
     return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts, missing)
@@ -186,6 +184,10 @@ def _similarity(data: ReportData, run: str) -> np.ndarray:
     return S
 
 
+def _best(scores: np.ndarray) -> list[int]:
+    return np.argsort(-scores, kind="stable")[:TOP].tolist()
+
+
 @dataclass(frozen=True)
 class _Shown:
     """Rankings as items to look at; graded float [images, captions]."""
@@ -194,27 +196,24 @@ class _Shown:
     graded: np.ndarray
     thumbnails: PageThumbnails
 
-    def both(self, run: str, S: np.ndarray, image: int) -> Iterator[ExampleRanking]:
-        """The best captions for an image, and the best images for its second caption."""
-        best = np.argsort(-S[image], kind="stable")[:TOP]
-        query = self._image(image, None)
-        yield ExampleRanking(query, [self._caption(int(c), image) for c in best], "captions", run)
+    def of(self, image: int, matrices: Mapping[str, np.ndarray]) -> tuple[Example, Example]:
+        """Images for an image's second caption, and captions for the image, by each run."""
         caption = int(np.flatnonzero(self.captions.owner == image)[:2][-1])
-        best = np.argsort(-S[:, caption], kind="stable")[:TOP]
-        query = self._caption(caption, None)
-        yield ExampleRanking(query, [self._image(int(i), caption) for i in best], "images", run)
+        images = {run: [self._image(i, caption) for i in _best(S[:, caption])] for run, S in matrices.items()}
+        captions = {run: [self._caption(c, image) for c in _best(S[image])] for run, S in matrices.items()}
+        return Example(self._caption(caption), "images", images), Example(self._image(image), "captions", captions)
 
     def _grade(self, image: int | None, caption: int | None) -> dict[str, Any]:
         if image is None or caption is None:
             return {}
         return {"own": int(self.captions.owner[caption]) == image, "relevance": float(self.graded[image, caption])}
 
-    def _image(self, image: int, caption: int | None) -> ExampleItem:
+    def _image(self, image: int, caption: int | None = None) -> ExampleItem:
         id, first = self.captions.image_ids[image], self.captions.refs[self.captions.ref_ptr[image]]
         text, picture, link = self.captions.texts[first], self.thumbnails.uri(id, SIDE), self.thumbnails.link(id)
         return ExampleItem(id, text, picture, link=link, **self._grade(image, caption))
 
-    def _caption(self, caption: int, image: int | None) -> ExampleItem:
+    def _caption(self, caption: int, image: int | None = None) -> ExampleItem:
         return ExampleItem(
             self.captions.caption_ids[caption], self.captions.texts[caption], **self._grade(image, caption)
         )

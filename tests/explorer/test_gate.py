@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from playwright.sync_api import Browser
 
 from capgrade.explorer.app import make_app
 from capgrade.explorer.gate import LARGEST_FORM, LARGEST_UPLOAD
@@ -113,18 +112,6 @@ def test_a_space_is_served_under_its_name(world: World, monkeypatch: pytest.Monk
     behind = {**space, "Host": "10.0.0.3:7860", "X-Forwarded-Host": "user-space.hf.space"}
     assert ask.get("/", headers=behind).status_code == 200
     assert ask.get("/", headers=of_name("evil.example")).status_code == 400
-
-
-def test_another_page_in_the_same_browser_changes_nothing(browser: Browser, world: World) -> None:
-    """A form from a page elsewhere, as a visitor's browser sends it."""
-    opened = browser.new_page()
-    form = f"<form method=post action='{world.address}/review'><input name=reviewer value=mallory><button>win</button>"
-    opened.route("https://evil.example/", lambda route: route.fulfill(body=form, content_type="text/html"))
-    opened.goto("https://evil.example/")
-    opened.get_by_text("win").click()
-    opened.get_by_text("asked by a page of another origin").wait_for()
-    assert not any("mallory" in path.read_text(encoding="utf-8") for path in world.reviews.glob("reviewer-*"))
-    opened.close()
 
 
 def test_a_name_is_its_first_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

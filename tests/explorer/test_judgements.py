@@ -126,17 +126,3 @@ def test_recall_judged_again_by_hand() -> None:
 def agreement_of(plan: ReviewPlan, recall: dict[str, Any]) -> dict[str, Any]:
     """As `agreement` gives it where nobody rated what another did."""
     return {"items": len(plan.items), "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": recall}
-
-
-@pytest.mark.parametrize("rated", [0.3, 0.5, 0.7, 0.9, 1.0])
-def test_recall_is_about_the_true_one_however_much_is_rated(rated: float) -> None:
-    """200 misses of which 24 % have a relevant image: of 400 captions, 200 hits, R@10 is 62. A reviewer rates from the
-    start of their own order."""
-    queries, images = 200, 10
-    items = tuple(Item(f"i{q}-{k}", f"q{q}", f"q{q}") for q in range(queries) for k in range(images))
-    plan = ReviewPlan(SEMANTIC_MAP, "corpus", 0, items, {"model": "m", "k": images, "queries": 400, "hits": 200})
-    truth = [5 if k % images == 7 and (k // images) % 25 < 6 else 0 for k in range(len(items))]
-    given = {name: {k: truth[k] for k in plan.order(name)[: round(rated * len(items))]} for name in map(str, range(10))}
-    found = judged_recall(plan, given)
-    assert found["mean"] == pytest.approx(62, abs=1.5)
-    assert set(found["misses_judged"].values()) == {round(rated * queries)}, "one query after the other"
