@@ -13,17 +13,7 @@ from capgrade.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource, open_source
 from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
 from capgrade.pipelines.audit.estimate import Bands
-from capgrade.pipelines.audit.lists import (
-    POSITIVES_FILE,
-    equal_captions,
-    groups,
-    likely,
-    near_duplicates,
-    suspects,
-    tables,
-    write_lists,
-    write_positives,
-)
+from capgrade.pipelines.audit.lists import equal_captions, groups, likely, near_duplicates, suspects, write_lists
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_manifest, write_text
@@ -114,8 +104,7 @@ def audit(
         shown = sections(audited, thumbnails)
         thumbnails.pictures.tell()
         require_unchanged(inputs, found_digests(**given))
-        rows = write_lists(lists, tables(captions, curve, pairs, together, low, own))
-        rows[POSITIVES_FILE] = write_positives(lists / POSITIVES_FILE, pairs, captions)
+        rows = write_lists(lists, captions, curve, pairs, together, low, own)
         foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; "
         foot += f"measure {names[0]}."
         write_text(out, render("Audit", opening(audited), shown, GENERATOR, foot=foot, runs=[]))

@@ -6,7 +6,7 @@ The folder beside an audit's page has these lists as CSV, and all positives as `
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,13 @@ def suspects(own: np.ndarray, curve: Curve) -> np.ndarray:
     return np.asarray(low[np.argsort(own[low], kind="stable")])
 
 
-def tables(
-    captions: Captions, curve: Curve, pairs: ValuedPairs, duplicates: Sequence[Sequence[int]],
+def write_lists(
+    folder: Path, captions: Captions, curve: Curve, pairs: ValuedPairs, duplicates: Sequence[Sequence[int]],
     low: np.ndarray | None, own: np.ndarray | None,
-) -> dict[str, list[tuple[Any, ...]]]:  # fmt: skip
-    """The rows of each CSV file: likely pairs, the likeliest first; images of near-duplicates, groups counted from 1;
-    and, where own values are known, the captions `low` that fit their image badly, the worst first."""
+) -> dict[str, int]:  # fmt: skip
+    """The files of the folder: name -> number of rows. Likely pairs, the likeliest first; images of near-duplicates,
+    groups counted from 1; where own values are known, the captions `low` that fit their image badly, the worst first;
+    and the positives. No text becomes a formula in a spreadsheet."""
     scores, accepted = curve.expected(pairs.value), curve.probability(pairs.value)
     rows: dict[str, list[tuple[Any, ...]]] = {
         LIKELY_FILE: [
@@ -116,17 +117,13 @@ def tables(
             (captions.image_ids[i], captions.caption_ids[c], f"{own[c]:.4f}", f"{score:.3f}", captions.texts[c])
             for i, c, score in zip(image, low.tolist(), curve.expected(own[low]), strict=True)
         ]
-    return rows
-
-
-def write_lists(folder: Path, lists: Mapping[str, Sequence[Sequence[Any]]]) -> dict[str, int]:
-    """The CSV files of `tables`: name -> number of rows. No text becomes a formula in a spreadsheet."""
-    for name, lines in lists.items():
+    for name, lines in rows.items():
         with atomic(folder / name) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(COLUMNS[name])
             writer.writerows(map(cells, lines))
-    return {name: len(lines) for name, lines in lists.items()}
+    positives = write_positives(folder / POSITIVES_FILE, pairs, captions)
+    return {**{name: len(lines) for name, lines in rows.items()}, POSITIVES_FILE: positives}
 
 
 def write_positives(path: Path, pairs: ValuedPairs, captions: Captions) -> int:

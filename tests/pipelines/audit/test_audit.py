@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from PIL import Image
 from playwright.sync_api import Browser
 
@@ -22,19 +21,11 @@ from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import ValuedPairs, open_source
 from capgrade.pipelines.audit.errors import WAYS
 from capgrade.pipelines.audit.estimate import Counts, PairCounts, mean_of
-from capgrade.pipelines.audit.lists import (
-    distinct,
-    equal_captions,
-    groups,
-    near_duplicates,
-    suspects,
-    tables,
-    write_lists,
-)
+from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.params import EvaluateParams, MeasuresParams
@@ -225,19 +216,14 @@ def test_duplicates_and_suspects() -> None:
     assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), _curve()).tolist() == [3, 1]
 
 
-def _written(folder: Path, captions: Captions, groups: list[list[int]]) -> dict[str, list[list[str]]]:
-    every = np.arange(captions.n_captions)
-    own = np.full(len(every), -0.5, np.float32)
-    pairs = ValuedPairs(every, every, own, np.ones(len(every)))
-    sizes = write_lists(folder, tables(captions, _curve(), pairs, groups, every, own))
-    read = {name: list(csv.reader((folder / name).open(newline=""))) for name in sizes}
-    assert {name: len(rows) - 1 for name, rows in read.items()} == sizes
-    return read
-
-
 def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a, dog"]
-    rows = _written(tmp_path, make_captions([[text] for text in texts]), [[0, 5], [1, 2, 3, 4]])
+    every, own = np.arange(6), np.full(6, -0.5, np.float32)
+    pairs, captions = ValuedPairs(every, every, own, np.ones(6)), make_captions([[text] for text in texts])
+    sizes = write_lists(tmp_path, captions, _curve(), pairs, [[0, 5], [1, 2, 3, 4]], every, own)
+    assert sizes.pop("positives.json") == 6
+    rows = {name: list(csv.reader((tmp_path / name).open(newline=""))) for name in sizes}
+    assert {name: len(lines) - 1 for name, lines in rows.items()} == sizes
     shown = [*(f"'{text}" for text in texts[:4]), *texts[4:]]
     for name in ("likely.csv", "suspects.csv"):
         assert [row[-1] for row in rows[name][1:]] == shown
@@ -311,10 +297,8 @@ def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Pa
         report(world, tmp_path / "b.html")
 
 
-def test_its_lists_are_a_finished_folder_or_none(
-    world: Path, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The manifest names every file; another run waits outside; from shards after relevance no old list is left."""
+def test_its_lists_are_a_finished_folder(world: Path, given: Given, tmp_path: Path) -> None:
+    """The manifest names every file; from shards after relevance no old list is left."""
     lists, of_all = tmp_path / "a-lists", {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"}
     found = audit(**of_all)
     manifest = read_manifest(lists, "audit")
@@ -324,17 +308,6 @@ def test_its_lists_are_a_finished_folder_or_none(
     audit(**given, out=tmp_path / "a.html", shards=world / "shards")
     assert set(read_manifest(lists, "audit")["files"]) == LIST_FILES - {"suspects.csv"}
     assert not (lists / "suspects.csv").exists()
-    with FileLock(lists / ".lock"), pytest.raises(InputError, match="another run|is writing"):
-        audit(**of_all)
-
-    def full(*_: Any) -> int:
-        raise InputError("cannot be written")
-
-    monkeypatch.setattr(stage, "write_positives", full)
-    with pytest.raises(InputError, match="cannot be written"):
-        audit(**of_all)
-    with pytest.raises(InputError, match="not a finished audit folder"):
-        read_manifest(lists, "audit")
 
 
 def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> None:
