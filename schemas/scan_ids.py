@@ -16,8 +16,11 @@ def read_ids(path: Path, rows: int, what: str) -> tuple[list[str], int]:
 
     The file has one id per row, with every id five times in turn when rows are repeated; or one per image for repeated
     rows; or one per caption, five in turn, for rows that are not. SCAN's data.py tells them apart by the count too
-    (`im_div`). InputError for any other count and for an id that comes again.
+    (`im_div`). Without the file images are called `{split}-0`, `{split}-1`, ..., and the rows of `{split}_caps.txt` are
+    counted instead. InputError for any other count and for an id that comes again.
     """
+    if not path.is_file():
+        return _numbered(path, rows, what)
     ids = [line.strip() for _, line in read_lines(path)]
     if "" in ids:
         remedy = "delete the empty row or write the image's id"
@@ -32,3 +35,17 @@ def read_ids(path: Path, rows: int, what: str) -> tuple[list[str], int]:
         problem = f"image {image_id} comes {times} times, neither once nor {REPEAT} times in turn like every other"
         raise InputError(problem, file=path, row=ids.index(image_id) + 1, remedy="give image ids, each in one place")
     return unique, rows // len(unique)
+
+
+def _numbered(path: Path, rows: int, what: str) -> tuple[list[str], int]:
+    split = path.name.removesuffix("_ids.txt")
+    captions = path.with_name(f"{split}_caps.txt")
+    if not captions.is_file():
+        problem = f"no such file, and no {captions.name} that says how many {what} are one image"
+        raise InputError(problem, file=path, remedy="give the image ids, one a row")
+    count = sum(1 for _ in read_lines(captions))
+    if rows not in (count, count / REPEAT) or count % REPEAT or not rows:
+        problem = f"{count} captions, {REPEAT} an image, for {rows} {what}"
+        raise InputError(problem, file=captions, remedy=f"give {path.name}, or use --source tsv for other captions")
+    images = count // REPEAT
+    return [f"{split}-{k}" for k in range(images)], rows // images

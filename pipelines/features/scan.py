@@ -13,7 +13,7 @@ from capgrade.pipelines.features.damage import AGAIN, feature_array, quoted, ref
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
-from capgrade.schemas.scan_ids import REPEAT, read_ids
+from capgrade.schemas.scan_ids import read_ids
 
 SUFFIX = "_ims.npy"
 LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
@@ -88,8 +88,7 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
     feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
-    count = rows.shape[0]
-    ids, times = read_ids(ids_path, count, "rows of features") if ids_path.exists() else numbered(ids_path, count)
+    ids, times = read_ids(ids_path, rows.shape[0], "rows of features")
     for k, image_id in enumerate(ids):
         first = k * times
         with refused(path, f"[{first}]"):
@@ -100,25 +99,6 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
             problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
             raise InputError(problem, file=path, row=f"[{first}]", remedy="give the ids that belong to this array")
         yield regions
-
-
-def numbered(ids_path: Path, rows: int) -> tuple[list[str], int]:
-    """`{split}-0`, `{split}-1`, ... where there is no ids file, as `captions --source precomp` calls these images; the
-    count of rows of `{split}_caps.txt` tells how many rows of features in turn are one image, as in SCAN's data.py.
-
-    InputError without that file either, and when its rows do not fit.
-    """
-    split = ids_path.name.removesuffix("_ids.txt")
-    captions = ids_path.with_name(f"{split}_caps.txt")
-    if not captions.is_file():
-        problem = f"no such file, and no {captions.name} that says how many rows are one image"
-        raise InputError(problem, file=ids_path, remedy="give the image ids, one per row of features")
-    count = captions.read_bytes().removesuffix(b"\n").count(b"\n") + 1
-    if rows not in (count, count / REPEAT) or count % REPEAT:
-        problem = f"{count} captions for {rows} rows of features"
-        raise InputError(problem, file=captions, remedy=f"give {ids_path.name}, one id per row of features")
-    images = count // REPEAT
-    return [f"{split}-{k}" for k in range(images)], rows // images
 
 
 DATASET = "feat"

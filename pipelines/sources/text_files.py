@@ -96,22 +96,11 @@ def read_precomp(name: str, params: CaptionsParams) -> Iterator[Caption]:
         raise InputError(problem, file=folder, remedy=f"choose with --split from: {', '.join(splits)}")
     for part in parts_of(split, splits, folder):
         path = folder / f"{part}_caps.txt"
-        captions = list(read_lines(path))
-        images = _image_ids(folder / f"{part}_ids.txt", path, len(captions))
+        captions, ids = list(read_lines(path)), folder / f"{part}_ids.txt"
+        images, times = read_ids(ids, len(captions), f"captions of {path.name}")
+        if times != REPEAT:
+            remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {TABLE}"
+            raise InputError(f"{len(captions)} different ids for {len(captions)} captions", file=ids, remedy=remedy)
         for index, (row, text) in enumerate(captions):
             image, k = divmod(index, REPEAT)
             yield Caption(images[image], f"{images[image]}#{k}", part, text, str(path), row)
-
-
-def _image_ids(path: Path, captions: Path, n_captions: int) -> list[str]:
-    """One id per image."""
-    if not path.is_file():
-        if n_captions % REPEAT:
-            raise InputError(f"{n_captions} captions, not a multiple of {REPEAT}", file=captions, remedy=TABLE)
-        split = captions.name.removesuffix("_caps.txt")
-        return [f"{split}-{image}" for image in range(n_captions // REPEAT)]
-    ids, times = read_ids(path, n_captions, f"captions of {captions.name}")
-    if times != REPEAT:
-        remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {TABLE}"
-        raise InputError(f"{n_captions} different ids for {n_captions} captions", file=path, remedy=remedy)
-    return ids

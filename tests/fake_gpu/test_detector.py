@@ -93,18 +93,3 @@ def test_the_stage_writes_what_the_processor_writes(tmp_path: Path, monkeypatch:
     assert ours.ids == expected.ids and len(ours) == 11
     for k in range(11):
         np.testing.assert_allclose(ours[k].features, expected[k].features, rtol=1e-2, atol=1e-3)
-
-
-def test_a_gpu_computes_in_bfloat16_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest says so, and a run of another precision does not go on with its shards."""
-    tiny_detector.register(monkeypatch.setattr)
-    for k, picture in enumerate(pictures(3)):
-        Image.fromarray(picture).save(tmp_path / f"p{k}.png")
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x, *_: x)
-    block = {"boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1, "device": "cuda"}
-    with FakeGpu():
-        done = [
-            regions(tmp_path, tmp_path / "out", RegionsParams(**block, **more)) for more in ({}, {"precision": "tf32"})
-        ]
-    assert [one and one["params"]["precision"] for one in done] == ["bf16", "tf32"]
-    assert done[0] and done[1] and done[0]["files"] != done[1]["files"]

@@ -1,6 +1,5 @@
 """Our own checkpoint file: round trips to the bit, and what a damaged one is told."""
 
-import dataclasses
 import json
 
 import pytest
@@ -69,26 +68,10 @@ def test_equal_models_give_equal_bytes_and_tensors_need_not_be_contiguous(model,
     assert (tmp_path / "other").read_bytes() != saved.read_bytes()
 
 
-def test_names_are_optional_and_converting_adds_them(model, tmp_path):
-    save_bottom_up(model, tmp_path / "plain")
-    facts = load_bottom_up(tmp_path / "plain")[1]
-    assert facts["classes"] is None and facts["attributes"] is None
-    (tmp_path / "objects_vocab.txt").write_text("cat,kitten\ndog , hound\nbird\n")
-    made = convert(tmp_path / "plain", tmp_path / "named", classes_file=tmp_path / "objects_vocab.txt")
-    assert made == {"layout": "capgrade", "n_classes": 3, "n_attributes": 2}
-    model, facts = load_bottom_up(tmp_path / "named")
-    assert facts["classes"] == ["cat", "dog", "bird"] and facts["attributes"] is None
-    assert convert(tmp_path / "named", tmp_path / "twice") == made
-    assert load_bottom_up(tmp_path / "twice")[1]["classes"] == ["cat", "dog", "bird"]
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda t: t.pop("rpn.conv.bias"), "1 tensors missing: rpn.conv.bias"),
         (lambda t: t.update(extra=torch.zeros(1)), "1 tensors not of this model: extra"),
-        (lambda t: t.update({"rpn.conv.bias": torch.zeros(9)}), r"misshapen: rpn.conv.bias is \(9,\), not \(8,\)"),
-        (lambda t: t["head.bbox_pred.weight"][2].fill_(float("nan")), "1 tensors not finite: head.bbox_pred.weight"),
         (lambda t: t.update({"rpn.conv.bias": torch.zeros(8).long()}), "not of real numbers: rpn.conv.bias"),
         (lambda t: [t.pop(name) for name in list(t)[:7]], "7 tensors missing: .* and 2 more"),
     ],
@@ -104,11 +87,6 @@ def test_wrong_tensors_are_named(saved, change, told):
     ("metadata", "told"),
     [
         ({"config": "{"}, "configuration that cannot be read"),
-        ({"config": json.dumps({**dataclasses.asdict(CONFIG), "width": "wide"})}, "configuration that cannot be read"),
-        (
-            {"config": json.dumps({**dataclasses.asdict(CONFIG), "conventions": "none"})},
-            "configuration that cannot be read",
-        ),
         ({"classes": '["cat"]'}, "1 names of 3 classes"),
         ({"attributes": "7"}, "configuration that cannot be read"),
     ],
@@ -119,18 +97,12 @@ def test_wrong_metadata_is_refused(saved, metadata, told):
         load_bottom_up(saved)
 
 
-def test_truncated_and_foreign_files_are_refused(saved, tmp_path):
+def test_truncated_files_are_refused(saved):
     whole = saved.read_bytes()
     for part in (0.0001, 0.01, 0.5, 0.999):
         saved.write_bytes(whole[: max(16, int(len(whole) * part))])
         with pytest.raises(InputError, match="not a whole safetensors file"):
             load_bottom_up(saved)
-    for content in (b"", b"\x00", b"<html>not found</html>", bytes(range(256)) * 4):
-        (tmp_path / "file").write_bytes(content)
-        with pytest.raises(InputError, match="neither a safetensors, torch, pickle nor Caffe file"):
-            load_bottom_up(tmp_path / "file")
-    with pytest.raises(InputError, match="no such file"):
-        load_bottom_up(tmp_path / "none")
 
 
 def test_wrong_names_are_refused_with_their_row(saved, tmp_path):

@@ -105,9 +105,3 @@ def test_proposals_equal_the_loop(rule: ProposalRule, name: Conventions) -> None
         expected = slow_proposals(scores, deltas, anchors.numpy(), rule.min_side * scale, rule, name)
         assert len(boxes) == len(expected) > 5
         assert kept.tolist() == scores[expected].tolist()
-
-
-def test_no_proposal_is_large_enough() -> None:
-    inputs = torch.ones(1, 1), torch.zeros(1, 1, 4), torch.tensor([[-8.0, -8, 7, 7]])
-    [(boxes, scores)] = select_proposals(*inputs, (10, 10), [1.0], ProposalRule())
-    assert boxes.shape == (0, 4) and scores.shape == (0,)

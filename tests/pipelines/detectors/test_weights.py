@@ -218,10 +218,16 @@ def test_files_of_other_things_are_refused(tmp_path):
         (pickle.dumps({"model": {"a": np.array(["text"])}}), "an array of 'U4', not of numbers"),
         (pickle.dumps({"model": {"layer1.0.weight": np.ones(2)}}), "no layout .* it has layer1.0.weight"),
         (old, "no layers of caffe.proto's present form"),
+        *(
+            (content, "neither a safetensors, torch, pickle nor Caffe")
+            for content in (b"", b"\0", b"<html>none</html>")
+        ),
     ]:
         (tmp_path / "w").write_bytes(content)
         with pytest.raises(InputError, match=told):
             load_bottom_up(tmp_path / "w")
+    with pytest.raises(InputError, match="no such file"):
+        load_bottom_up(tmp_path / "none")
 
 
 @torch.no_grad()
