@@ -6,9 +6,10 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical, read_json
@@ -34,7 +35,7 @@ class Item:
 class ReviewPlan:
     """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
 
-    protocol: str
+    protocol: Annotated[str, Field(pattern=f"^({INFORMATION}|{SEMANTIC_MAP}|{POOL})$")]
     corpus: str  # fingerprint
     seed: int
     items: tuple[Item, ...]
@@ -71,19 +72,15 @@ class ReviewPlan:
 
 def read_plan(folder: Path) -> ReviewPlan:
     """InputError when there is none, or it is damaged."""
-    path, remedy = folder / PLAN, "start another review"
+    path = folder / PLAN
     if not path.is_file():
         raise InputError(f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample")
-    found = read_json(path)
     try:
-        items = tuple(Item(**item) for item in found["items"])
-        plan = ReviewPlan(found["protocol"], found["corpus"], found["seed"], items, found["facts"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"not a review plan ({error})", file=path, remedy=remedy) from error
-    texts = all(isinstance(id, str) for item in items for id in (item.image_id, item.caption_id))
-    if plan.protocol not in (INFORMATION, SEMANTIC_MAP, POOL) or not texts:
-        raise InputError("not a review plan", file=path, remedy=remedy)
-    return plan
+        return TypeAdapter(ReviewPlan).validate_python(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"not a review plan ({'.'.join(map(str, first['loc']))}: {first['msg']})"
+        raise InputError(problem, file=path, remedy="start another review") from error
 
 
 def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]]:

@@ -134,14 +134,6 @@ def _add_binary(result: Row, scope: str, values: np.ndarray, accepted: np.ndarra
         result.setdefault("average_precision", {})[scope] = average_precision(values, accepted)
 
 
-def image_draws(image: np.ndarray, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bootstrap over images: row of each pair's image int64 [n], and how often each image was drawn, float64
-    [samples, images]."""
-    images, row = np.unique(image, return_inverse=True)
-    draws = np.random.default_rng(seed).multinomial(len(images), np.full(len(images), 1 / len(images)), size=samples)
-    return row, draws.astype(np.float64)
-
-
 def pair_draws(image: np.ndarray, owner: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each pair is in each draw of images with their captions, float64 [n]: as often as its image was drawn,
     times as often as the image that its caption is of (`owner` int64 [n]); an own pair as often as its image.
@@ -151,9 +143,10 @@ def pair_draws(image: np.ndarray, owner: np.ndarray, samples: int, seed: int) ->
     Draws of pairs, or of one side, make too narrow intervals: some captions fit much, whatever a measure says. Where
     images and captions make no difference beyond their values, intervals are too wide, at most 1.7 times.
     """
-    rows, draws = image_draws(np.concatenate([image, owner]), samples, seed)
+    images, rows = np.unique(np.concatenate([image, owner]), return_inverse=True)
+    draws = np.random.default_rng(seed).multinomial(len(images), np.full(len(images), 1 / len(images)), size=samples)
     of_image, of_owner = rows[: len(image)], rows[len(image) :]
-    for draw in draws:
+    for draw in draws.astype(np.float64):
         yield draw[of_image] * np.where(of_image == of_owner, 1.0, draw[of_owner])
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace
+from capgrade.pipelines.judging.endpoint import Endpoint
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Shown, load_prompt, read_pairs
 from capgrade.pipelines.judging.round import JudgingRound
 from capgrade.pipelines.pictures.lookup import find
@@ -51,10 +50,8 @@ def judge(
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
     shown = Shown(captions, asked, model, find(captions, images) if images else None)
-    pace = Pace(params.per_minute, threading.Event())
-    budget = Budget(params.price_in, params.price_out, max_cost)
-    judge_at = Endpoint(endpoint, model, asked, pace, budget, tries=params.tries, seconds=params.timeout)
-    round_ = JudgingRound(shown, image, caption, judge_at)
+    judge_at = Endpoint(endpoint, model, asked, params, max_cost)
+    round_, budget = JudgingRound(shown, image, caption, judge_at), judge_at.budget
     round_.run(params.parallel)
     if shown.pictures:
         shown.pictures.tell()

@@ -14,6 +14,7 @@ from capgrade.pipelines.judging.question import NoAnswerError, Prompt
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.hosts import is_loopback
+from capgrade.schemas.params import JudgeParams
 
 with needs("judge"):
     import httpx
@@ -136,11 +137,11 @@ class Endpoint:
     """A judge at an address. Threads may ask at the same time."""
 
     def __init__(
-        self, endpoint: str, model: str, prompt: Prompt, pace: Pace, budget: Budget, *, tries: int, seconds: float
+        self, endpoint: str, model: str, prompt: Prompt, params: JudgeParams, max_cost: float | None = None
     ) -> None:
         self.address, self.model, self.prompt = address(endpoint), model, prompt
-        self.pace, self.budget, self.tries, self.seconds = pace, budget, tries, seconds
-        self.stop: threading.Event = pace.stop
+        self.tries, self.seconds, self.stop = params.tries, params.timeout, threading.Event()
+        self.pace, self.budget = Pace(params.per_minute, self.stop), Budget(params.price_in, params.price_out, max_cost)
         self._token = token()
         parts = urlsplit(self.address)
         if self._token and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
@@ -148,7 +149,7 @@ class Endpoint:
             raise InputError("the token would be sent unencrypted", file=self.address, remedy=remedy)
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx.Limits(max_connections=None)
-        self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(seconds), limits=limits)
+        self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(self.seconds), limits=limits)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address})"

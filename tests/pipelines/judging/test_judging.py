@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -21,9 +20,10 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint, Pace
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import JudgeParams
 from tests.conftest import ROOT, call, caption_table, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, cut, late, says, served, status
 
@@ -242,8 +242,7 @@ def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.Monk
     """Without encryption it goes to this machine alone."""
 
     def at(address: str) -> Endpoint:
-        pace, budget = Pace(None, threading.Event()), Budget()
-        return Endpoint(address, "m", Prompt(answer="0 to 5", user="{caption}"), pace, budget, tries=1, seconds=1)
+        return Endpoint(address, "m", Prompt(answer="0 to 5", user="{caption}"), JudgeParams())
 
     for address in ("http://example.org/v1", "http://192.168.1.5:8000/v1", "http://localhost.example.org/v1"):
         with pytest.raises(InputError, match="the token would be sent unencrypted -> give an https address, or unset"):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from capgrade.pipelines.cli import app
 from capgrade.pipelines.publish.check import AGAIN, check
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
@@ -109,15 +107,6 @@ def test_a_repository_without_its_tag(hub: Hub, folder: Path) -> None:
                               "push it again: capgrade publish --push"]  # fmt: skip
 
 
-def test_a_manifest_beyond_the_limit_is_not_read(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    push(folder, REPO)
-    hub.log.clear()
-    monkeypatch.setattr("capgrade.pipelines.publish.check.MOST_BYTES", 99)
-    with pytest.raises(InputError, match="manifest.json: .* bytes, and of a manifest at most 99 are read"):
-        check(REPO)
-    assert not hub.asked("resolve")
-
-
 def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder, nor a repository USER/NAME"):
         check("nowhere")
@@ -125,20 +114,6 @@ def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path) -> None
         check("nobody/nothing")
     with pytest.raises(InputError, match="not a finished publish folder"):
         check(str(tmp_path))
-
-
-def test_the_command(folder: Path) -> None:
-    done = CliRunner().invoke(app, ["publish", "--check", str(folder)])
-    assert done.exit_code == 0
-    assert done.output == f"ok: {folder}: version 1.0.0, 6 files, {size(folder)} bytes as they were made\n"
-    alter(folder / SHARD)
-    done = CliRunner().invoke(app, ["publish", "--check", str(folder), "--json"])
-    assert done.exit_code == 2
-    assert f"{folder / SHARD}: altered" in done.output
-
-
-def size(folder: Path) -> int:
-    return sum(entry["bytes"] for entry in read_json(folder / MANIFEST)["files"].values())
 
 
 def test_a_manifest_made_to_fit_other_bytes_is_found_with_the_folder(hub: Hub, folder: Path, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_the_card_says_who_judged_and_what(other: dict, sentence: str, made: Pat
     assert sentence in said and "| cider | 0.500 | 0.250 | 0.400 | – |" in said
     assert said.count("human judgements") == (facts["by"] == "people")
     assert ("which is published here" in said) == ("by" in other)
+    assert "--shards shards-train --agreement agreement.json --out dataset" in said
     analysis = json.loads((tmp_path / "out" / "croissant.json").read_text())["rai:dataAnnotationAnalysis"]
     assert ("of other captions than these" in analysis) == ("captions" in other)
 
