@@ -131,20 +131,11 @@ def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     length = np.zeros(len(words), np.int64)
     _walk(images, max(1.0, (images / source.n_images) ** GROWTH), model, words, length)
     numbers, codes = np.unique(words[np.arange(LONGEST) < length[:, None]], return_inverse=True)
-    names = [known[k % mark] + _suffix(k // mark) for k in numbers.tolist()]
+    names = [known[k % mark] + (f"x{k // mark}" if k >= mark else "") for k in numbers.tolist()]
     flat = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names).dictionary_decode()
     offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
     tokens = pa.ListArray.from_arrays(pa.array(offsets), flat)
     return tokens, pc.binary_join(tokens, " ").to_pylist()
-
-
-def _suffix(variant: int) -> str:
-    """Letters that tell a variant of a word: none for the first."""
-    text = ""
-    while variant:
-        variant, letter = divmod(variant - 1, 26)
-        text = chr(ord("a") + letter) + text
-    return f"x{text}" if text else ""
 
 
 def bench(asked: Asked) -> Rows:

@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.job import Job, run_name
-from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json
+from capgrade.pipelines.execution.remote import Remote, fetch_folder
 from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
 from capgrade.pipelines.shards import SCORED, TABLE, job_of, source_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
@@ -255,7 +255,7 @@ class Target:
             raise InputError(f"{remote}: holds {other[0]}, which is not of these shards", remedy=remedy)
         if MANIFEST in names:
             with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
-                remote.get(MANIFEST, Path(folder), whole_json)
+                remote.get(MANIFEST, Path(folder))
                 found = parse_manifest(Path(folder) / MANIFEST)
             made = {**run.facts, "package": package_version()}
             if any(canonical(found.get(name)) != canonical(fact) for name, fact in made.items()):

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from capgrade.kernels import start_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
-from capgrade.pipelines.execution.remote import Remote, fetch_folder, whole_json, with_digest
+from capgrade.pipelines.execution.remote import Remote, fetch_folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
@@ -205,9 +205,9 @@ class Job:
         deleted there, so that they are computed again."""
         assert self.remote is not None
         with suppress(OSError):
-            self.remote.get(self.name(self.receipt(block)), self.work, whole_json)
+            self.remote.get(self.name(self.receipt(block)), self.work)
             for table, sha in self.digests(block).items():
-                self.remote.get(self.name(self.part(block, table)), self.work, with_digest(sha))
+                self.remote.get(self.name(self.part(block, table)), self.work, sha)
             return True
         self.remote.delete(self.name(self.receipt(block)))
         return False

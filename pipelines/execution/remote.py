@@ -14,7 +14,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,6 @@ SECRETS = {  # in URLs
     re.compile(r"(?<=://)[^/@:\s]*:[^/@\s]+@"): "***@",
     re.compile(r"([?&][^=&\s]*(?:sig|token|secret|credential|password|key)[^=&\s]*=)[^&\s'\"]+", re.I): r"\1***",
 }
-Check = Callable[[Path], None]  # OSError or ValueError for a file that is not as it was written
 
 
 class Remote:
@@ -68,15 +67,18 @@ class Remote:
                 self._do(self.files.put_file, str(folder / name), temporary)
                 self._do(self.files.mv, temporary, path)
 
-    def get(self, name: str, folder: Path, check: Check) -> None:
-        """Copy a file into a local folder, again if it does not pass the check. FileNotFoundError when it is not there,
-        OSError when it never passes."""
+    def get(self, name: str, folder: Path, sha: str | None = None) -> None:
+        """Copy a file into a local folder, again if its SHA-256 is another, or it is no JSON where none is given.
+        FileNotFoundError when it is not there, OSError when it never arrives as it should."""
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for pause in (*PAUSES, None):
             try:
                 with atomic(folder / name) as temporary, _missing():
                     self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
-                    check(temporary)
+                    if sha is None:
+                        json.loads(temporary.read_text(encoding="utf-8"))
+                    elif digest(temporary) != sha:
+                        raise OSError("not the file of this digest")
                 return
             except FileNotFoundError:
                 raise
@@ -135,10 +137,10 @@ def fetch_folder(url: str, folder: Path, remedy: str = "copy the whole folder th
 
 def _fetch(remote: Remote, folder: Path, remedy: str) -> None:
     try:
-        remote.get(MANIFEST, folder, whole_manifest)
-        for name, entry in parse_manifest(folder / MANIFEST)["files"].items():
+        remote.get(MANIFEST, folder)
+        for name, entry in parse_manifest(folder / MANIFEST, remedy)["files"].items():
             if not (folder / name).is_file() or digest(folder / name) != entry["sha256"]:
-                remote.get(name, folder, with_digest(entry["sha256"]))
+                remote.get(name, folder, entry["sha256"])
     except FileNotFoundError as error:
         raise InputError(f"{remote}: not a finished folder of a stage ({error})", remedy=remedy) from None
     except OSError as error:
@@ -152,29 +154,6 @@ def here(given: str) -> Path:
         return Path(given)
     name = hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
     return fetch_folder(given, cache_folder().with_name("fetched") / name)
-
-
-def whole_manifest(path: Path) -> None:
-    """A manifest that is as its stage wrote it."""
-    try:
-        parse_manifest(path)
-    except InputError as error:
-        raise OSError(error.problem) from error
-
-
-def whole_json(path: Path) -> None:
-    """A JSON object that is cut is none."""
-    json.loads(path.read_text(encoding="utf-8"))
-
-
-def with_digest(sha: str) -> Check:
-    """Checks the SHA-256 of a file."""
-
-    def check(path: Path) -> None:
-        if digest(path) != sha:
-            raise OSError("not the file of this digest")
-
-    return check
 
 
 def without_secrets(text: str) -> str:

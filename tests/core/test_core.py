@@ -181,14 +181,9 @@ def test_a_command_names_all_that_it_lacks(
     assert told == f"error: {modules} {are} not installed -> pip install 'capgrade[{extras}]'"
 
 
-def test_the_encoder_is_asked_for_by_its_extra(captions: Captions) -> None:
-    with pytest.raises(MissingExtraError, match=r"capgrade\[encoder\]"):
-        choose(["sbert"], MeasuresParams())["sbert"].fit(captions)
-
-
-@pytest.mark.parametrize("name", TABLES_READ)
-def test_what_reads_meteors_tables_is_asked_for_by_its_extra(name: str, captions: Captions) -> None:
-    with pytest.raises(MissingExtraError, match=r"capgrade\[meteor\]"):
+@pytest.mark.parametrize(("name", "extra"), [("sbert", "encoder"), *((name, "meteor") for name in TABLES_READ)])
+def test_what_a_measure_reads_is_asked_for_by_its_extra(name: str, extra: str, captions: Captions) -> None:
+    with pytest.raises(MissingExtraError, match=rf"capgrade\[{extra}\]"):
         choose([name], MeasuresParams())[name].fit(captions)
 
 

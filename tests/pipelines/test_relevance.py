@@ -127,19 +127,6 @@ def imported(captions_dir: Path, out: Path, path: Path) -> np.ndarray:
     return read_relevance(out / "theirs.arrow").matrix()
 
 
-def test_imported_matrices(captions_dir: Path, tmp_path: Path) -> None:
-    """.npy both ways round, TERAN's headerless memory map, and a relevance file of ours."""
-    captions = read_captions(captions_dir)
-    values = np.random.default_rng(0).random((30, captions.n_captions), np.float32)
-    np.save(tmp_path / "a.npy", values)
-    np.save(tmp_path / "b.npy", values.T.astype(np.float64))
-    (tmp_path / "teran.npy").write_bytes(values.T.tobytes())
-    for name in ("a", "b", "teran"):
-        assert np.array_equal(imported(captions_dir, tmp_path / f"out-{name}", tmp_path / f"{name}.npy"), values)
-    ours = tmp_path / "out-a" / "theirs.arrow"
-    assert np.array_equal(imported(captions_dir, tmp_path / "out-arrow", ours), values)
-
-
 def headerless(values: np.ndarray, cut: int = 0) -> bytes:
     return values.astype(np.float32).T.tobytes()[: 4 * values.size - cut]
 

@@ -129,18 +129,8 @@ def test_dense_labels_know_everything(made: Path) -> None:
 
 
 def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
-    out = tmp_path / "tops"
-    windows = ["--set", "shards.windows.per_window=60"]  # every caption of every window
-    options = [
-        "--captions",
-        str(made / "captions"),
-        "--split",
-        "train",
-        "--measures",
-        "rouge_l",
-        "--set",
-        "shards.top=2",
-    ]
-    assert call("shards", *options, "--set", "shards.uniform=0", *windows, "--out", str(out)) == 0
+    out, windows = tmp_path / "tops", "--set shards.windows.per_window=60"  # every caption of every window
+    options = f"--captions {made}/captions --split train --measures rouge_l --set shards.top=2 --set shards.uniform=0"
+    assert call("shards", *options.split(), *windows.split(), "--out", out) == 0
     for unknown in UNKNOWN:
         assert Labels.load(out).block(range(12), range(60), unknown=unknown).known.all()

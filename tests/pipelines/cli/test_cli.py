@@ -253,26 +253,12 @@ WRONG = [
         "--words without its images -> give --captions, --regions and --images",
     ),
     ("regions --out {o}", "--images and --out are needed -> see capgrade regions --help"),
-    (
-        "regions --images {w}/pictures --detector bottom_up --out {o}",
-        "detector bottom_up has no weights -> give --weights FILE",
-    ),
-    (
-        "regions --images {w}/pictures --detector yolo --out {o}",
-        "unknown detector 'yolo' -> choose from: scenes, bottom_up, detectron2",
-    ),
     ("regions --images {w}/pictures --boxes many --out {o}", "parameter 'regions.boxes' is 'many': "),
     ("regions --images {w}/pictures --boxes 20-10 --out {o}", "boxes 20-10: write MIN-MAX, the smaller first"),
-    (
-        "regions --images {w}/pictures --detector bottom_up --weights random --set regions.device=cuda:99 --out {o}",
-        "no GPU 99 for device cuda:99: torch sees ",
-    ),
-    ("regions --images {w}/one --out {o}", "one: no picture -> give pictures named "),
     (
         "regions import --format csv --input {w}/captions.tsv --out {o}",
         "unknown format 'csv' -> choose from: tsv, npz, teran, scan, h5, lxmert",
     ),
-    ("regions import --format tsv --input {w}/captions.tsv --out {o}", "captions.tsv row 1: 3 fields between tabs"),
     (
         "regions export --format h5 --regions {w}/one --out {o}",
         "no writer for format 'h5' -> choose from: tsv, scan, npz",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -75,14 +73,6 @@ def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path)
     assert call(*common, "--part", "1/2", "--join") == 2
     assert call(*common, "--join") == 0
     assert files(tmp_path / "out") == expected
-
-
-def test_as_a_function_that_can_be_sent(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    work = partial(shards, captions_dir, tmp_path / "out", PARAMS, MeasuresParams(), ())
-    for number in (3, 1, 2, 1):
-        sent, part = pickle.loads(pickle.dumps((work, ShardsPart(number, 3))))
-        assert pickle.loads(pickle.dumps(sent(part)))["kind"] == "shards_part"
-    assert join(captions_dir, tmp_path / "out") == expected
 
 
 def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
