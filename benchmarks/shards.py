@@ -7,7 +7,6 @@ the place of sentence embeddings; real ones are made before the clock starts.
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import read_shards
-from capgrade.schemas.times import peak_mb
+from capgrade.schemas.times import peak_mb, processor_seconds
 
 LOOK = 0.02  # seconds between looks at the memory of the stage
 
@@ -55,7 +54,7 @@ def bench(asked: Asked) -> Rows:
 def run(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
     """Of a command in a process of its own: seconds, processor_seconds and peak_mb. InputError when it fails."""
     line = [sys.executable, "-m", "capgrade.pipelines.cli", command, *options]
-    before, start, peak = _processor_seconds(), time.perf_counter(), 0.0
+    before, start, peak = processor_seconds(), time.perf_counter(), 0.0
     process = subprocess.Popen(line, stdout=sys.stderr, env={**os.environ, **environment})
     while process.poll() is None:
         peak = max(peak, peak_mb(process.pid))
@@ -63,13 +62,7 @@ def run(command: str, options: Sequence[str], **environment: str) -> dict[str, f
     if process.returncode:
         raise InputError(f"capgrade {command} ended with status {process.returncode}")
     took = time.perf_counter() - start
-    return {"seconds": took, "processor_seconds": _processor_seconds() - before, "peak_mb": peak}
-
-
-def _processor_seconds() -> float:
-    """Of the processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return {"seconds": took, "processor_seconds": processor_seconds() - before, "peak_mb": peak}
 
 
 @contextmanager

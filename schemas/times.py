@@ -42,10 +42,10 @@ def _file(out: Path) -> Path | None:
 @contextmanager
 def timed(command: str, out: Path) -> Iterator[None]:
     """Write what the block took, if it ends well and wrote something, where such times are kept."""
-    clock, before, file = time.perf_counter(), _processor(), _file(out)
+    clock, before, file = time.perf_counter(), processor_seconds(), _file(out)
     yield
     if file and out.exists() and first_process():
-        seconds, spent = time.perf_counter() - clock, _processor() - before
+        seconds, spent = time.perf_counter() - clock, processor_seconds() - before
         write_json(file, asdict(Time(command, round(seconds, 3), round(spent, 3), round(_largest_mb(), 1))))
 
 
@@ -60,7 +60,8 @@ def read_time(out: Path) -> Time | None:
         raise InputError(f"not a record of times ({error})", file=path, remedy="delete it") from None
 
 
-def _processor() -> float:
+def processor_seconds() -> float:
+    """Of this process, and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 

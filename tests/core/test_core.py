@@ -102,10 +102,6 @@ def test_public_names_work_without_torch(folder: Path, scores: dict[str, np.ndar
     own = captions.owner[None] == np.arange(captions.n_images)[:, None]
     assert np.asarray(capgrade.metrics.ndcg(scores["rouge_l"], scores["cider"], k=5)).min() > 0.5
     assert np.asarray(capgrade.metrics.recall(scores["cider"], own, k=5)).mean() > 0.9
-    references = {i: captions.texts[k : k + 2] for k, i in enumerate(captions.image_ids)}
-    candidates = {i: texts[:1] for i, texts in references.items()}
-    found = capgrade.score(candidates, references, measures=["cider", "rouge_l", "bleu"])
-    assert found.corpus["rouge_l"] == 1 and found.corpus["cider"] > 1
     labels = capgrade.Labels.load(folder / "relevance", captions=folder / "captions")
     assert labels.measures == ["cider"]
 

@@ -7,16 +7,12 @@ from pathlib import Path
 import pytest
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Params, load_params
+from capgrade.schemas.params import load_params
 from tests.conftest import ROOT
 
 
 def test_the_repository_s_params_are_valid() -> None:
     assert load_params(ROOT / "params.yaml").publish.license == "apache-2.0"
-
-
-def test_nothing_given_is_every_default() -> None:
-    assert load_params() == Params()
 
 
 def test_overrides_win(tmp_path: Path) -> None:

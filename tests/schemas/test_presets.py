@@ -24,15 +24,6 @@ ALWAYS += ("validation_images",)
 HERE = ("base", "model", "loss", "decay_after")  # flattened, or another word for a field
 
 
-def test_a_run_stands_on_its_preset_and_that_on_its_base():
-    params = load_params(None, ["train.preset=bcls", "train.epochs=3"]).train
-    assert params.epochs == 3
-    assert params.model.name == "saf"
-    assert params.lr == 5e-4
-    assert params.measure == "sbert"
-    assert [term["name"] for term in params.loss] == ["triplet_sn", "kendall_windows"]
-
-
 def facts_of(preset: str) -> dict[str, Any]:
     """Field -> its value here, by the groups that hold, of the parts that the preset has."""
     found: dict[str, Any] = {}
