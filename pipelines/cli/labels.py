@@ -24,13 +24,11 @@ from capgrade.pipelines.cli.options import (
     beam_options,
     load,
     names_of,
-    overrides,
     pairs,
     parts_of,
     refuse,
     require_all,
     say,
-    with_given,
 )
 from capgrade.schemas.errors import InputError
 
@@ -80,8 +78,8 @@ def captions(
     lists = pairs(split_list, "--split-list") or None
     kept = {"source": source, "input": input, "split": split, "split_lists": lists}
     columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
-    options = overrides("captions", {**kept, **columns, "tokenizer": tokenizer})
-    done = stage(out, load(given.params, [*(given.sets or []), *options]).captions)
+    options = {**kept, **columns, "tokenizer": tokenizer}
+    done = stage(out, load(given.params, given.sets, captions=options).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
     say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
@@ -110,9 +108,9 @@ def _scored(
     context: typer.Context, stage: str, measures: str | None, split: str | None, given: CommonOptions
 ) -> tuple[Any, MeasuresParams, list[str]]:
     """The stage's parameters and those of measures, and Beam's options, when what they need is installed."""
-    loaded = load(given.params, given.sets, measures)
+    names = None if measures is None else names_of(measures)
+    loaded = load(given.params, given.sets, measures, **{stage: {"measures": names, "split": split}})
     block = getattr(loaded, stage)
-    block = with_given(block, measures=names_of(measures, block.measures), split=split)
     options = beam_options(context)
     require_all(*(["apache_beam"] if options else []), measures=block.measures, params=loaded.measures)
     return block, loaded.measures, options
@@ -343,8 +341,9 @@ def publish(
             raise InputError("no captions to publish", remedy="give --captions and --shards")
         from capgrade.schemas.files import read_json, read_manifest
 
-        loaded = load(given.params, given.sets)
-        block = with_given(loaded.publish, license=licence, repository=to.push, layout=layout)
+        options = {"license": licence, "repository": to.push, "layout": layout}
+        loaded = load(given.params, given.sets, publish=options)
+        block = loaded.publish
         # Own pairs are computed again, without the caption among its references.
         fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})

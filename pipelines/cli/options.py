@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Option
@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import require
 
 if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
-    from capgrade.schemas.params import MeasuresParams, Params, ParamsBlock
+    from capgrade.schemas.params import MeasuresParams, Params
 
 ENCODER = "sentence_transformers"
 TABLES = "pycocoevalcap"
@@ -47,7 +47,6 @@ Measures = Annotated[
 Images = Annotated[
     str | None, Option(help="Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image file.")
 ]
-_B = TypeVar("_B", bound="ParamsBlock")
 
 
 @dataclass(frozen=True)
@@ -101,27 +100,19 @@ def names_of(measures: str | None, default: Sequence[str] = ()) -> tuple[str, ..
     return tuple(default) if measures is None else tuple(one.partition("=")[0].strip() for one in measures.split(","))
 
 
-def load(params: Path | None, sets: Sequence[str] | None, measures: str | None = None) -> Params:
-    """The parameters of --params, then those of --set, then matrices of --measures. InputError as `load_params`."""
+def load(
+    params: Path | None, sets: Sequence[str] | None, measures: str | None = None, **options: Mapping[str, Any]
+) -> Params:
+    """The parameters of --params, then those of --set, then the options that were given of a stage, then matrices of
+    --measures. InputError as `load_params`."""
     from capgrade.schemas.params import load_params
 
-    loaded = load_params(params, sets or [])
+    typed = ((f"{stage}.{key}", value) for stage, given in options.items() for key, value in given.items())
+    text = [f"{key}={json.dumps(value)}" for key, value in typed if value is not None]  # JSON is YAML
+    loaded = load_params(params, [*(sets or []), *text])
     files = [one.strip() for one in (measures or "").split(",") if "=" in one]
     imported = {**loaded.measures.imported, **pairs(files, "--measures")}
     return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})
-
-
-def overrides(stage: str, given: dict[str, Any]) -> list[str]:
-    """The options that were given on the command line, as `--set` takes them (JSON is YAML)."""
-    return [f"{stage}.{key}={json.dumps(value)}" for key, value in given.items() if value is not None]
-
-
-def with_given(block: _B, **given: Any) -> _B:
-    """The block with the options that were given on the command line, checked again."""
-    from capgrade.schemas.params import validated
-
-    values = {k: v for k, v in given.items() if v is not None}
-    return validated(type(block), {**block.model_dump(), **values})
 
 
 def refuse(beside: str, remedy: str = "leave one of them out", /, **given: object) -> None:

@@ -15,7 +15,6 @@ from capgrade.pipelines.cli.options import (
     OptionalOut,
     RegionsDir,
     load,
-    overrides,
     refuse,
     say,
 )
@@ -44,8 +43,8 @@ def regions(
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
     from capgrade.pipelines.regions import regions as stage
 
-    options = overrides("regions", {"detector": detector, "model": model, "weights": weights, "boxes": boxes})
-    done = stage(images, out, load(given.params, [*(given.sets or []), *options]).regions)
+    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes}
+    done = stage(images, out, load(given.params, given.sets, regions=options).regions)
     if done:
         say(done, given.as_json, _regions_line(done, out))
 

@@ -20,11 +20,9 @@ from capgrade.pipelines.cli.options import (
     Out,
     Split,
     load,
-    overrides,
     refuse,
     require_all,
     say,
-    with_given,
 )
 from capgrade.schemas.errors import InputError
 
@@ -57,8 +55,7 @@ def train(
 
     Several processes: `torchrun --nproc-per-node 2 -m capgrade.pipelines.cli train ...`.
     """
-    options = overrides("train", {"preset": preset, "split": split, "epochs": epochs})
-    loaded = load(given.params, [*(given.sets or []), *options])
+    loaded = load(given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs})
     asked = loaded.train
     require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
     from capgrade.trainer.fit.setup import Data
@@ -126,14 +123,14 @@ def evaluate(
     from capgrade.trainer.evaluation.tables import show as show_tables
     from capgrade.trainer.evaluation.task import load_task
 
-    loaded = load(given.params, given.sets).evaluate
+    options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
+    block = load(given.params, given.sets, evaluate=options).evaluate
     if compared:
         refuse("with --compare", captions=captions, run=encode.run, similarity=scores.similarity)
-        _compare(compared, metric or [], out, loaded.test, given.as_json)
+        _compare(compared, metric or [], out, block.test, given.as_json)
         return
     if captions is None:
         raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
-    block = with_given(loaded, split=split, stand_in=scores.stand_in, fold=fold, metric=metric)
     similarity = scores.similarity
     if encode.run is not None:
         refuse("with --run", similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in)
