@@ -131,7 +131,7 @@ class Queries:
     def __post_init__(self) -> None:
         _check_matrix("similarity", self.similarity)
         for name, matrix in self.relevance.items():
-            _check_relevance(name, matrix, self.similarity.shape)
+            _check_matrix(f"relevance {name}".rstrip(), matrix, self.similarity.shape)
         if self.query_group is not None and self.candidate_group is not None:
             _check_groups(self.similarity.shape, self.query_group, self.candidate_group)
         for positives in self.positives.values():
@@ -148,20 +148,15 @@ class Queries:
         return own_positives(self.query_group, self.candidate_group)
 
 
-def _check_matrix(name: str, matrix: Array) -> None:
+def _check_matrix(name: str, matrix: Array, wanted: tuple[int, ...] | None = None) -> None:
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
         shape = getattr(matrix, "shape", type(matrix).__name__)
         raise InputError(f"{name} is {shape}, not a matrix", remedy="give queries x candidates, none empty")
     if matrix.dtype.kind not in "fiub":
         raise InputError(f"{name} has dtype {matrix.dtype}", remedy="give real numbers")
-
-
-def _check_relevance(name: str, matrix: Array, shape: tuple[int, ...]) -> None:
-    label = f"relevance {name}".rstrip()
-    _check_matrix(label, matrix)
-    if matrix.shape != shape:
-        hint = "transpose it" if matrix.shape[::-1] == shape else "score the same queries and candidates"
-        raise InputError(f"{label} is {matrix.shape}, similarity is {shape}", remedy=hint)
+    if wanted is not None and matrix.shape != wanted:
+        hint = "transpose it" if matrix.shape[::-1] == wanted else "score the same queries and candidates"
+        raise InputError(f"{name} is {matrix.shape}, similarity is {wanted}", remedy=hint)
 
 
 def _check_groups(shape: tuple[int, ...], queries: Array, candidates: Array) -> None:

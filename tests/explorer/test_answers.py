@@ -187,7 +187,7 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
 
 def test_an_index_of_another_split_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = SimpleNamespace(image_ids=["other"], caption_ids=["other#0"])
-    monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: SimpleNamespace(index=other))
+    monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: other)
     with pytest.raises(InputError, match="none of the 14 images"):
         model_voice("m", tmp_path, tmp_path, CAPTIONS)
 
@@ -204,7 +204,7 @@ def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytes
             tmp_path / at, index.INDEX, params={}, inputs={"model": sha, "vocabulary": words}, rows={index.ITEMS: 0}
         )
     monkeypatch.setattr(index, "load_run", lambda run, **_: (None, None, {"feature_dim": 4}))
-    monkeypatch.setattr(index, "read_index", lambda folder: None)
-    assert index.open_search(tmp_path, tmp_path / "right").feature_dim == 4
+    with pytest.raises(InputError, match="damaged: 'image_ids'"):
+        index.open_search(tmp_path, tmp_path / "right")
     with pytest.raises(InputError, match="another model"):
         index.open_search(tmp_path, tmp_path / "wrong")

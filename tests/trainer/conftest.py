@@ -28,12 +28,13 @@ def sets_of(n: int, seed: int) -> tuple[list[list[str]], list[list[int]]]:
 
 
 def regions_of(image_id: str, objects: list[int], rng: np.random.Generator) -> Regions:
-    """A region an object: its kind as one number of many, boxes side by side."""
+    """A region an object: its kind as one number of many, boxes side by side; the first picture's size is unknown."""
     features = rng.normal(0, 0.05, (len(objects), DIM)).astype(np.float32)
     features[np.arange(len(objects)), objects] += 1
     left = np.arange(len(objects), dtype=np.float32) * 30
     boxes = np.stack([left, left * 0, left + 25, left * 0 + 40], 1)
-    return Regions(image_id, 100, 50, boxes, features)
+    size = (None, None) if image_id == "train-i0" else (100, 50)
+    return Regions(image_id, *size, boxes, features)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeVar
 
@@ -48,33 +47,26 @@ def _partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
     return neighbours
 
 
-@dataclass(frozen=True)
-class DataShare:
-    """How much of a split is learnt from: a share of its images, and so many captions of each (None: all).
+def rows_of_share(
+    captions: Captions, images: float = 1.0, captions_per_image: int | None = None, seed: int = 0
+) -> np.ndarray:
+    """The caption rows, int64, rising, of a share of a split's images, and so many captions of each (None: all).
 
     Chosen by a hash of the seed and the id: a smaller share is part of every larger one, on any machine.
     """
 
-    images: float = 1.0
-    captions_per_image: int | None = None
-    seed: int = 0
-
-    def rows(self, captions: Captions) -> np.ndarray:
-        """The caption rows that stay, int64, rising."""
-        n = max(1, round(self.images * captions.n_images))
-        chosen = np.argsort(self._keys(captions.image_ids), kind="stable")[:n]
-        rows = np.flatnonzero(np.isin(captions.owner, chosen))
-        if self.captions_per_image is None:
-            return rows
-        keys = self._keys([captions.caption_ids[r] for r in rows])
-        order = np.lexsort((keys, captions.owner[rows]))
-        owners = captions.owner[rows][order]
-        place = np.arange(len(rows)) - np.searchsorted(owners, owners)  # rank within the image
-        return np.sort(rows[order[place < self.captions_per_image]])
-
-    def _keys(self, ids: Sequence[str]) -> np.ndarray:
-        texts = (f"{self.seed} {i}".encode() for i in ids)
+    def keys(ids: Sequence[str]) -> np.ndarray:
+        texts = (f"{seed} {i}".encode() for i in ids)
         return np.frombuffer(b"".join(hashlib.blake2b(t, digest_size=8).digest() for t in texts), np.uint64)
+
+    chosen = np.argsort(keys(captions.image_ids), kind="stable")[: max(1, round(images * captions.n_images))]
+    rows = np.flatnonzero(np.isin(captions.owner, chosen))
+    if captions_per_image is None:
+        return rows
+    order = np.lexsort((keys([captions.caption_ids[r] for r in rows]), captions.owner[rows]))
+    owners = captions.owner[rows][order]
+    place = np.arange(len(rows)) - np.searchsorted(owners, owners)  # rank within the image
+    return np.sort(rows[order[place < captions_per_image]])
 
 
 _In = TypeVar("_In")

@@ -20,7 +20,7 @@ from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import DataShare, EpochPlan
+from capgrade.trainer.data.batches import EpochPlan, rows_of_share
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
@@ -88,7 +88,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
     captions = read_captions(data.captions, params.split)
-    rows = DataShare(params.images, params.captions_per_image, params.seed).rows(captions)
+    rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
     dim, needed = store.metadata["dim"], needs(params.loss)
     terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import Cvse, CvseConfig
-from capgrade.trainer.models.dual_encoder import Clip, DualEncoderConfig, Siglip
+from capgrade.trainer.models.dual_encoder import DualEncoder, DualEncoderConfig, Siglip
 from capgrade.trainer.models.scan import Scan, ScanConfig
 from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
 from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
@@ -34,7 +34,7 @@ MODELS = {
     "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
     "vsrn": Kind(VsrnConfig, Vsrn),
     "cvse": Kind(CvseConfig, Cvse),
-    "clip": Kind(DualEncoderConfig, Clip),
+    "clip": Kind(DualEncoderConfig, DualEncoder),
     "siglip": Kind(DualEncoderConfig, Siglip),
     "scan": Kind(ScanConfig, Scan),
     "saf": Kind(SgrafConfig, Saf),

@@ -140,12 +140,8 @@ class DualEncoder(RetrievalModel):
         return transform
 
 
-class Clip(DualEncoder):
-    """Without a bias."""
-
-
 class Siglip(DualEncoder):
-    """With a learned bias, and every position of a caption read."""
+    """SigLIP: with a learned bias, and every position of a caption read."""
 
     biased = True
 

@@ -128,9 +128,13 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class RunIndex:
-    """What `embed` wrote."""
+class Searcher:
+    """A trained model and what it made of a split (`embed`), loaded once for many questions."""
 
+    model: RetrievalModel
+    tokens: Tokens
+    feature_dim: int
+    folder: Path  # of the index
     images: Encoded
     captions: Encoded
     image_ids: list[str]
@@ -142,43 +146,18 @@ class RunIndex:
         """The texts of the captions of an image, by its number."""
         return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
 
-
-def read_index(folder: Path) -> RunIndex:
-    """InputError when it is unfinished or damaged."""
-    read_manifest(folder, INDEX)
-    items = read_json(folder / ITEMS)
-    try:
-        tensors = load_file(folder / ENCODINGS)
-        ids, owner = (items["image_ids"], items["caption_ids"], items["captions"]), np.array(items["owner"], np.int64)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        problem = f"damaged: {' '.join(str(error).split())}"
-        raise InputError(problem, file=folder, remedy="run `capgrade evaluate --run` again") from error
-    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
-    return RunIndex(images, captions, *ids, owner)
-
-
-@dataclass(frozen=True)
-class Searcher:
-    """A trained model and what it made of a split, loaded once for many questions."""
-
-    model: RetrievalModel
-    tokens: Tokens
-    index: RunIndex
-    feature_dim: int
-    folder: Path  # of the index
-
     def of_text(self, text: str) -> np.ndarray:
         """Score of every image for a caption in words: float32 [n_images]."""
         encoded = encode_captions(self.model, [pad_texts(self.tokens.encode_texts([text]))])
-        return scores(self.model, self.index.images, encoded)[:, 0]
+        return scores(self.model, self.images, encoded)[:, 0]
 
     def of_caption(self, row: int) -> np.ndarray:
         """Score of every image for a caption of the index: float32 [n_images]."""
-        return scores(self.model, self.index.images, self.index.captions[row : row + 1])[:, 0]
+        return scores(self.model, self.images, self.captions[row : row + 1])[:, 0]
 
     def of_image(self, image: int) -> np.ndarray:
         """Score of every caption for an image of the index: float32 [n_captions]."""
-        return scores(self.model, self.index.images[image : image + 1], self.index.captions)[0]
+        return scores(self.model, self.images[image : image + 1], self.captions)[0]
 
     def of_regions(self, regions: Regions) -> np.ndarray:
         """Score of every caption for an image that is not in the index: float32 [n_captions]. InputError for regions
@@ -189,28 +168,31 @@ class Searcher:
             problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"
             raise InputError(problem, file=self.folder, remedy="use the detector of the training")
         encoded = encode_images(self.model, [pad_images([regions])])
-        return scores(self.model, encoded, self.index.captions)[0]
+        return scores(self.model, encoded, self.captions)[0]
 
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
-    """InputError for a damaged run or index, and for an index of another model."""
-    manifest = read_manifest(index_dir, INDEX)
-    weights = manifest["params"].get("weights", MODEL)
+    """InputError for a damaged run, a damaged or unfinished index, and for an index of another model."""
+    manifest, remedy = read_manifest(index_dir, INDEX), "run `capgrade evaluate --run` again"
+    weights, inputs = manifest["params"].get("weights", MODEL), manifest["inputs"]
     model, tokens, config = load_run(run, pooling=manifest["params"].get("pooling"), weights=weights)
-    index = read_index(index_dir)
-    inputs = manifest["inputs"]
-    files = {"model": weights, "vocabulary": VOCABULARY}
-    if any(inputs.get(name, digest(run / file)) != digest(run / file) for name, file in files.items()):
-        raise InputError(
-            f"made by another model than that of {run}", file=index_dir, remedy="run `capgrade evaluate --run`"
-        )
-    return Searcher(model, tokens, index, config["feature_dim"], index_dir)
+    files = {"model": digest(run / weights), "vocabulary": digest(run / VOCABULARY)}
+    if any(inputs.get(name, file) != file for name, file in files.items()):
+        raise InputError(f"made by another model than that of {run}", file=index_dir, remedy=remedy)
+    items = read_json(index_dir / ITEMS)
+    try:
+        ids = items["image_ids"], items["caption_ids"], items["captions"], np.array(items["owner"], np.int64)
+        tensors = load_file(index_dir / ENCODINGS)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"damaged: {' '.join(str(error).split())}", file=index_dir, remedy=remedy) from error
+    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
+    return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, *ids)
 
 
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
     """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
-    searcher = open_search(run, index_dir)
-    index, values = searcher.index, searcher.of_text(query)
+    index = open_search(run, index_dir)
+    values = index.of_text(query)
     best = _best(values, top)
     sets = [index.captions_of(image) for image in best]
     hits = zip(best, sets, _relevance([query], sets), strict=True)
@@ -219,15 +201,13 @@ def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
 
 def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
     """The captions nearest to an image of the index, best first. InputError for an image it does not have."""
-    searcher = open_search(run, index_dir)
-    index = searcher.index
+    index = open_search(run, index_dir)
     if image_id not in index.image_ids:
         raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
     image = index.image_ids.index(image_id)
-    values = searcher.of_image(image)
+    values, own = index.of_image(image), index.owner == image
     best = _best(values, top)
     hits = zip(best, _relevance(index.captions_of(image), [[index.texts[c]] for c in best]), strict=True)
-    own = index.owner == image
     return [Hit(index.caption_ids[c], index.texts[c], float(values[c]), bool(own[c]), r) for c, r in hits]
 
 

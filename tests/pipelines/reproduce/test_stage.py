@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.metrics import map_at_r
 from capgrade.metrics.base import Positives
-from capgrade.metrics.eccv import map_at_r
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_of
 from capgrade.pipelines.reproduce.stage import metrics_of
 from capgrade.pipelines.reproduce.table import as_json, markdown

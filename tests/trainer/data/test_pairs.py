@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,47 +12,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import SCHEMA, Captions, read_captions
+from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
-from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.data.batches import DataShare, EpochPlan, prefetched
+from capgrade.schemas.regions import write_regions
+from capgrade.trainer.data.batches import EpochPlan, prefetched, rows_of_share
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.text import Vocabulary
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
-
-SIZE = 100, 50
+from tests.conftest import caption_table, make_captions, random_sets
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("data")
-    captions = write_captions_folder(folder / "captions", [caption_table(random_sets(40, least=2), "train")])
-    rng = np.random.default_rng(0)
-    images = []
-    for k, image_id in enumerate(read_captions(captions).image_ids):
-        n = int(rng.integers(1, 5))
-        corner = rng.uniform(0, 20, (n, 2))
-        boxes = np.concatenate([corner, corner + rng.uniform(1, 30, (n, 2))], 1).astype(np.float32)
-        size = SIZE if k else (None, None)
-        images.append(Regions(image_id, *size, boxes, rng.normal(0, 1, (n, 6)).astype(np.float32)))
-    write_regions(folder / "regions", images)
-    shards(captions, folder / "shards", ShardsParams(measures=("rouge_l",), top=6, uniform=4), MeasuresParams())
-    return folder
+def pairs(small) -> Pairs:
+    store, captions = RegionStore(small.data.regions), small.train
+    return Pairs(captions, store, Vocabulary.fit(captions).encode(captions))
 
 
 @pytest.fixture(scope="module")
-def pairs(folder: Path) -> Pairs:
-    captions = read_captions(folder / "captions")
-    return Pairs(captions, RegionStore(folder / "regions"), Vocabulary.fit(captions).encode(captions))
-
-
-@pytest.fixture(scope="module")
-def sampled(folder: Path) -> LookedUp:
-    return LookedUp.load(folder / "shards", folder / "captions", "train", "rouge_l", "mask")
+def sampled(small) -> LookedUp:
+    return LookedUp.load(small.sampled.shards, small.data.captions, "train", "rouge_l", "mask")
 
 
 def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
@@ -64,9 +42,9 @@ def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
 @given(st.integers(0, 99), st.floats(0.01, 1), st.floats(0.01, 1), st.integers(1, 5), st.integers(1, 5))
 def test_a_smaller_share_is_part_of_a_larger_one(seed, a, b, c, d):
     captions = make_captions(random_sets(30))
-    small = DataShare(min(a, b), min(c, d), seed).rows(captions)
-    large = DataShare(max(a, b), max(c, d), seed).rows(captions)
-    assert set(small) <= set(large) <= set(DataShare(max(a, b), None, seed).rows(captions))
+    small = rows_of_share(captions, min(a, b), min(c, d), seed)
+    large = rows_of_share(captions, max(a, b), max(c, d), seed)
+    assert set(small) <= set(large) <= set(rows_of_share(captions, max(a, b), None, seed))
     assert (np.diff(small) > 0).all()
     kept, all_of = np.bincount(captions.owner[small], minlength=30), np.diff(captions.ref_ptr)
     assert (kept > 0).sum() == max(1, round(min(a, b) * 30))
@@ -77,7 +55,7 @@ def test_a_share_hangs_on_ids_not_on_their_order():
     table = caption_table(random_sets(20))
     turned = table.take(list(reversed(range(table.num_rows))))
     kept = [
-        {c.caption_ids[r] for r in DataShare(0.5, 2, 1).rows(c)}
+        {c.caption_ids[r] for r in rows_of_share(c, 0.5, 2, 1)}
         for c in (Captions(t, "test", "lower_split", "digest") for t in (table, turned))
     ]
     assert kept[0] == kept[1]
@@ -92,7 +70,7 @@ def test_a_batch_holds_what_the_tables_hold(pairs):
         assert batch.images.mask[k].tolist() == [j < n for j in range(batch.images.mask.shape[1])]
         assert np.array_equal(batch.images.features[k, :n], regions.features.astype(np.float32))
         for j, (x1, y1, x2, y2) in enumerate(regions.boxes):
-            w, h = SIZE
+            w, h = 100, 50
             share = [x1 / w, y1 / h, x2 / w, y2 / h, (x2 - x1) * (y2 - y1) / (w * h)] if regions.width else [0] * 5
             assert np.allclose(batch.images.boxes[k, j], share, atol=1e-6)
         assert not batch.images.features[k, n:].any() and not batch.images.boxes[k, n:].any()
@@ -145,21 +123,21 @@ def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, compositi
 def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower the size of batches"):
         EpochPlan(pairs, 999)
-    with pytest.raises(InputError, match="a batch of 41 from 40 images"):
-        EpochPlan(pairs, 41, unique_images=True)
+    with pytest.raises(InputError, match="a batch of 25 from 24 images"):
+        EpochPlan(pairs, 25, unique_images=True)
     with pytest.raises(InputError, match="seeded batches need the sampled captions of each image -> give --shards"):
         EpochPlan(pairs, 8, "seeded")
     with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
         EpochPlan(some(pairs, np.array([0, 1])), 2, "seeded", partners=sampled)
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
-    with pytest.raises(InputError, match="no regions of image 'i5', 35 such of 40 -> extract them: capgrade regions"):
+    with pytest.raises(InputError, match="no regions of image 'train-i5', 19 such of 24 -> extract them"):
         Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)
 
 
 def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
     """Precomputed features whose ids are 0, 1, ... in every split; ids that say more are looked up as they are."""
     table = pairs.captions.table.to_pydict()
-    table["image_id"] = [name.removeprefix("i") for name in table["image_id"]]
+    table["image_id"] = [name.removeprefix("train-i") for name in table["image_id"]]
     captions = dataclasses.replace(pairs.captions, table=pa.table(table, schema=SCHEMA), split="dev")
     images = [pairs.store[k] for k in range(len(pairs.store))]
     numbered = [dataclasses.replace(regions, image_id=str(k)) for k, regions in enumerate(images)]
@@ -168,7 +146,7 @@ def test_row_numbers_of_another_split_are_no_ids(pairs, tmp_path):
     assert Pairs(captions, RegionStore(tmp_path / "dev" / "0"), pairs.tokens).store.metadata["split"] == "dev"
     with pytest.raises(InputError, match="regions of split 'test' for captions of 'dev', and ids that are row numbers"):
         Pairs(captions, RegionStore(tmp_path / "test" / "0"), pairs.tokens)
-    Pairs(pairs.captions, RegionStore(tmp_path / "test" / "i0"), pairs.tokens)
+    Pairs(pairs.captions, RegionStore(tmp_path / "test" / "train-i0"), pairs.tokens)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -13,7 +13,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, SbertParams
 from capgrade.schemas.shards import Shards, read_shards
-from capgrade.trainer.data.batches import DataShare
+from capgrade.trainer.data.batches import rows_of_share
 from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, against_captions, learnt_from, own_spread
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
 
@@ -123,7 +123,7 @@ def test_labels_are_of_the_captions_that_are_learnt_from(measure):
     whole = make_captions(sets)
     order = np.random.default_rng(0).permutation(whole.n_captions)
     mixed = Captions(whole.table.take(order), "train", whole.tokenizer, "mixed")
-    rows = DataShare(0.7, 1).rows(mixed)
+    rows = rows_of_share(mixed, 0.7, 1)
     alone = make_captions([[mixed.texts[r]] for r in rows])
     exact = ExactRelevance(choose([measure], MeasuresParams())[measure], mixed, rows)
     batch = rows[[3, 0, 5]]
