@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,19 +95,13 @@ class _Batch:
         return self._batch["image_id"].to_pylist()
 
     def row(self, i: int) -> Regions:
-        width, height = self._batch["width"][i].as_py(), self._batch["height"][i].as_py()
-        lists = {name: view(i) for name, view in self._lists.items()}
-        features = self._features(i)
-        assert features is not None  # the column has no nulls
-        return Regions(self._batch["image_id"][i].as_py(), width, height, features=features, **lists)
-
-    @cached_property
-    def _features(self) -> Callable[[int], np.ndarray | None]:
-        return _list_view(self._batch["features"])
+        image_id, width, height = (self._batch[name][i].as_py() for name in ("image_id", "width", "height"))
+        lists: dict[str, Any] = {name: view(i) for name, view in self._lists.items()}
+        return Regions(image_id, width, height, **lists)
 
     @cached_property
     def _lists(self) -> dict[str, Callable[[int], np.ndarray | None]]:
-        return {name: _list_view(self._batch[name]) for name in ("boxes", *LISTS)}
+        return {name: _list_view(self._batch[name]) for name in ("boxes", "features", *LISTS)}
 
 
 def _list_view(column: pa.Array) -> Callable[[int], np.ndarray | None]:

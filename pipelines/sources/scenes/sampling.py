@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,27 +19,17 @@ CELLS = 48  # visibility is measured on a grid of this side
 LOOKS = 6
 
 
-@dataclass(slots=True)
-class Spot:
-    """A placed object in shares of the picture's side."""
-
-    kind: ObjectKind
-    colour: str
-    size: str
-    box: Box
-    depth: float
-    place: str
-    flip: bool
-    look: int
-    anchor: tuple[str, int] | None = None  # (on, holding or riding; the other object)
+Anchor = tuple[str, int]  # on, holding or riding; the number of the other object
 
 
 class SceneLayout:
-    """Objects placed so far. `add` looks for room and leaves an object out where it finds none."""
+    """Objects placed so far, their boxes in shares of the picture's side, and what each is joined to. `add` looks for
+    room and leaves an object out where it finds none."""
 
     def __init__(self, rng: np.random.Generator, place: Background) -> None:
         self.rng, self.background = rng, place
-        self.spots: list[Spot] = []
+        self.objects: list[SceneObject] = []
+        self.anchors: list[Anchor | None] = []
 
     def add(self, kind: ObjectKind, colour: str, size: str) -> None:
         anchor = self._anchor(kind)
@@ -51,25 +41,28 @@ class SceneLayout:
                 box, depth, place = self._free(kind, wide, height)
             else:
                 box, depth, place = self._joined(anchor, wide, height)
-            spot = Spot(kind, colour, size, box, depth, place, flip, look, anchor)
-            if self._fits(spot):
-                self.spots.append(spot)
+            item = SceneObject(kind.name, colour, size, box, depth, place, 1.0, flip, look)
+            if self._fits(item, anchor):
+                self.objects.append(item)
+                self.anchors.append(anchor)
                 return
 
     def finish(self, size: int) -> tuple[tuple[SceneObject, ...], tuple[Relation, ...]]:
         """Objects from back to front with boxes in pixels, and every relation between them."""
-        order = sorted(range(len(self.spots)), key=lambda i: self.spots[i].depth)
-        spots, rank = [self.spots[i] for i in order], {old: new for new, old in enumerate(order)}
-        objects = tuple(_object(spot, size, _visible(spots, i)) for i, spot in enumerate(spots))
-        held = [_fact(i, rank[spot.anchor[1]], spot.anchor[0]) for i, spot in enumerate(spots) if spot.anchor]
+        order = sorted(range(len(self.objects)), key=lambda i: self.objects[i].depth)
+        shares, rank = [self.objects[i] for i in order], {old: new for new, old in enumerate(order)}
+        objects = tuple(_in_pixels(item, size, _visible(shares, i)) for i, item in enumerate(shares))
+        joined = ((i, self.anchors[old]) for i, old in enumerate(order))
+        held = [_fact(i, rank[anchor[1]], anchor[0]) for i, anchor in joined if anchor]
         return objects, relations(objects, held, size)
 
-    def _anchor(self, kind: ObjectKind) -> tuple[str, int] | None:
+    def _anchor(self, kind: ObjectKind) -> Anchor | None:
         """Something free to sit on, ride or be held by, most of the time."""
-        taken = [spot.anchor[1] for spot in self.spots if spot.anchor and spot.anchor[0] != "on"]
-        hands = [i for i, s in enumerate(self.spots) if s.kind.family == "person" and i not in taken]
-        mounts = [i for i, s in enumerate(self.spots) if s.kind.ridden and i not in taken]
-        seats = [i for i, s in enumerate(self.spots) if s.kind.seat is not None and not s.kind.ridden]
+        taken = [anchor[1] for anchor in self.anchors if anchor and anchor[0] != "on"]
+        kinds = [KINDS[item.kind] for item in self.objects]
+        hands = [i for i, other in enumerate(kinds) if other.family == "person" and i not in taken]
+        mounts = [i for i, other in enumerate(kinds) if other.ridden and i not in taken]
+        seats = [i for i, other in enumerate(kinds) if other.seat is not None and not other.ridden]
         chance = self.rng.random()
         if kind.held and hands and chance < 0.75:
             return "holding", int(self.rng.choice(hands))
@@ -83,7 +76,8 @@ class SceneLayout:
         low, high = self._band(kind)
         left = self.rng.uniform(MARGIN, max(1 - MARGIN - wide, MARGIN))
         foot = self.rng.uniform(low, high)
-        alike = [spot for spot in self.spots if spot.kind is kind and spot.anchor is None]
+        free = (item for item, anchor in zip(self.objects, self.anchors, strict=True) if anchor is None)
+        alike = [item for item in free if item.kind == kind.name]
         if alike and self.rng.random() < 0.7:  # a herd stays together
             last = alike[-1]
             step = (last.box[2] - last.box[0] + wide) / 2 * self.rng.uniform(0.95, 1.5)
@@ -104,52 +98,50 @@ class SceneLayout:
             return self.background.water
         return (low, low + 0.35 * (high - low)) if kind.far else (low, high)
 
-    def _joined(self, anchor: tuple[str, int], wide: float, height: float) -> tuple[Box, float, str]:
-        base = self.spots[anchor[1]]
+    def _joined(self, anchor: Anchor, wide: float, height: float) -> tuple[Box, float, str]:
+        base = self.objects[anchor[1]]
+        seat = KINDS[base.kind].seat or 0.0
         x0, y0, x1, y1 = base.box
         if anchor[0] == "holding":
             across = HAND[0] if not base.flip else 1 - HAND[0]
             x, foot, place = x0 + across * (x1 - x0), y0 + HAND[1] * (y1 - y0), "hand"
         elif anchor[0] == "riding":
             x, place = (x0 + x1) / 2, "top"
-            foot = min(y0 + ((base.kind.seat or 0.0) + 0.38) * (y1 - y0), y1)
+            foot = min(y0 + (seat + 0.38) * (y1 - y0), y1)
         else:
             room = max((x1 - x0 - wide) / 2, 0.0)
             x, place = (x0 + x1) / 2 + self.rng.uniform(-1, 1) * 0.85 * room, "top"
-            foot = y0 + (base.kind.seat or 0.0) * (y1 - y0)
+            foot = y0 + seat * (y1 - y0)
         return (x - wide / 2, foot - height, x + wide / 2, foot), base.depth + 0.001, place
 
-    def _fits(self, spot: Spot) -> bool:
-        x0, y0, x1, y1 = spot.box
+    def _fits(self, item: SceneObject, anchor: Anchor | None) -> bool:
+        x0, y0, x1, y1 = item.box
         if x0 < MARGIN or y0 < MARGIN or x1 > 1 - MARGIN or y1 > 1 - MARGIN:
             return False
-        for i, other in enumerate(self.spots):
-            if spot.anchor is not None and spot.anchor[1] == i:
+        for i, other in enumerate(self.objects):
+            if anchor is not None and anchor[1] == i:
                 continue
-            loose = {spot.place, other.place} <= {"ground"} and spot.kind is not other.kind
-            if covered(spot.box, other.box) > (HIDDEN if loose else APART):
+            loose = {item.place, other.place} <= {"ground"} and item.kind != other.kind
+            if covered(item.box, other.box) > (HIDDEN if loose else APART):
                 return False
         return True
 
 
-def _visible(spots: list[Spot], index: int) -> float:
+def _visible(objects: list[SceneObject], index: int) -> float:
     """Share of a box that no later box covers, counted on a grid."""
-    x0, y0, x1, y1 = spots[index].box
+    x0, y0, x1, y1 = objects[index].box
     middle = (np.arange(CELLS) + 0.5) / CELLS
     xs, ys = x0 + (x1 - x0) * middle, y0 + (y1 - y0) * middle
     free = np.ones((CELLS, CELLS), dtype=bool)
-    for other in spots[index + 1 :]:
+    for other in objects[index + 1 :]:
         a, b, c, d = other.box
         free[np.ix_((ys >= b) & (ys <= d), (xs >= a) & (xs <= c))] = False
     return float(free.mean())
 
 
-def _object(spot: Spot, size: int, visible: float) -> SceneObject:
-    x0, y0, x1, y1 = (round(edge * size, 2) for edge in spot.box)
-    depth = round(spot.depth, 5)
-    return SceneObject(
-        spot.kind.name, spot.colour, spot.size, (x0, y0, x1, y1), depth, spot.place, visible, spot.flip, spot.look
-    )
+def _in_pixels(item: SceneObject, size: int, visible: float) -> SceneObject:
+    x0, y0, x1, y1 = (round(edge * size, 2) for edge in item.box)
+    return replace(item, box=(x0, y0, x1, y1), depth=round(item.depth, 5), visible=visible)
 
 
 def _fact(index: int, base: int, predicate: str) -> Relation:
@@ -183,7 +175,7 @@ def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
         layout = SceneLayout(rng, place)
         for wish in _wishes(rng, place):
             layout.add(*wish)
-        if len(layout.spots) >= 2:
+        if len(layout.objects) >= 2:
             break
     objects, facts = layout.finish(size)
     image_id = f"scene-{split}-{index:06d}"
