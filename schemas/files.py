@@ -363,10 +363,12 @@ def check_size(path: Path, size: int, remedy: str) -> None:
 
 
 def read_json(path: Path, remedy: str = "give a whole JSON file") -> Any:
-    """Read a JSON file. InputError when it is missing, malformed or nested without end."""
+    """Read a JSON file. InputError when it is missing, a folder, malformed or nested without end."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("no such file", file=path) from None
+    except IsADirectoryError:
+        raise InputError("a folder, not a JSON file", file=path, remedy=remedy) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"not JSON ({error})", file=path, remedy=remedy) from error

@@ -225,6 +225,12 @@ def test_files_that_are_refused(results: str, message: str, tmp_path: Path, caps
     assert re.search(message, said)
 
 
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    results, _ = files(tmp_path)
+    assert call("score", "--candidates", str(results), "--references", str(tmp_path)) == 2
+    assert f"{tmp_path}: a folder, not a JSON file -> give COCO's" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run the peer")
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "captions.tsv").write_text(
