@@ -13,12 +13,11 @@ import numpy as np
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.labels import Labels
 from capgrade.labels.published import params_of
-from capgrade.labels.stored import Sampled
+from capgrade.labels.stored import Sampled, Whole
 from capgrade.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 
@@ -42,16 +41,20 @@ class LabelledCorpus:
         return hashlib.sha256("\0".join(text for column in parts for text in column).encode()).hexdigest()
 
 
-def read_labels(folder: Path, split: str | None = None, captions_dir: Path | None = None) -> LabelledCorpus:
-    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or shards, with their captions.
+def read_labels(
+    folder: Path, params: MeasuresParams, split: str | None = None, captions_dir: Path | None = None
+) -> LabelledCorpus:
+    """A split of a folder that `capgrade publish` wrote, or of a dataset USER/NAME; or with their captions shards, or
+    dense relevance, of which pairs are sampled here.
 
     Raises InputError for an unfinished or damaged folder, an unknown split, a choice that is not made, and captions of
-    which the shards were not made.
+    which the labels were not made.
     """
     labels = Labels.load(folder, split=split, captions=captions_dir)
     captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
     if not isinstance(stored, Sampled):
-        raise InputError("no sampled labels", file=folder, remedy="give shards, or what capgrade publish wrote")
+        cells = {name: partial(_cells, stored, name) for name in labels.measures}
+        return LabelledCorpus(captions, sampled(captions, cells), params, captions_dir or folder)
     image = np.repeat(np.arange(captions.n_images), stored.sizes)
     caption = np.concatenate([part.captions for part in stored.parts])
     values = {name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with}
@@ -59,31 +62,24 @@ def read_labels(folder: Path, split: str | None = None, captions_dir: Path | Non
     return LabelledCorpus(captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file))
 
 
+def compute_labels(
+    captions_dir: Path, params: MeasuresParams, names: Sequence[str], split: str | None = None
+) -> LabelledCorpus:
+    """A captions folder alone: pairs are sampled from the named measures, computed now."""
+    captions = read_captions(captions_dir, split)
+    scores = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
+    return LabelledCorpus(captions, sampled(captions, scores), params, captions_dir)
+
+
+def _cells(stored: Whole, name: str, images: np.ndarray) -> np.ndarray:
+    return stored.cells(images, np.arange(stored.n_captions), name)
+
+
 def _labelled(
     captions: Captions, image: np.ndarray, caption: np.ndarray, values: Mapping[str, np.ndarray]
 ) -> LabelledPairs:
     original = captions.owner[caption] == image
     return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
-
-
-def read_captions_only(
-    captions_dir: Path, params: MeasuresParams, names: Sequence[str], relevance: Path | None, split: str | None = None
-) -> LabelledCorpus:
-    """A captions folder without shards: pairs are sampled here, from a folder of dense relevance where it is given,
-    else from the named measures, computed now."""
-    scores: dict[str, Scores]
-    if relevance is None:
-        captions = read_captions(captions_dir, split)
-        scores = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
-    else:
-        labels = Labels.load(relevance, split=split, captions=captions_dir)
-        captions = labels.table
-        scores = {name: partial(_stored, labels, name) for name in labels.measures}
-    return LabelledCorpus(captions, sampled(captions, scores), params, captions_dir)
-
-
-def _stored(labels: Labels, name: str, images: np.ndarray) -> np.ndarray:
-    return np.asarray(labels.stored.block(images, np.arange(labels.n_captions), name).relevance)
 
 
 def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:

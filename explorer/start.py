@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_labels
+from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import SET, as_named
 from capgrade.pipelines.agree import read_judgements
@@ -48,14 +48,13 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     """InputError when the folders do not go together."""
     if (folders.dataset is None) == (folders.captions is None):
         raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
-    if folders.dataset is not None:
-        if folders.shards or folders.relevance:
-            raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
-        return read_labels(folders.dataset, folders.split)
+    if folders.dataset and (folders.shards or folders.relevance):
+        raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
+    labels = folders.dataset or folders.shards or folders.relevance
+    if labels is not None:
+        return read_labels(labels, folders.params, folders.split, folders.captions)
     assert folders.captions is not None
-    if folders.shards:
-        return read_labels(folders.shards, folders.split, folders.captions)
-    return read_captions_only(folders.captions, folders.params, folders.measures, folders.relevance, folders.split)
+    return compute_labels(folders.captions, folders.params, folders.measures, folders.split)
 
 
 def open_explorer(folders: ExplorerFolders) -> Explorer:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade.explorer.corpus import LabelledCorpus, read_captions_only, read_labels
+from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer
 from capgrade.labels.published import params_of
@@ -61,12 +61,13 @@ def _same(one: LabelledCorpus, other: LabelledCorpus) -> None:
 
 @pytest.mark.parametrize(("split", "published"), [("train", "train"), ("dev-set", "dev_set")])
 def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str, published: str) -> None:
-    _same(read_labels(made / "dataset", published), read_labels(made / f"shards-{split}", None, made / "captions"))
+    of_shards = read_labels(made / f"shards-{split}", MeasuresParams(), None, made / "captions")
+    _same(read_labels(made / "dataset", PARAMS, published), of_shards)
 
 
 def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
-    computed = read_captions_only(made / "captions", PARAMS, NAMES, None, "train")
-    stored = read_captions_only(made / "captions", PARAMS, (), made / "relevance", "train")
+    computed = compute_labels(made / "captions", PARAMS, NAMES, "train")
+    stored = read_labels(made / "relevance", PARAMS, "train", made / "captions")
     assert _rows(computed.pairs) == _rows(stored.pairs)
     captions = read_captions(made / "captions", "train")
     own = set(zip(captions.owner.tolist(), range(captions.n_captions), strict=True))
@@ -120,7 +121,7 @@ def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
         (damaged, "train", "Parquet"),
     ):
         with pytest.raises(InputError, match=said):
-            read_labels(folder, split)
+            read_labels(folder, PARAMS, split)
 
 
 def test_a_fingerprint_is_of_ids_and_texts() -> None:
