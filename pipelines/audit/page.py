@@ -202,12 +202,7 @@ def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         intro += " Errors whose pair the shards did not keep are estimated from the others by their weights."
     heads = ["direction", "R@1", "errors", "of them likely", "R@1 with these"]
     lines = [
-        [
-            DIRECTIONS[way],
-            share(one["recall"]),
-            round(one["errors"]),
-            *(share(one["likely"][k]) for k in ("share", "recall")),
-        ]
+        [DIRECTIONS[way], share(one["recall"]), round(one["errors"]), *map(share, one["likely"].values())]
         for way, one in found.items()
     ]
     if all(one["at_least"] for one in found.values()):
@@ -217,7 +212,7 @@ def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         )
         heads += ["accepted at least", "R@1 at least"]
         for line, one in zip(lines, found.values(), strict=True):
-            line += [share(one["at_least"][k]) for k in ("share", "recall")]
+            line += map(share, one["at_least"].values())
     fits = _fits(audited, audited.errors["i2t"].likely(), audited.measures[:1], thumbnails, ERRORS)
     parts: list[Part] = [PageTable("R@1 errors that are likely positives", heads, lines)]
     if fits:

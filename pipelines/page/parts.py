@@ -34,19 +34,11 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """What cannot be shown, why, and the command that changes it (None: nothing does)."""
-
-    what: str
-    command: str | None = None
-
-
-@dataclass(frozen=True)
 class MissingList:
-    """All that a page lacks."""
+    """All that a page lacks, and the commands that change it, where one does."""
 
     kind: ClassVar[str] = "missing"
-    all: Sequence[Missing]
+    all: Sequence[Note]
 
 
 @dataclass(frozen=True)
@@ -205,5 +197,5 @@ class PageSection:
     title: str
     intro: str
     parts: Sequence[Part]
-    missing: Sequence[Missing] = ()
+    missing: Sequence[Note] = ()
     open: bool = False

@@ -69,6 +69,6 @@ def report(
     page = render(title or f"capgrade: {folder.resolve().name}", first, sections, GENERATOR, foot=foot, runs=data.runs)
     write_text(out, page)
     files = write_pictures([first, *sections], pictures) if pictures else []
-    missing = [one.what for section in sections for part in section.parts if isinstance(part, MissingList)
+    missing = [one.text for section in sections for part in section.parts if isinstance(part, MissingList)
                for one in part.all]  # fmt: skip
     return WrittenReport(len(page.encode()), len(sections), missing, files)

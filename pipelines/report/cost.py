@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from capgrade.pipelines.page.charts import chart, layer, of
-from capgrade.pipelines.page.parts import Chart, Missing, PageSection, PageTable, Part, Value, cell
+from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell
 from capgrade.pipelines.report.data import METRICS, ReportData
 from capgrade.schemas.files import MANIFEST, read_json
 from capgrade.schemas.times import TIMES, Time, read_time
@@ -31,7 +31,7 @@ def cost(data: ReportData) -> PageSection:
     missing = []
     if len(known) < len(times):
         what = f"times of {len(times) - len(known)} of {len(times)} outputs: none were kept when they were made"
-        missing.append(Missing(what, f"mkdir {data.folder / TIMES}, and run the commands again"))
+        missing.append(Note(what, f"mkdir {data.folder / TIMES}, and run the commands again"))
     return PageSection("cost", "Cost and time", INTRO, parts, missing)
 
 

@@ -13,7 +13,7 @@ import pyarrow.csv
 
 from capgrade.measures.own_pairs import FILE as OWN_PAIRS
 from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
-from capgrade.pipelines.page.parts import Missing
+from capgrade.pipelines.page.parts import Note
 from capgrade.pipelines.report.own_above import OwnAndOther, own_and_other
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -55,12 +55,12 @@ class ReportData:
         path = self.at(*names)
         return (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
 
-    def missing(self, what: str, stage: str | None = None) -> Missing:
+    def missing(self, what: str, stage: str | None = None) -> Note:
         """What the page cannot show, with the command of `stage`, one of COMMANDS or a command line like those."""
         if stage is None:
-            return Missing(what)
+            return Note(what)
         options = COMMANDS.get(stage, stage).replace("{", f"{self.folder}/").replace("}", "")
-        return Missing(what, f"capgrade {options}")
+        return Note(what, f"capgrade {options}")
 
     @cached_property
     def captions_manifest(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class ReportData:
         these = (self.captions.digest, file_digest(self.at(CAPTIONS, MANIFEST)))
         return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
 
-    def folders(self, stage: str, file: str, what: str = "") -> tuple[dict[str, Path], list[Missing]]:
+    def folders(self, stage: str, file: str, what: str = "") -> tuple[dict[str, Path], list[Note]]:
         """The folders below a stage's that hold `file` and are of these captions, by name in order; and what the page
         says of those that are of others, or that there is no `what`."""
         below = {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}

@@ -17,7 +17,6 @@ from capgrade.pipelines.page.parts import (
     ExampleItem,
     Examples,
     Facts,
-    Missing,
     Note,
     PagePicture,
     PageSection,
@@ -155,7 +154,7 @@ NO_PICTURES = "These captions come without images (--images gives them): the fir
 def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Rankings of every run with a similarity matrix, or of the labels themselves, by the measure of the findings."""
     parts: list[Part] = []
-    missing: list[Missing] = []
+    missing: list[Note] = []
     if data.graded:
         folders, missing = data.folders(EMBEDDINGS, SIMILARITY, "answers of a trained run")
         graded = data.relevance[data.measure].matrix()

@@ -12,18 +12,7 @@ from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
 from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.page.charts import chart, layer, of
-from capgrade.pipelines.page.parts import (
-    Chart,
-    Facts,
-    Headline,
-    Missing,
-    Note,
-    PageSection,
-    PageTable,
-    Part,
-    cell,
-    percent,
-)
+from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, Part, cell, percent
 from capgrade.pipelines.page.parts import share as share_cell
 from capgrade.pipelines.report.data import CAPTIONS, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
 from capgrade.schemas.captions import Captions, read_captions
@@ -48,11 +37,10 @@ def headline(data: ReportData) -> list[Part]:
     share = (rivals > 0).mean()
     figure = f"{share:.0%}" if 0.005 <= share < 0.995 else percent(share)
     said = f"of captions have another image that fits at least as well as their own, by {by}."
-    audit = data.missing("", AUDIT).command
-    trust = Note(
+    trust = data.missing(
         "To fit as well is not yet to be right: a caption may be vague, and its own image fit badly. How many pairs "
         "people would accept is what the audit estimates:",
-        audit,
+        AUDIT,
     )
     return [Headline(figure, said), _rivals(by, rivals), trust]
 
@@ -159,7 +147,7 @@ HEADS = (
 def distributions(data: ReportData) -> PageSection:
     """One chart per measure, and how well the measure alone tells own captions from others."""
     parts: list[Part] = []
-    missing: list[Missing] = []
+    missing: list[Note] = []
     if data.graded:
         lines = [
             (name, one.own, one.left_out, one.median, one.percentile_99, share_cell(one.above),

@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capgrade.explorer.judgements import (
-    agreement_rows,
-    alpha,
-    export,
-    judged_recall,
-    rating_matrix,
-    read_judged,
-)
+from capgrade.explorer.judgements import agreement_rows, alpha, export, judged_recall, rating_matrix, read_judged
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.imported import fit_judged

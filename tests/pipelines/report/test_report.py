@@ -136,7 +136,7 @@ def _charts(section: PageSection) -> dict[str, Chart]:
 def _words(section: PageSection) -> str:
     """What a section says, and what it lacks."""
     notes = [part.text for part in section.parts if isinstance(part, Headline | Note)]
-    return " ".join([*notes, *(one.what for one in section.missing)])
+    return " ".join([*notes, *(one.text for one in section.missing)])
 
 
 def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
@@ -277,7 +277,7 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
     assert opened.runs == ["<b>second, a name of some length", "first"]
     *shown, last = sections_of(opened, PageThumbnails(folder / "captions"))
     assert "stranger" not in json.dumps([chart.spec for section in shown for chart in _charts(section).values()])
-    told = [one.what for part in last.parts for one in part.all]  # type: ignore[union-attr]
+    told = [one.text for part in last.parts for one in part.all]  # type: ignore[union-attr]
     others = [one.split(":")[0] for one in told if "made with other captions or another split" in one]
     assert others == ["stranger, val in evaluation", "stranger in runs", "stranger in embeddings"], "each once"
     assert "of 2 runs" in _words(opening(opened))
