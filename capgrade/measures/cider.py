@@ -16,14 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
 from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
-from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
+from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights, terms_of
 from capgrade.measures.ngrams import (
     DocumentFrequencies,
     Ngrams,
@@ -50,68 +49,31 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     return np.divide(1, np.sqrt(squares), out=np.zeros(squares.shape), where=squares > 0)
 
 
-class ReferenceTerms(NamedTuple):
-    """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
-
-    places: np.ndarray  # int32 [a power of two]: -1 where free
-    gram: np.ndarray  # int32 [terms]
-    counts: np.ndarray  # int32 [terms, references]
-    weight: np.ndarray  # float64 [terms, references]: count x gain / norm
-
-
-@njit(cache=True)
-def _terms(refs, weighted, gain):
-    references, most, size, used = weighted.sentences, 1, 4, 0
-    for r in refs:
-        for n in range(references.start.shape[1]):
-            most += references.stop[r, n] - references.start[r, n]
-    while size < 4 * most:
-        size *= 2
-    places, gram = np.full(size, -1, np.int32), np.empty(most, np.int32)
-    counts, weight = np.zeros((most, refs.shape[0]), np.int32), np.zeros((most, refs.shape[0]))
-    for q in range(refs.shape[0]):
-        for n in range(references.start.shape[1]):
-            for p in range(references.start[refs[q], n], references.stop[refs[q], n]):
-                g, c = references.gram[p], references.counts[p]
-                at = slot_of(g, places, gram)
-                if places[at] < 0:
-                    places[at], gram[used] = used, g
-                    used += 1
-                counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
-    return ReferenceTerms(places, gram, counts, weight)
-
-
-@njit(cache=True, forceinline=True)
-def _pair(c, refs, weighted, references, terms, form, leave_out, cosine):
-    """One caption with an image's references; `cosine` is room for one number each."""
-    captions, cosine[:] = weighted.sentences, 0
-    for n in range(references.start.shape[1]):
-        for p in range(captions.start[c, n], captions.stop[c, n]):
-            t = terms.places[slot_of(captions.gram[p], terms.places, terms.gram)]
-            if t >= 0:
-                for q in range(refs.shape[0]):
-                    found = min(captions.counts[p], terms.counts[t, q]) if form.clip else captions.counts[p]
-                    cosine[q] += found * weighted.inverse[c, n] * terms.weight[t, q]
-    total, used = 0.0, 0
-    for q in range(refs.shape[0]):
-        if not (leave_out and refs[q] == c):
-            apart = max(captions.words[c] - 1, 0) - max(references.words[refs[q]] - 1, 0)  # "lengths" are of bigrams
-            total += cosine[q] * math.exp(-(apart**2) / (2 * form.sigma**2))
-            used += 1
-    return form.scale * total / used if used else np.nan
-
-
 @njit(nogil=True, cache=True)
 def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, out):
     """Pairs order[begin:end], in which those of an image follow each other."""
-    image = np.int64(-1)
+    image, sentences, words = np.int64(-1), captions.sentences, references.sentences.words
     for k in order[begin:end]:
         if pairs.images[k] != image:
             image = pairs.images[k]
             own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
-            terms, cosine = _terms(own, references, gain), np.empty(own.shape[0])
-        c, leave_out = pairs.captions[k], pairs.leave_out
-        out[k] = _pair(c, own, captions, references.sentences, terms, form, leave_out, cosine)
+            terms, cosine = terms_of(own, references, gain), np.empty(own.shape[0])
+        c = pairs.captions[k]
+        for q in range(own.shape[0]):
+            cosine[q] = 0
+        for n in range(captions.inverse.shape[1]):
+            for p in range(sentences.start[c, n], sentences.stop[c, n]):
+                t = terms.places[slot_of(sentences.gram[p], terms.places, terms.gram)]
+                for q in range(own.shape[0] if t >= 0 else 0):
+                    found = min(sentences.counts[p], terms.counts[t, q]) if form.clip else sentences.counts[p]
+                    cosine[q] += found * captions.inverse[c, n] * terms.weight[t, q]
+        total, used = 0.0, 0
+        for q in range(own.shape[0]):
+            if not (pairs.leave_out and own[q] == c):
+                apart = max(sentences.words[c] - 1, 0) - max(words[own[q]] - 1, 0)  # "lengths" are of bigrams
+                total += cosine[q] * math.exp(-(apart * apart) / (2 * (form.sigma * form.sigma)))
+                used += 1
+        out[k] = form.scale * total / used if used else np.nan
 
 
 def score_pairs(

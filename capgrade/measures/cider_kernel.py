@@ -11,7 +11,7 @@ import numpy as np
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import ImagePairs
-from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences
+from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, slot_of
 
 ROUNDING = 1e-6  # what is so near to the value of equal captions is that value
 
@@ -60,10 +60,36 @@ class ReferenceTable(NamedTuple):
     table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
 
 
-@njit(cache=True, forceinline=True)
-def _shared(found, wanted, clip):
-    """Product of the counts of an n-gram in a caption and in a reference, the caption's clipped or not."""
-    return (min(found, wanted) if clip else found) * wanted
+class ReferenceTerms(NamedTuple):
+    """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
+
+    places: np.ndarray  # int32 [a power of two]: -1 where free
+    gram: np.ndarray  # int32 [terms]
+    counts: np.ndarray  # int32 [terms, references]
+    weight: np.ndarray  # float64 [terms, references]: count x gain / norm
+
+
+@njit(cache=True)
+def terms_of(refs, weighted, gain):
+    """The n-grams of an image's references, in the order in which they come."""
+    references, most, size, used = weighted.sentences, 1, 4, 0
+    for r in refs:
+        for n in range(references.start.shape[1]):
+            most += references.stop[r, n] - references.start[r, n]
+    while size < 4 * most:
+        size *= 2
+    places, gram = np.full(size, -1, np.int32), np.empty(most, np.int32)
+    counts, weight = np.zeros((most, refs.shape[0]), np.int32), np.zeros((most, refs.shape[0]))
+    for q in range(refs.shape[0]):
+        for n in range(references.start.shape[1]):
+            for p in range(references.start[refs[q], n], references.stop[refs[q], n]):
+                g, c = references.gram[p], references.counts[p]
+                at = slot_of(g, places, gram)
+                if places[at] < 0:
+                    places[at], gram[used] = used, g
+                    used += 1
+                counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
+    return ReferenceTerms(places, gram[:used], counts, weight)
 
 
 @njit(cache=True)
@@ -78,58 +104,36 @@ def first_from(values, begin, end, wanted):
     return begin
 
 
-@njit(fastmath={"contract", "nsz"}, cache=True)  # no sum in another order, whoever it is compiled into
-def _fold_image(refs, first, captions, weights, form, postings, row, folded, cursor):
-    """The terms of an image's references from `row` on; returns the row behind them."""
-    sentences, orders = captions.sentences, captions.inverse.shape[1]
-    n_classes, total = weights.penalty.shape[0], 0
-    for r in refs:
-        total += sentences.stop[r, orders - 1] - sentences.start[r, 0]
-    grams, cells, owners = np.empty(total, np.int64), np.empty(total, np.int64), np.empty(total, np.int64)
-    k = 0
-    for r in refs:
-        for p in range(sentences.start[r, 0], sentences.stop[r, orders - 1]):
-            grams[k], cells[k], owners[k] = sentences.gram[p], p, r
-            k += 1
-    by_gram = np.argsort(grams)
-    share = form.scale / refs.shape[0]
-    k = 0
-    while k < total:
-        g = grams[by_gram[k]]
-        end = k
-        while end < total and grams[by_gram[end]] == g:
-            end += 1
-        order = weights.order[g]
-        for t in range(postings.term_ptr[g], postings.term_ptr[g + 1]):
-            at, ending = postings.ptr[t], postings.ptr[t + 1]
-            if first:
-                at = first_from(postings.rank, at, ending, first)
-            if postings.dense_row[t] < 0 and at == ending:
-                continue
-            for d in range(n_classes):
-                folded.table[row, d] = 0
-            for x in range(k, end):
-                r, c = owners[by_gram[x]], sentences.counts[cells[by_gram[x]]]
-                both = _shared(postings.term_count[t], c, form.clip)
-                w = np.float32(both * weights.gain[g] * captions.inverse[r, order] * share)
-                fade = weights.penalty[weights.length_class[r]]
-                for d in range(n_classes):
-                    folded.table[row, d] += w * fade[d]
-            folded.term[row], cursor[row], folded.ending[row], folded.order[row] = t, at, ending, order
-            row += 1
-        k = end
-    return row
-
-
-@njit(nogil=True, cache=True)
+@njit(nogil=True, fastmath={"contract", "nsz"}, cache=True)  # no sum in another order
 def _fold_images(begin, end, pairs, first, captions, weights, form, postings, folded, cursor, following):
+    n_classes = weights.penalty.shape[0]
     for b in range(begin, end):
-        start, image = folded.start[b], pairs.images[b]
+        row, image = folded.start[b], pairs.images[b]
         refs = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
-        row = _fold_image(refs, first, captions, weights, form, postings, start, folded, cursor)
-        folded.used[b] = row - start
-        for k in range(start, row):
-            following[k] = postings.rank[cursor[k]] if postings.dense_row[folded.term[k]] < 0 else -1
+        terms, share = terms_of(refs, captions, weights.gain), form.scale / refs.shape[0]
+        for x in range(terms.gram.shape[0]):
+            g = terms.gram[x]
+            order = weights.order[g]
+            for t in range(postings.term_ptr[g], postings.term_ptr[g + 1]):
+                at, ending = postings.ptr[t], postings.ptr[t + 1]
+                if first:
+                    at = first_from(postings.rank, at, ending, first)
+                if postings.dense_row[t] < 0 and at == ending:
+                    continue
+                for d in range(n_classes):
+                    folded.table[row, d] = 0
+                for q in range(refs.shape[0]):
+                    c = terms.counts[x, q]
+                    if c:
+                        both = (min(postings.term_count[t], c) if form.clip else postings.term_count[t]) * c
+                        w = np.float32(both * weights.gain[g] * captions.inverse[refs[q], order] * share)
+                        gained, fade = folded.table[row], weights.penalty[weights.length_class[refs[q]]]
+                        for d in range(n_classes):
+                            gained[d] += w * fade[d]
+                folded.term[row], cursor[row], folded.ending[row], folded.order[row] = t, at, ending, order
+                following[row] = postings.rank[at] if postings.dense_row[t] < 0 else -1
+                row += 1
+        folded.used[b] = row - folded.start[b]
 
 
 def fold_references(

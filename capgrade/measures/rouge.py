@@ -43,6 +43,7 @@ class BlockForm(NamedTuple):
     beta2: np.float32
     mean: bool
     n_vocabulary: int
+    longest: int  # words of a caption, at most
     width: int  # images of a block
     slots: int  # references of an image, at most
 
@@ -115,7 +116,7 @@ def lanes_of(first, last, pairs, texts, local, width, slots):
                 if local[w] < 0:
                     local[w] = n_words
                     n_words += 1
-    mask, length = np.zeros((n_words, slots * width), np.uint16), np.ones(slots * width, np.float32)
+    mask, length = np.zeros((n_words, slots * width), np.uint16), np.zeros(slots * width, np.float32)
     long_mask = np.zeros((n_words, chain, n_long), np.uint64)
     long_length, image = np.empty(n_long, np.float32), np.empty(n_long, np.int64)
     n_long = 0
@@ -253,16 +254,19 @@ def _largest(lcs, length, image, longest, recall):
 @njit(cache=True, nogil=True)
 def _score_blocks(begin, end, pairs, texts, form, out):
     """Images in blocks, begin..end, with all captions."""
-    beta2, mean, n_vocabulary, width, slots = form
+    beta2, mean, n_vocabulary, longest_caption, width, slots = form
     captions, (ptr, word) = pairs.captions, texts
-    lanes, room = slots * width, _longest(captions, ptr) + 1
+    lanes = slots * width
     free, found, tile = np.empty(lanes, np.uint16), np.empty(lanes, np.uint16), np.empty((SOME, width), np.float32)
-    words, share = np.empty(room, np.int32), np.empty(width, np.float32)
+    words, share = np.empty(longest_caption + 1, np.int32), np.empty(width, np.float32)
+    inverse = np.empty(lanes, np.float32)
     for block in range(begin, end):
         first, last = block * width, min((block + 1) * width, pairs.images.shape[0])
         local = np.full(n_vocabulary, -1, np.int32)
         masks, length, long, long_length, long_image = lanes_of(first, last, pairs, texts, local, width, slots)
-        inverse, carry = np.float32(1) / length, np.empty(long.shape[2], np.uint64)
+        for lane in range(lanes):
+            inverse[lane] = np.float32(1) / max(length[lane], np.float32(1))
+        carry = np.empty(long.shape[2], np.uint64)
         long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
         longest, recall = np.zeros(width, np.float32), np.zeros(width, np.float32)
         for at in range(0, captions.shape[0], SOME):
@@ -284,15 +288,6 @@ def _score_blocks(begin, end, pairs, texts, form, out):
             for k in range(last - first):
                 for j in range(some.shape[0]):
                     out[first + k, at + j] = tile[j, k]
-
-
-@njit(cache=True)
-def _longest(captions, ptr):
-    """Words of the longest of the captions."""
-    most = 0
-    for c in captions:
-        most = max(most, ptr[c + 1] - ptr[c])
-    return most
 
 
 @dataclass(frozen=True)
@@ -348,7 +343,8 @@ class FittedRougeL(ArrayState):
     def _fill(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
         width = int(np.clip(MOST // slots, 1, IMAGES))
-        form = BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, width, slots)
+        longest = int(np.diff(self.ptr).max(initial=0))
+        form = BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
         pairs, blocks = self.image_pairs(images, captions), -(-len(images) // width)
         in_threads(_score_blocks, blocks, pairs, self.texts, form, out)
 

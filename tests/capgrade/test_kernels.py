@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import logging
 import os
@@ -225,6 +226,13 @@ def test_a_kernel_that_a_kernel_calls_has_machine_code_of_its_own_only_where_pyt
     assert outer(3) == 8
     assert not inner.signatures and inner.part.signatures
     assert inner(3) == 4 and len(inner.signatures) == 1
+
+
+def test_a_kernel_that_cannot_be_compiled_leaves_numba_as_it_was() -> None:
+    with pytest.raises(numba.TypingError):
+        module.njit(lambda x: np.sort(x).nothing)(np.zeros(1))
+    assert gc.isenabled()
+    assert numba.njit(lambda x: np.sort(x))(np.array([2, 1])).tolist() == [1, 2]
 
 
 KEPT = SimpleNamespace(signature=SimpleNamespace(args=()))

@@ -189,19 +189,6 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert "3 captions of 4 images" in capsys.readouterr().out
 
 
-def test_frequencies_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """What `capgrade captions --frequencies` wrote gives what the captions themselves give."""
-    (tmp_path / "captions.tsv").write_text(
-        "image_id\tcaption_id\tcaption\n"
-        + "".join(f"{i}\t{i}-{k}\t{text}\n" for i, own in REFERENCES.items() for k, text in enumerate(own))
-    )
-    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/captions.tsv", "--out", f"{tmp_path}/c") == 0
-    assert call("captions", "--input", f"{tmp_path}/c", "--frequencies", f"{tmp_path}/df.arrow") == 0
-    for source in ("df.arrow", "c"):
-        found = capgrade.score(CANDIDATES, REFERENCES, ["cider"], frequencies=tmp_path / source)
-        assert found.corpus == pytest.approx(capgrade.score(CANDIDATES, REFERENCES, ["cider"]).corpus)
-
-
 @pytest.mark.parametrize(
     ("results", "message"),
     [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from capgrade.measures import choose
+from capgrade.measures.own_pairs import own_left_out
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, load_params
 from tests.conftest import make_captions, random_sets
@@ -27,6 +28,9 @@ def test_a_mixture_is_the_weighted_sum() -> None:
     np.testing.assert_allclose(fitted.score(np.arange(9)), expected, atol=1e-6)
     np.testing.assert_allclose(fitted.score(np.arange(9), np.array([3, 1])), expected[:, [3, 1]], atol=1e-6)
     assert (mixture.low, mixture.high) == (-5.0, 3.0)
+    chosen = choose(["rouge_l", "cider", "bleu"], MeasuresParams())
+    rouge, cider, bleu = (own_left_out(one, CAPTIONS) for one in chosen.values())
+    np.testing.assert_allclose(own_left_out(mixture, CAPTIONS), 2 * rouge - 0.5 * cider + bleu, atol=1e-6)  # type: ignore[operator]
 
 
 def test_daa_average_is_the_mean_of_its_three() -> None:

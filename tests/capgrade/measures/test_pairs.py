@@ -57,23 +57,6 @@ def test_a_row_is_the_same_in_any_block_and_when_it_was_saved(name: str, tmp_pat
         assert np.array_equal(opened.score(rows), whole[rows])
 
 
-@pytest.mark.parametrize("name", ["cider", "rouge_l", "bleu", "meteor", "scene_graph", "sbert", "people"])
-def test_own_pairs_left_out_are_what_the_setting_gives(name: str) -> None:
-    """Through the whole matrix; NaN for an image's only caption. The published form has higher own values."""
-    captions = make_captions(random_sets(9, seed=4, least=2))
-    params = MeasuresParams.model_validate({block: {"self_reference": "left_out"} for block in BLOCKS})
-    own = (captions.owner, np.arange(captions.n_captions))
-    matrix = choose([name], params)[name].fit(captions).score(np.arange(9))
-    measure = choose([name], MeasuresParams())[name]
-    found = own_left_out(measure, captions)
-    assert found is not None
-    np.testing.assert_allclose(found, matrix[own], atol=1e-6 * (measure.high - measure.low))
-    published = measure.fit(captions).score(np.arange(9))[own]
-    assert (found <= published).all() and (found < published).any()
-    lonely = own_left_out(measure, make_captions([["a red dog", "a dog"], ["a cat"]]))
-    assert lonely is not None and np.isnan(lonely).tolist() == [False, False, True]
-
-
 def test_an_imported_matrix_has_no_own_pairs_left_out(tmp_path: Path) -> None:
     captions = make_captions(random_sets(5, seed=3))
     np.save(tmp_path / "m.npy", np.zeros((5, captions.n_captions), np.float32))

@@ -76,14 +76,6 @@ def test_the_embedded_model_knows_what_captions_mean() -> None:
     )
 
 
-def test_embeddings_are_computed_once(tmp_path, monkeypatch) -> None:
-    texts = ["two dogs", "a cat", "two dogs"]
-    first = embeddings.embed(texts, embeddings.EMBEDDED, tmp_path)
-    assert np.array_equal(first[0], first[2])
-    monkeypatch.setattr(embeddings, "load_encoder", lambda *_: pytest.fail("encoded again"))
-    assert np.array_equal(embeddings.embed(["a cat", "two dogs"], embeddings.EMBEDDED, tmp_path), first[1:])
-
-
 def test_an_interrupted_encoding_goes_on(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(embeddings, "CHUNK", 2)
     texts = ["one", "two dogs", "three red cats", "four", "five"]
