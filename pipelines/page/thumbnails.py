@@ -16,13 +16,11 @@ MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and c
 
 class PageThumbnails:
     """Pictures of a captions folder's own, or from `images`: a folder, a zip, a list or a URL template (`lookup.py`).
-    Without pictures, of none: captions stand for images then. The page lies in the
-    folder `beside`, and may carry `most` bytes of pictures. InputError where `images` has none of these captions'."""
+    Without pictures, of none: captions stand for images then. The page lies in the folder `beside`, and may carry
+    MOST_BYTES of them. InputError where `images` has none of these captions'."""
 
-    def __init__(
-        self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path(), most: int = MOST_BYTES
-    ) -> None:
-        self.images, self.beside, self.left = images, beside, most
+    def __init__(self, captions_dir: Path, images: str | Path | None = None, beside: Path = Path()) -> None:
+        self.images, self.beside, self.left = images, beside, MOST_BYTES
         self.uri = lru_cache(maxsize=None)(self._uri)
         self.pictures = PictureLookup()
         if images is not None or (captions_dir / TABLE).is_file():

@@ -129,7 +129,8 @@ def test_pages_show_them_with_links_and_the_rest_as_links(
     assert 'href="/' not in pages["folder"]
     assert "<a href=" not in re.sub(r'<a (class|href="#).*?>', "", pages["zip"]), "nothing to link to"
     assert capsys.readouterr().err.count("warning: ") == 3, "one for each page"
-    few = PageThumbnails(world / "data" / "captions", world / "pictures", world, most=1)
+    monkeypatch.setattr("capgrade.pipelines.page.thumbnails.MOST_BYTES", 1)
+    few = PageThumbnails(world / "data" / "captions", world / "pictures", world)
     assert few.uri("1", 30) is None and few.link("1") == "pictures/val/%C3%84%201.png"
 
 
