@@ -8,7 +8,6 @@ the shards, and the bytes are the same.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pydantic import TypeAdapter
 
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
@@ -93,18 +93,15 @@ class PictureShards:
         return self.out / ".work" / "parts" / f"{shard:05d}.json"
 
     def receipt(self, shard: int) -> Receipt:
-        """What was written of a shard. OSError, ValueError, KeyError or TypeError where there is none, or a damaged
-        one."""
-        values = json.loads(self.receipt_file(shard).read_text(encoding="utf-8"))
-        left_out = [LeftOut(**one) for one in values.pop("left_out")]
-        return Receipt(rounding=Rounding(**values.pop("rounding")), left_out=left_out, **values)
+        """What was written of a shard. OSError or ValueError where there is none, or a damaged one."""
+        return TypeAdapter(Receipt).validate_json(self.receipt_file(shard).read_bytes())
 
     def finished(self, shard: int) -> bool:
         """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
         try:
             receipt = self.receipt(shard)
             return receipt.stamp == self.stamp(shard) and receipt.shard == digest(self.file(shard))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError):
             return False
 
 
