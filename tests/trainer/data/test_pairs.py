@@ -81,6 +81,13 @@ def test_a_batch_holds_what_the_tables_hold(pairs):
     assert batch.own.tolist() == [[a == b for b in owner] for a in owner]
 
 
+def test_a_whole_split_comes_in_order(pairs):
+    sizes = [int(n) for batch in pairs.image_batches(7) for n in batch.mask.sum(1)]
+    assert sizes == [len(pairs.store[image_id]) for image_id in pairs.captions.image_ids]
+    rows = [t[m].tolist() for batch in pairs.caption_batches(9) for t, m in zip(batch.tokens, batch.mask, strict=True)]
+    assert rows == [row.tolist() for row in pairs.tokens]
+
+
 @pytest.mark.parametrize("composition", ["random", "seeded"])
 def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, sampled, composition):
     """As a DataLoader with `drop_last` or without, but for a rest of one pair, which has no negative."""
