@@ -1,8 +1,8 @@
 """A stand-in for the Hugging Face hub: dataset repositories in memory, behind the hub's HTTP API on loopback.
 
-It speaks what `huggingface_hub` and `datasets` ask for: create, repository info, refs, tree, paths-info, validate-yaml,
-preupload, the LFS batch and its PUT, commit, tag, and resolve with ranges. `fail` makes a route fail, before or after
-it has done its work.
+It speaks what `huggingface_hub` and `datasets` ask for: create, repository info, refs, tree, validate-yaml, preupload,
+the LFS batch and its PUT, commit, tag, and resolve with ranges. `fail` makes a route fail, before or after it has done
+its work.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Asked:
 
 DATASET = r"(?P<name>[^/]+/[^/]+?)"
 ROUTES: list[tuple[str, str, str]] = []  # method, path, and the Hub's method that answers; the first that fits
-OPEN = ("info", "refs", "tree", "paths", "resolve", "upload")  # without a token; an upload's address is signed
+OPEN = ("info", "refs", "tree", "resolve", "upload")  # without a token; an upload's address is signed
 
 
 def route(method: str, path: str) -> Callable[[Any], Any]:
@@ -194,14 +194,6 @@ class Hub:
         if below and not found and not folders:
             raise RefusedError(404, f"{below} does not exist", "EntryNotFound")
         return [*folders.values(), *found]
-
-    @route("POST", rf"/api/datasets/{DATASET}/paths-info/(?P<revision>[^/]+)")
-    def paths(self, asked: Asked) -> Answer:
-        repo, commit = self.repo(asked.name, asked.revision)
-        files, paths = repo.commits[commit], parse_qs(asked.body.decode())["paths"]
-        found = [files[path].entry(path) for path in paths if path in files]
-        inner = {p for p in paths if any(f.startswith(p + "/") for f in files)}
-        return found + [{"type": "directory", "path": p, "oid": "0" * 40, "size": 0} for p in sorted(inner)]
 
     @route("POST", rf"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)")
     def preupload(self, asked: Asked) -> Answer:
