@@ -120,10 +120,6 @@ class Labels:
             raise InputError(problem, file=self.file, remedy=f"choose from: {', '.join(self.measures)}")
         return measure
 
-    def known_of(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        """The caption rows whose relevance to an image row is known, and it: float32 [n]."""
-        return self.stored.of_image(image, measure)
-
     def block(
         self, image_ids: Ids, caption_ids: Ids, measure: str | None = None,
         device: str | torch.device | None = None, unknown: Unknown = "mask",

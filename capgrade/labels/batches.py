@@ -31,7 +31,7 @@ class Neighbours:
         if isinstance(stored, Sampled):
             runs = ((part.start, part.captions, part.values[measure]) for part in stored.parts)
         else:
-            rows = (labels.known_of(image, measure) for image in range(len(labels.image_ids)))
+            rows = (labels.stored.of_image(image, measure) for image in range(len(labels.image_ids)))
             runs = ((np.array([0, len(captions)]), captions, values) for captions, values in rows)
         found = cls._of(labels, ((start, some, (values >= low) & (values <= high)) for start, some, values in runs))
         if not len(found.captions):

@@ -221,7 +221,7 @@ def _graded(fields: list[str]) -> list[str] | None:
 def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
     if queries not in ("captions", "images"):
         raise InputError(f"queries {queries!r}", remedy="use captions or images")
-    parts = [labels.known_of(k, labels.chosen(measure)) for k in range(len(labels.image_ids))]
+    parts = [labels.stored.of_image(k, labels.chosen(measure)) for k in range(len(labels.image_ids))]
     image = np.repeat(np.arange(len(parts)), [len(captions) for captions, _ in parts])
     caption, values = (np.concatenate([part[k] for part in parts]) for k in range(2))
     order = np.argsort(caption, kind="stable") if queries == "captions" else np.arange(len(image))

@@ -244,10 +244,6 @@ class Job:
             self.remote.delete("")
             shutil.rmtree(self._copy(), ignore_errors=True)
 
-    def worker(self, workers: int = 1) -> Worker:
-        """One of so many on its machine, with the fitted measures opened."""
-        return Worker(self, workers)
-
     def here(self) -> Job:
         """The job with a local copy of what is at the URL, if there is one: one worker of a machine fetches it, the
         others wait, and find it there."""
@@ -322,7 +318,7 @@ def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
 
         run_on_beam(job, todo, options)
         return
-    worker = job.worker()
+    worker = Worker(job)
     for block in todo:
         worker.make(block)
 

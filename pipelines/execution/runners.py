@@ -15,16 +15,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
+from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.schemas.errors import InputError
-
-if TYPE_CHECKING:
-    from capgrade.pipelines.execution.job import Job, Worker
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
@@ -77,7 +74,7 @@ class Opening(beam.DoFn):
 
     def worker(self, job: Job) -> Worker:
         """Opened. Kept here too: `Shared` keeps what was asked for last alone."""
-        self.opened: Worker = self.shared.acquire(lambda: job.worker(self.workers), tag=job.url)
+        self.opened: Worker = self.shared.acquire(lambda: Worker(job, self.workers), tag=job.url)
         return self.opened
 
 

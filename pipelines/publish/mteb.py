@@ -98,7 +98,7 @@ def _pairs(labels: Labels, params: PublishParams) -> tuple[np.ndarray, np.ndarra
     measure, edges = labels.chosen(params.measure), list(params.grades.values())[:1]
     images, captions, values = [], [], []
     for image in range(len(labels.image_ids)):
-        found, value = labels.known_of(image, measure)
+        found, value = labels.stored.of_image(image, measure)
         kept = (reached(value, edges) > 0) | (labels.owner[found] == image)
         images.append(np.full(kept.sum(), image))
         captions.append(found[kept])

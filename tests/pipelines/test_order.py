@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.shards import ShardsPart, join_shards, shards
+from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
@@ -42,10 +42,7 @@ def kept(folder: Path, captions: Captions, measures: tuple[str, ...]) -> Pairs:
 def made(folder: Path, table: Any, params: ShardsParams) -> Pairs:
     """What is kept."""
     captions = read_captions(write_captions_folder(folder / "captions", [table]))
-    shards(
-        folder / "captions", folder / "out", params, MeasuresParams(), part=ShardsPart(1, 1)
-    )  # without Beam's seconds
-    join_shards(folder / "captions", folder / "out", params, MeasuresParams())
+    shards(folder / "captions", folder / "out", params, MeasuresParams())
     return kept(folder / "out", captions, params.measures)
 
 

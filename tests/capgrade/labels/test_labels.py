@@ -258,7 +258,7 @@ def test_neighbours_of_an_image_are_the_known_ones_in_the_range(made, kind):
     labels = load(made, kind)
     found = Neighbours.within(labels, "sbert", 0.3, 0.8)
     for image in range(12):
-        captions, values = labels.known_of(image, "sbert")
+        captions, values = labels.stored.of_image(image, "sbert")
         wanted = [c for c, v in zip(captions, values, strict=True) if 0.3 <= v <= 0.8 and labels.owner[c] != image]
         assert found.captions[found.start[image] : found.start[image + 1]].tolist() == wanted
     assert len(found.captions) == found.start[-1] > 12

@@ -13,7 +13,6 @@ import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 
-from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution.job import Job, Worker, run_url
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
@@ -64,7 +63,7 @@ def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatc
             opened.append(workers)
             super().__init__(job, workers)
 
-    monkeypatch.setattr(module, "Worker", Counting)
+    monkeypatch.setattr("capgrade.pipelines.execution.runners.Worker", Counting)
     written = pickler.dumps(MakeBlock(job, 2))
     together(8, lambda: list(pickler.loads(written).process(0)))
     assert opened == [2]
