@@ -12,10 +12,10 @@ import numpy as np
 
 from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.measures.scores.frequencies import Frequencies
-from capgrade.measures.scores.given import are_ids, given, token_ids
+from capgrade.measures.scores.given import TokenIds, are_ids, given, token_ids
 from capgrade.measures.scores.measures import SIGMA, cider_scores
-from capgrade.measures.scores.reader import Reader
 from capgrade.schemas.errors import InputError
+from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space, tokenized
 
 
 class CiderReward:
@@ -50,7 +50,6 @@ class CiderReward:
             frequencies = Frequencies.read(frequencies, tokenizer)
         warn_of_one_image(frequencies.n_images)
         self.frequencies, self.tokenizer, self.sigma, self.end = frequencies, frequencies.tokenizer, sigma, end
-        self._reader = Reader(frequencies)
 
     def __call__(self, candidates: Sequence[Any], references: Sequence[Any]) -> np.ndarray:
         """float64 [images, candidates of an image].
@@ -69,26 +68,26 @@ class CiderReward:
     def each(self, candidates: Sequence[Any], references: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """float64 [candidates of all images], and how many each image has, int64 [images]: these may differ."""
         read = self._ids if are_ids(candidates) or are_ids(references) else self._texts
-        ptr, word, sizes, ref_ptr = read(candidates, references)
-        grams, idf = self.frequencies.weighted(ptr, word, self._reader.known(word))
+        words, sizes, ref_ptr = read(candidates, references)
+        grams, idf = self.frequencies.grams(words)
         owner = np.repeat(np.arange(len(sizes)), sizes)
         return cider_scores(grams, owner, ref_ptr, idf, self.sigma), sizes
 
-    def _texts(self, candidates: Sequence, references: Sequence) -> tuple[np.ndarray, ...]:
+    def _texts(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
         found = given(candidates, references)
-        return *self._reader.texts(found.texts), np.bincount(found.owner), found.ref_ptr
+        words = split_at_white_space(tokenized(found.texts, self.tokenizer))
+        return words, np.bincount(found.owner), found.ref_ptr
 
-    def _ids(self, candidates: Sequence, references: Sequence) -> tuple[np.ndarray, ...]:
-        if self.tokenizer != "none":
+    def _ids(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
+        if self.tokenizer != NO_TOKENIZER:
             remedy = 'count them on ids: Frequencies.of(ids, "none")'
             raise InputError(f"token ids, but frequencies with tokenizer {self.tokenizer}", remedy=remedy)
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
             raise InputError(problem, remedy="give one set of references for each image")
         ours, theirs = token_ids(candidates, self.end, "candidates"), token_ids(references, self.end, "references")
-        ptr = np.concatenate([ours.ptr, ours.ptr[-1] + theirs.ptr[1:]])
-        ref_ptr = np.concatenate([[0], np.cumsum(theirs.sizes)])
-        return ptr, self._reader.ids(np.concatenate([ours.ids, theirs.ids])), ours.sizes, ref_ptr
+        ptr, ids = np.append(ours.ptr, ours.ptr[-1] + theirs.ptr[1:]), np.append(ours.ids, theirs.ids)
+        return TokenIds(ours.sizes, ptr, ids).words, ours.sizes, np.append(0, np.cumsum(theirs.sizes))
 
 
 class Cider:

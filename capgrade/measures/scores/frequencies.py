@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +60,10 @@ class Frequencies:
         """
         sets = list(references.values()) if isinstance(references, Mapping) else references
         if are_ids(sets):
-            words, sizes = _words_of_ids(sets, end, tokenizer)
+            if tokenizer != NO_TOKENIZER:
+                raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
+            counts = token_ids(sets, end, "references")
+            words, sizes = counts.words, counts.sizes
         else:
             found = given(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
@@ -105,12 +107,8 @@ class Frequencies:
     def grams(self, words: Words) -> tuple[Sentences, np.ndarray]:
         """The n-grams of sentences, counted, and the inverse document frequency of each by its number, float64."""
         known = np.array([self.number.get(word, -1) for word in words.vocabulary] or [-1], np.int32)
-        return self.weighted(words.ptr, words.word, known)
-
-    def weighted(self, ptr: np.ndarray, word: np.ndarray, known: np.ndarray) -> tuple[Sentences, np.ndarray]:
-        """The same of sentences as numbers of words; `known` int32 has ours for each, -1 where there is none."""
-        numbers, table = number_ngrams(ptr, word)
-        return counted(ptr, numbers), np.append(self._idf[look_up(table.keys, known, self.table)], 0)
+        numbers, table = number_ngrams(words.ptr, words.word)
+        return counted(words.ptr, numbers), np.append(self._idf[look_up(table.keys, known, self.table)], 0)
 
 
 def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Sentences, np.ndarray]:
@@ -120,11 +118,3 @@ def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Sentences,
     owner = np.append(np.full(first, -1), np.repeat(np.arange(n_images), np.diff(ref_ptr)))
     images = images_with(sentences, owner, max(len(table.keys), 1))
     return sentences, np.log(float(n_images)) - np.log(np.maximum(images, 1))
-
-
-def _words_of_ids(sets: Sequence[Any], end: int | None, tokenizer: str) -> tuple[Words, np.ndarray]:
-    if tokenizer != NO_TOKENIZER:
-        raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
-    found = token_ids(sets, end, "references")
-    ids, word = np.unique(found.ids, return_inverse=True)
-    return Words(found.ptr, word.astype(np.int32), [str(one) for one in ids]), found.sizes

@@ -13,6 +13,7 @@ import numpy as np
 
 from capgrade.measures.base import ImagePairs
 from capgrade.schemas.errors import InputError
+from capgrade.text.words import Words
 
 Captions = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
 
@@ -102,6 +103,12 @@ class TokenIds(NamedTuple):
     sizes: np.ndarray
     ptr: np.ndarray
     ids: np.ndarray
+
+    @property
+    def words(self) -> Words:
+        """The ids as words, each as it is written."""
+        ids, word = np.unique(self.ids, return_inverse=True)
+        return Words(self.ptr, word.astype(np.int32), [str(one) for one in ids])
 
 
 def are_ids(sets: Any) -> bool:

@@ -19,7 +19,6 @@ from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import given as as_given
 from capgrade.measures.scores.measures import MEASURES, scored
-from capgrade.measures.scores.reader import Reader
 from capgrade.schemas.errors import InputError
 from capgrade.text.tokens import tokenize
 from capgrade.text.words import number_words, tokenized
@@ -56,26 +55,6 @@ def test_equal_pycocoevalcap(pairs: list[tuple[str, list[str]]]) -> None:
         whole, each = peer.compute_score(gts, res)
         np.testing.assert_allclose(ours[name].sentences, each, atol=1e-9)
         np.testing.assert_allclose(ours[name].corpus, whole, atol=1e-9)
-
-
-TEXT = st.lists(st.sampled_from([*"aB1.,'-\"/ \n\t\x0b\x85\u2028\xa0é", " ", "dog", "n't", "3 1/2"]), max_size=12).map(
-    "".join
-)
-
-
-@pytest.mark.parametrize("tokenizer", ["none", "ptb_py", "ptb", "lower_split"])
-@settings(max_examples=60, deadline=None)
-@given(texts=st.lists(TEXT, min_size=1, max_size=8))
-def test_a_reader_gives_the_words_of_each_caption(tokenizer: str, texts: list[str]) -> None:
-    """Whatever stands between the words, and whatever was read before."""
-    frequencies = Frequencies.of([["a dog", "B 1"]], tokenizer)
-    reader, named = Reader(frequencies), ["ptb_py" if tokenizer == "ptb" else tokenizer]
-    for given_texts in (texts, texts[::-1], texts * 2):
-        ptr, word = reader.texts(given_texts)
-        names = {k: w for w, k in reader._numbers.items()}
-        tokens = [[t] for t in given_texts] if tokenizer == "none" else tokenize(*named, given_texts)
-        wanted = [[w for token in own for w in token.split()] for own in tokens]
-        assert [[names[k] for k in word[a:b]] for a, b in zip(ptr[:-1], ptr[1:], strict=True)] == wanted
 
 
 METEOR = [
