@@ -42,7 +42,7 @@ from capgrade.schemas.say import tell
 
 PACKAGE = Path(__file__).parent
 COMPILED = re.compile(rb"\b(njit|numba|NamedTuple)\b")
-COMPILING = "compiling kernels, once; later runs find them in the cache"
+COMPILING = "compiling kernels, once, for up to a minute; later runs find them in the cache"
 OPENMP = "OMP_NUM_THREADS"
 
 log = logging.getLogger(__name__)

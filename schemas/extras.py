@@ -48,7 +48,8 @@ class MissingExtraError(InputError, ImportError):
     def __init__(self, module: str, extra: str) -> None:
         self.module, self.extra = module, extra
         are = "are" if "," in module else "is"
-        super().__init__(f"{module} {are} not installed", remedy=f"pip install 'capgrade[{extra}]'")
+        instead = ", or leave meteor and scene_graph out of the measures" if module == "pycocoevalcap" else ""
+        super().__init__(f"{module} {are} not installed", remedy=f"pip install 'capgrade[{extra}]'{instead}")
 
     def __reduce__(self) -> tuple:
         return MissingExtraError, (self.module, self.extra)

@@ -74,7 +74,8 @@ class CaptionsParams(ParamsBlock):
         if self.source != "scenes" and self.input is None:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
-            raise ValueError(f"source scenes takes no input or split, here '{self.input or self.split}'; name a source")
+            given = self.input or self.split
+            raise ValueError(f"source scenes takes no input or split, here '{given}'; name a source, as --source csv")
         if self.split_lists and self.source != "flickr":
             raise ValueError(f"source {self.source} takes no split lists, flickr does")
         if self.columns != Columns() and self.source not in ("tsv", "csv", "jsonl", "hub"):

@@ -160,7 +160,7 @@ def _measures(source: ValueSource, known: Calibration, asked: str | None, path: 
     first = next((name for name in both if asked in (None, name)), None)
     if first is None:
         wanted = asked or ", ".join(known.curves)
-        problem = f"no measure that {path.name} knows ({wanted}); it has {', '.join(source.measures)}"
+        problem = f"the calibration {path.name} is of {wanted}; the folder has {', '.join(source.measures)} alone"
         remedy = f"compute it: --measures {next(iter(known.curves))}, or calibrate: capgrade agree --calibrate"
         raise InputError(problem, file=source.folder, remedy=remedy)
     known.require_alike(first, source.measures[first], source.folder, path)

@@ -115,7 +115,7 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"source": "coco"}, "source coco needs an input, captions.input or --input"),
-        ({"input": "c.tsv"}, "source scenes takes no input or split, here 'c.tsv'; name a source"),
+        ({"input": "c.tsv"}, "source scenes takes no input or split, here 'c.tsv'; name a source, as --source csv"),
         ({"split": "test"}, "source scenes takes no input or split, here 'test'"),
         ({"source": "tsv", "input": "x", "split_lists": {"a": "b"}}, "source tsv takes no split lists"),
         ({"source": "coco", "input": "x", "columns": {"caption": "b"}}, "source coco takes no columns"),

@@ -323,7 +323,7 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
         ("give --relevance DIR or --shards DIR", {"relevance": None}),
         ("give --relevance DIR or --shards DIR", {"shards": world / "shards"}),
         (
-            f"no measure that crisscrossed.json knows .{known}.; it has bleu, rouge_l",
+            f"the calibration crisscrossed.json is of {known}; the folder has bleu, rouge_l",
             {"calibration": None, "measure": None},
         ),
         ("rouge_l has other parameters", {"calibration": tmp_path / "c.json"}),
