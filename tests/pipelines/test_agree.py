@@ -1,4 +1,4 @@
-"""Agreement with a dense file, and its table as Markdown and LaTeX."""
+"""Agreement with a dense file, its table as Markdown and LaTeX, and the figures published for COCO."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import DATA, call, caption_table, random_sets, write_captions_folder
 
 SETS = random_sets(12, seed=8)
 
@@ -57,3 +59,21 @@ def test_the_table_is_markdown_and_latex_too(
     assert latex.startswith(r"\begin{tabular}{lrrrrrrrr}") and rf"rouge\_l & {value} &" in latex
     write(out[".tex"], "mine")
     assert call(*map(str, line), "--out", str(out[".tex"])) == 2 and out[".tex"].read_text() == "mine"
+
+
+def test_published_figures_on_coco(coco: Captions, tmp_path: Path) -> None:
+    """CIDEr-D 0.738 / 0.487 and binary 0.7115 on Crisscrossed Captions, ROUGE-L 0.7742 / 0.4587."""
+    judgements = DATA / "coco" / "cxc_sits_test.csv"
+    if not judgements.is_file():
+        pytest.skip("the Crisscrossed Captions judgements of ../shared/data are not here")
+    schema = with_metadata(coco.table.schema, {"kind": "captions", "tokenizer": "ptb_py"})
+    rows = {
+        "captions.arrow": write_arrow(
+            tmp_path / "c" / "captions.arrow", schema, coco.table.replace_schema_metadata(schema.metadata).to_batches()
+        )
+    }
+    write_manifest(tmp_path / "c", "captions", params={}, inputs={}, rows=rows)
+    result = agree(tmp_path / "c", judgements, ["cider", "rouge_l"], MeasuresParams())
+    assert result["cider"]["pearson"] == pytest.approx({"all": 0.7384, "non_original": 0.487}, abs=5e-4)
+    assert result["rouge_l"]["pearson"] == pytest.approx({"all": 0.7742, "non_original": 0.4587}, abs=5e-4)
+    assert result["binary"]["pearson"] == pytest.approx({"all": 0.7115}, abs=5e-4)

@@ -20,6 +20,7 @@ from capgrade import losses
 from capgrade.losses import COUNTED, DEFAULTS, LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
 from capgrade.losses.declared import needs
+from capgrade.metrics import asp
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT
 
@@ -414,3 +415,11 @@ def test_modules_learn_what_they_are_for():
         losses.Sam(tua=1)
     with pytest.raises(InputError, match="option 'temperature' of loss 'info_nce' is 0"):
         losses.InfoNCE(temperature=0)
+
+
+def test_soft_asp_becomes_asp():
+    batch = batch_of(4, 8)
+    sharp = 1 - float(term("daa", temperature=1e-4)(batch)) / 2
+    scores, relevance = batch.scores.float().numpy(), batch.relevance.float().numpy()
+    exact = (asp(scores, relevance).mean() + asp(scores.T, relevance.T).mean()) / 2
+    assert sharp == pytest.approx(exact, abs=2e-3)

@@ -321,3 +321,11 @@ def test_the_share_of_active_hinges_is_kept_and_said(small, tmp_path, capsys):
     assert shares[3] == [1, 1] and shares[-3] == [0, 0] and all(0 < share < 1 for share in shares[0])
     said = capsys.readouterr().err
     assert "epoch 2: active hinges: 100.0% of triplet\n" in said and "epoch 1: active hinges: 0.0% of triplet\n" in said
+
+
+def test_weight_decay_shrinks_what_no_gradient_holds(small, tmp_path):
+    norms = []
+    for name, sets in (("with", ("train.weight_decay=5",)), ("without", ())):
+        run(small.data, tmp_path / name, *sets, epochs=1)
+        norms.append(sum(p.norm().item() for p in load_run(tmp_path / name)[0].parameters()))
+    assert norms[0] < 0.9 * norms[1]
