@@ -35,7 +35,6 @@ from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
-from numba.core.targetconfig import TargetConfig
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from capgrade.schemas.say import tell
@@ -46,10 +45,6 @@ COMPILING = "compiling kernels, once, for up to a minute; later runs find them i
 OPENMP = "OMP_NUM_THREADS"
 
 log = logging.getLogger(__name__)
-
-# numba looks its options up for each call that it types, and compares all of them, which was a tenth of the time.
-TargetConfig.__hash__ = lambda self: hash(type(self))
-TargetConfig.__eq__ = lambda self, other: type(self) is type(other) and self._values == other._values
 
 
 def njit(function: Callable | None = None, *, cache: bool = False, **options: Any) -> Any:

@@ -50,11 +50,10 @@ class FittedMeteor(ArrayState):
         """As `Fitted.pairs`."""
         return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
 
-    def counts(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """float64 [pairs, COUNTS]: of the alignment with the reference that gives the score."""
-        out = np.empty((len(captions), kernel.COUNTS))
-        self._score(images, captions, out)
-        return out
+    def with_counts(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores, float64 [pairs], and float64 [pairs, COUNTS] of the alignment with the reference that gives each."""
+        counts = np.empty((len(captions), kernel.COUNTS))
+        return self._score(images, captions, counts), counts
 
     def _score(self, images: np.ndarray, captions: np.ndarray, counts: np.ndarray) -> np.ndarray:
         pairs, values = self.image_pairs(images, captions, self.leave_out), np.empty(len(captions))

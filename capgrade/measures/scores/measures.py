@@ -93,8 +93,8 @@ def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
     pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
     fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, *index, leave_out=False)
-    counts = fitted.counts(pairs.images, pairs.captions)
-    return {"meteor": Scored(metrics(counts), added_up(counts), metrics)}
+    values, counts = fitted.with_counts(pairs.images, pairs.captions)
+    return {"meteor": Scored(values, added_up(counts), metrics)}
 
 
 def scene_graph(corpus: Corpus) -> dict[str, Scored]:
