@@ -92,7 +92,8 @@ def answers(found: dict[str, Any]) -> list[str]:
     if found["suspect_pairs"] is None:
         lines.append(f"Captions that fit nothing are not known: {found['suspects_unknown']}.")
     else:
-        lines.append(f"{found['suspect_pairs']:,} own captions fit nothing, by the other captions of their image.")
+        fit = "caption fits" if found["suspect_pairs"] == 1 else "captions fit"
+        lines.append(f"{found['suspect_pairs']:,} own {fit} nothing, by the other captions of their image.")
     if "model" in found:
         said = [
             f"{one['likely']['share']:.1%} of {one['errors']:,.0f} {DIRECTIONS[way]} (R@1 {one['recall']:.1%}, with "
