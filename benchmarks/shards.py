@@ -52,7 +52,8 @@ def bench(asked: Asked) -> Rows:
 
 
 def run(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
-    """Of a command in a process of its own: seconds, processor_seconds and peak_mb. InputError when it fails."""
+    """Of a command in a process of its own: seconds, processor_seconds (looks at its memory included) and peak_mb.
+    InputError when it fails."""
     line = [sys.executable, "-m", "capgrade.pipelines.cli", command, *options]
     before, start, peak = processor_seconds(), time.perf_counter(), 0.0
     process = subprocess.Popen(line, stdout=sys.stderr, env={**os.environ, **environment})

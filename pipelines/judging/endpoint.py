@@ -7,6 +7,8 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -212,8 +214,7 @@ class Endpoint:
         code = response.status_code
         said = self.clean(f"{code} {response.reason_phrase}: {data[:2000].decode('utf-8', 'replace')}")
         if code == 429 or code >= 500 or code == 408:
-            after = response.headers.get("Retry-After", "").strip()
-            raise _AgainError(said, float(after) if after.isdecimal() else None)
+            raise _AgainError(said, seconds_of(response.headers.get("Retry-After", "")))
         if code in FATAL or code < 400:
             remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
             raise InputError(f"the endpoint answers {said}", file=self.address, remedy=remedy)
@@ -245,3 +246,15 @@ class Endpoint:
         if after > PATIENCE:
             raise StoppedError(f"the endpoint asks to wait {after:,.0f} seconds")
         self.pace.hold(after)
+
+
+def seconds_of(value: str) -> float | None:
+    """Retry-After: seconds, or a date (RFC 9110, 10.2.3); None for neither."""
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -69,8 +69,8 @@ class JudgingRound:
         with progress("asking", len(todo)) as advance, ThreadPoolExecutor(parallel) as pool:
             try:
                 for asked in as_completed([pool.submit(self._ask, key, k) for key, k in todo.items()]):
-                    asked.result()
-                    advance()
+                    if asked.result():
+                        advance()
             except BaseException:
                 self.judge.stop.set()  # what is under way is paid for, so it is waited for and kept
                 raise
@@ -83,9 +83,10 @@ class JudgingRound:
         """Pair number -> why it has no answer, of those that were asked in vain."""
         return {**{k: self.failed[key] for k, key in self.keys.items() if key in self.failed}, **self.lacking}
 
-    def _ask(self, key: str, k: int) -> None:
+    def _ask(self, key: str, k: int) -> bool:
+        """Whether it was asked: nothing is, once the judge has stopped."""
         if self.judge.stop.is_set():
-            return
+            return False
         try:
             messages = self.shown.messages(int(self.image[k]), int(self.caption[k]))
             score, text = self.judge.ask(messages)
@@ -101,6 +102,7 @@ class JudgingRound:
         except BaseException:
             self.judge.stop.set()
             raise
+        return True
 
     def _stop(self, why: str) -> None:
         self.stopped = self.stopped or why

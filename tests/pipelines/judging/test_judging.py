@@ -20,7 +20,7 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint
+from capgrade.pipelines.judging.endpoint import Budget, Endpoint, seconds_of
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import JudgeParams
@@ -336,3 +336,8 @@ def test_captions_cannot_write_the_prompt() -> None:
     prompt = load_prompt(CAPTIONS, False)
     said = prompt.messages("{captions} {caption}", ["{caption}"], None)[1]["content"]
     assert "describe that image?\n{captions} {caption}\n" in said and "- {caption}\n" in said
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert (seconds_of("7"), seconds_of(""), seconds_of("soon")) == (7, None, None)
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0
