@@ -16,6 +16,7 @@ from capgrade.pipelines.agree import read_judgements
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.pictures.lookup import PictureLookup, find
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, RegionsParams
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
         raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
     if folders.dataset and (folders.shards or folders.relevance):
         raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
+    for kind, folder in {"shards": folders.shards, "relevance": folders.relevance}.items():
+        if folder is not None:  # only a dataset may be one of the hub
+            read_manifest(folder, kind)
     labels = folders.dataset or folders.shards or folders.relevance
     if labels is not None:
         return read_labels(labels, folders.params, folders.split, folders.captions)
