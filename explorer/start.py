@@ -51,8 +51,8 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
         raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
     if folders.dataset and (folders.shards or folders.relevance):
         raise InputError("a published dataset has its labels", remedy="leave --shards and --relevance out")
-    for kind, folder in {"shards": folders.shards, "relevance": folders.relevance}.items():
-        if folder is not None:  # only a dataset may be one of the hub
+    for kind, folder in {"publish": folders.dataset, "shards": folders.shards, "relevance": folders.relevance}.items():
+        if folder is not None and (kind != "publish" or folder.is_dir()):  # only a dataset may be one of the hub
             read_manifest(folder, kind)
     labels = folders.dataset or folders.shards or folders.relevance
     if labels is not None:

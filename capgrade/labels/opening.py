@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.labels import Labels
-from capgrade.labels.published import published_captions, published_shards
+from capgrade.labels.published import hub_name, published_captions, published_shards
 from capgrade.labels.stored import Dense, Part, Sampled, Stored
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.captions import Captions, read_captions
@@ -54,13 +54,11 @@ def opened(
 
 
 def _from_hub(where: str, revision: str | None) -> Path:
+    name, at = hub_name(where)
     from capgrade.labels.hub import Repository
 
-    name, _, at = where.partition("@")
-    if name.count("/") != 1 or name.startswith((".", "/")):
-        raise InputError("no such folder, nor a dataset USER/NAME", file=where, remedy="check the path")
     repository = Repository(name)
-    return repository.download(repository.head(revision or at or None))
+    return repository.download(repository.head(revision or at))
 
 
 def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) -> list[str]:

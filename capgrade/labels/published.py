@@ -29,6 +29,16 @@ def hub_split(split: str) -> str:
     return re.sub(r"\W", "_", split)
 
 
+def hub_name(target: str) -> tuple[str, str | None]:
+    """USER/NAME, and the revision of USER/NAME@REVISION. InputError for what was meant as a path: a place where no name
+    of the hub could stand, or a folder USER that is here."""
+    name, _, revision = target.partition("@")
+    if name.count("/") != 1 or name.startswith((".", "/")) or Path(name).parent.is_dir():
+        remedy = "check the path; the hub is asked where there is no folder USER"
+        raise InputError("no such folder, nor a dataset USER/NAME", file=target, remedy=remedy)
+    return name, revision or None
+
+
 def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str, Any], Captions]:
     """The manifest of a published folder, or of its copy from the hub, and the captions of a split.
 

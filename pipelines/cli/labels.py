@@ -356,7 +356,6 @@ def publish(
             raise InputError("not agreement figures of captions", file=agreement, remedy=remedy)
         known = named(calibration) if calibration else None
         if block.layout == "mteb":
-            refuse("with --layout mteb", "leave it out: its columns are not of a benchmark", calibration=calibration)
             shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None
         done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from capgrade.labels.published import hub_name
 from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MOST_BYTES, digest, parse_manifest, read_manifest
@@ -98,13 +99,11 @@ def _problems(
 
 
 def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
+    name, revision = hub_name(target)
     from capgrade.labels.hub import Repository
 
-    name, _, revision = target.partition("@")
-    if "/" not in name or name.startswith((".", "/")):
-        raise InputError("no such folder, nor a repository USER/NAME", file=target, remedy="check the path")
     repository = Repository(name)
-    commit = repository.head(revision or None)
+    commit = repository.head(revision)
     there = repository.files(commit)
     manifest = remote_manifest(repository, commit, there)
     sizes, base = {file: entry.size for file, entry in there.items()}, f"{name}@{commit[:7]}"

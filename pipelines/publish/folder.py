@@ -60,6 +60,10 @@ def publish(
     if mteb and not params.grades:
         remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
         raise InputError("no grades given", remedy=remedy)
+    unwanted = {"relevance_dir": relevance_dir, "calibration": calibration}
+    if unused := [name for name, given in unwanted.items() if given and mteb]:
+        remedy = "leave it out: its columns and its picture are not of a benchmark"
+        raise InputError(f"{unused[0]} with the layout mteb", remedy=remedy)
     if params.grades and not mteb:
         raise InputError("grades of sampled pairs", remedy="leave publish.grades away, or give --layout mteb")
     labelled = {f"labels {k}": folder for k, folder in enumerate(labels_dirs, 1)}

@@ -12,7 +12,7 @@ import pytest
 
 from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
 from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.start import ExplorerFolders, open_explorer
+from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
 from capgrade.labels.published import params_of
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
@@ -122,6 +122,21 @@ def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=said):
             read_labels(folder, PARAMS, split)
+
+
+@pytest.mark.parametrize(("kind", "name", "said"), [
+    ("dataset", "labls", "no such folder, nor a dataset USER/NAME"), ("dataset", "shards", "a shards folder where a"),
+    ("shards", "labls", "capgrade shards"), ("relevance", "labls", "capgrade relevance"),
+])  # fmt: skip
+def test_a_path_is_no_dataset_of_the_hub_and_a_folder_is_of_its_kind(
+    kind: str, name: str, said: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "shards").symlink_to(made / "shards-train")
+    monkeypatch.chdir(tmp_path)
+    captions = None if kind == "dataset" else Path("data/captions")
+    with pytest.raises(InputError, match=said):
+        read_corpus(ExplorerFolders(captions=captions, **{kind: Path("data", name)}))
 
 
 def test_a_fingerprint_is_of_ids_and_texts() -> None:

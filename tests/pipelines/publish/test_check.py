@@ -107,9 +107,13 @@ def test_a_repository_without_its_tag(hub: Hub, folder: Path) -> None:
                               "push it again: capgrade publish --push"]  # fmt: skip
 
 
-def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder, nor a repository USER/NAME"):
-        check("nowhere")
+def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for target in ("nowhere", "data/labls", "./data/labls", "data/more/labls"):
+        with pytest.raises(InputError, match="no such folder, nor a dataset USER/NAME -> check the path"):
+            check(target)
+    assert hub.log == []
     with pytest.raises(InputError, match=r"no such repository, revision or file \(HTTP 404\)"):
         check("nobody/nothing")
     with pytest.raises(InputError, match="not a finished publish folder"):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
 
+from capgrade.agreement.calibration import SHIPPED
 from capgrade.labels import Labels
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
@@ -136,6 +137,9 @@ def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path
     refused("no labels to publish", [])
     refused("a publish folder", [made / "out"])
     refused("grades of sampled pairs", [made / "train"], layout="pairs")
+    for name, beside in (("relevance_dir", made / "relevance"), ("calibration", SHIPPED)):
+        with pytest.raises(InputError, match=f"{name} with the layout mteb -> leave it out"):
+            publish(made / "captions", [dense], tmp_path / "out", PARAMS, **{name: beside})
     with pytest.raises(ValueError, match="do not rise"):
         PublishParams(grades={"a": 1.0, "b": 0.5})
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import traceback
 from pathlib import Path
@@ -16,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 
 from .conftest import DATA, README, write_folder
-from .stand_in import TOKEN, Hub, Repo
+from .stand_in import TOKEN, Asked, Hub, RefusedError, Repo
 
 REPO = "someone/labels"
 SECOND = "relevance/train-00001-of-00002.parquet"
@@ -162,6 +163,26 @@ def test_a_failure_leaves_the_repository_as_it_was(route: str, status: int, hub:
     hub.failures.clear()
     push(folder, REPO)
     assert uploaded(hub, "1.0.1") == contents(folder)
+
+
+def test_an_upload_that_was_interrupted_goes_on(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had arrived is not sent again."""
+    answer, late = hub.upload, hashlib.sha256(DATA[SECOND].encode()).hexdigest()
+
+    def broken(asked: Asked) -> object:
+        if asked.path == late:
+            raise RefusedError(500, "made to fail")
+        return answer(asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hub, "upload", broken)
+        with pytest.raises(InputError, match=r"HTTP 500\); the repository is as it was"):
+            push(folder, REPO)
+    arrived = set(hub.objects)
+    assert len(arrived) == 2 and late not in arrived
+    hub.log.clear()
+    push(folder, REPO)
+    assert hub.asked("upload") == [late] and uploaded(hub, "1.0.0") == contents(folder)
 
 
 @pytest.mark.parametrize(("route", "how", "said"), [
