@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -16,7 +16,6 @@ from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement,
 from capgrade.explorer.voices import MeasureVoice
 from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.pictures.lookup import PictureLookup
-from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 Voice: TypeAlias = Union[MeasureVoice, "ModelVoice"]
 LONGEST = 2000  # characters of a typed caption
 PLACES = 5  # decimals to which two scores of a tie are the same
-IMAGES, ASKED = 2000, 50  # at most so many images and captions of the corpus say what is usual
-SHORTER = 0.8  # a caption of two words scores lower than the corpus's do, though it fits
-NOTHING = "nothing like it: captions of this corpus score higher with images of others"
 TYPED = "answers captions of the corpus, not typed ones"
 UNKNOWN = "does not know this item: it is not in its index"
 
@@ -48,8 +44,8 @@ class RankedItem:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one voice ranks first, or why it does not answer, or that nothing is like what was asked; `more`: how many
-    that are not shown have the last one's score."""
+    """What one voice ranks first, or why it does not answer; `more`: how many that are not shown have the last one's
+    score."""
 
     voice: str
     kind: str
@@ -84,7 +80,6 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
-        self._usual: dict[str, float] = {}
         self._errors = lru_cache(maxsize=8)(self._find_errors)
 
     @property
@@ -98,24 +93,11 @@ class Explorer:
         return self.detector is not None and bool(self.models)
 
     def of_text(self, text: str, count: int = 8) -> list[Answer]:
-        """Images for a caption in words; of each voice with a note where nothing is like it. InputError for one that is
-        empty or too long."""
+        """Images for a caption in words. InputError for one that is empty or too long."""
         if not text.strip() or len(text) > LONGEST:
             raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {LONGEST}")
         same = [k for k, known in enumerate(self.corpus.captions.texts) if known == text]
-        answers = self._ask(lambda voice: voice.of_text(text), self.corpus.captions.owner[same], count)
-        return [self._noted(voice, answer) for voice, answer in zip(self.voices, answers, strict=True)]
-
-    def _noted(self, voice: Voice, answer: Answer) -> Answer:
-        """With the note that nothing is like it, where the best score is below what is usual."""
-        if not answer.hits or any(hit.own for hit in answer.hits):
-            return answer
-        with self._lock:
-            if voice.name not in self._usual:
-                self._usual[voice.name] = usual(voice, self.corpus.captions)
-        score = answer.hits[0].score
-        unlike = score < self._usual[voice.name] or (voice.kind == "measure" and score <= 0)
-        return replace(answer, note=NOTHING) if unlike else answer
+        return self._ask(lambda voice: voice.of_text(text), self.corpus.captions.owner[same], count)
 
     def of_caption(self, caption: int, count: int = 8) -> list[Answer]:
         """Images for a caption of the corpus."""
@@ -187,21 +169,3 @@ class Explorer:
         by_model = next(voice for voice in self.models if voice.name == model)
         by_label = next(voice for voice in self.measures if voice.name == label)
         return by_model.errors(by_label, self.corpus.captions)
-
-
-def usual(voice: Voice, captions: Captions) -> float:
-    """The lowest best score of some captions of the corpus with images that are not their own, and SHORTER of it where
-    it is above 0: what scores less is like nothing here. -inf where there is no other image, or the voice knows none of
-    them."""
-    images, asked = _spread(captions.n_images, IMAGES), _spread(captions.n_captions, ASKED)
-    scores = np.array(voice.of_pairs(np.repeat(images, len(asked)), np.tile(asked, len(images))), np.float64)
-    scores = scores.reshape(len(images), len(asked))
-    scores[(images[:, None] == captions.owner[asked]) | np.isnan(scores)] = -np.inf
-    best = scores.max(axis=0)
-    lowest = float(best[np.isfinite(best)].min(initial=np.inf))
-    return -np.inf if lowest == np.inf else SHORTER * lowest if lowest > 0 else lowest
-
-
-def _spread(size: int, count: int) -> np.ndarray:
-    """int64: `count` numbers below `size` at equal distances, or all of them."""
-    return np.unique(np.linspace(0, size - 1, min(size, count)).astype(np.int64))

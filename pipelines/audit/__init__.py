@@ -11,7 +11,7 @@ import numpy as np
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource, open_source
-from capgrade.pipelines.audit.errors import WAYS, Errors, RankedModel
+from capgrade.pipelines.audit.errors import WAYS, Errors
 from capgrade.pipelines.audit.estimate import Bands
 from capgrade.pipelines.audit.lists import equal_captions, groups, likely, near_duplicates, suspects, write_lists
 from capgrade.schemas.captions import Captions
@@ -149,8 +149,7 @@ def _errors(
 
     task, _ = load_task(captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split)
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
-    ranked = RankedModel(task.similarity, kept, captions)
-    return {way: Errors(ranked, way, curve) for way in WAYS}
+    return {way: Errors(task.similarity, kept, captions, way, curve) for way in WAYS}
 
 
 def _measures(source: ValueSource, known: Calibration, asked: str | None, path: Path) -> list[str]:

@@ -24,16 +24,19 @@ DRAWS = 1000
 LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive
 EDGES = (0.0, 0.2, LIKELY, 1.0)
 LAST = len(EDGES) - 2
-CHUNK = 50  # draws at a time: 113,000 images are 45 MB of them
 
 
-class Counts:
-    """Weights of each image's pairs at the knots of the curve. Between two knots the curve is a straight line, so a
-    pair counts at both, by its distance: what is added up is w p(v) itself."""
+class PairCounts:
+    """Weights of each image's pairs at the knots of the curve; what each image's captions add to other images; and the
+    variance of single pairs, of chance and of sampling. owner int64 [n_captions].
 
-    def __init__(self, curve: Curve, n_images: int) -> None:
-        self.curve = curve
-        self.weights = np.zeros((n_images, len(curve.value)))
+    Between two knots the curve is a straight line, so a pair counts at both, by its distance: what is added up is
+    w p(v) itself."""
+
+    def __init__(self, curve: Curve, n_images: int, owner: np.ndarray) -> None:
+        self.curve, self.owner = curve, owner
+        self.weights, self.of_captions = np.zeros((n_images, len(curve.value))), np.zeros(n_images)
+        self.squares, self.single, self.sampled = 0.0, 0.0, False
 
     def add(self, pairs: ValuedPairs) -> None:
         if not len(pairs.image):
@@ -47,37 +50,30 @@ class Counts:
         for where, weight in ((knot, pairs.weight * (1 - upper)), (np.minimum(knot + 1, n - 1), pairs.weight * upper)):
             found = np.bincount((pairs.image - first) * n + where, weight, size * n)
             self.weights[first : first + size] += found.reshape(size, n)
-
-    def accepted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Expected accepted captions of each image, float64 [images], and by each of the calibration's draws, float64
-        [images, draws]."""
-        return self.weights @ np.array(self.curve.accepted), self.weights @ np.array(self.curve.draws).T
-
-
-class PairCounts(Counts):
-    """The same; what each image's captions add to other images; and the variance of single pairs, of chance and of
-    sampling. owner int64 [n_captions]."""
-
-    def __init__(self, curve: Curve, n_images: int, owner: np.ndarray) -> None:
-        super().__init__(curve, n_images)
-        self.owner, self.of_captions, self.squares, self.single = owner, np.zeros(n_images), 0.0, 0.0
-        self.sampled = False
-
-    def add(self, pairs: ValuedPairs) -> None:
-        super().add(pairs)
         p = self.curve.probability(pairs.value)
         accepted = pairs.weight * p
         self.of_captions += np.bincount(self.owner[pairs.caption], accepted, len(self.of_captions))
         self.sampled |= bool((pairs.weight > 1).any())
         self.squares += float((accepted**2).sum())
-        self.single += float((accepted * (1 - p) + (pairs.weight - 1) * accepted * p).sum())
+        of_sampling = (pairs.weight - 1).clip(0)  # none of a share of a pair
+        self.single += float((accepted * (1 - p) + of_sampling * accepted * p).sum())
+
+    def accepted(self) -> np.ndarray:
+        """Expected accepted captions of each image, float64 [images]."""
+        return self.weights @ np.array(self.curve.accepted)
 
     def left_open(self) -> float:
         """The standard deviation of the number of accepted pairs, the curve given. Chance has all of a single pair: the
         effects add what different pairs of an image, or of one image's captions, have in common."""
-        sides = (self.curve.image_spread, self.accepted()[0]), (self.curve.caption_spread, self.of_captions)
+        sides = (self.curve.image_spread, self.accepted()), (self.curve.caption_spread, self.of_captions)
         effects = [spread * ((side**2).sum() - self.squares) for spread, side in sides]
-        return float(np.sqrt(sum(effects) + self.single))
+        return float(np.sqrt(max(sum(effects) + self.single, 0.0)))
+
+    def sums(self, seed: int = 0) -> np.ndarray:
+        """How many pairs people accept in all, float64 [DRAWS]: by each of the calibration's curves, with what that
+        leaves open."""
+        drawn = self.weights.sum(axis=0) @ np.array(self.curve.draws).T
+        return np.resize(drawn, DRAWS) + np.random.default_rng(seed).normal(scale=self.left_open(), size=DRAWS)
 
 
 class Bands:
@@ -112,14 +108,13 @@ class Bands:
         return [{"from": a, "to": b, **mean_of(self.counts[k])} for k, (a, b) in enumerate(edges)]
 
 
-def mean_of(counts: PairCounts, random: bool = True, by: float = 1.0, seed: int = 0) -> dict[str, Any]:
+def mean_of(counts: PairCounts, random: bool = True, by: float = 1.0) -> dict[str, Any]:
     """Of the pairs that were counted, per image and times `by`: "pairs", how many; "accepted", how many people accept,
     with its 95 % interval "low" to "high". Unless any pair was as likely to be judged (`random`), accepted is None and
     low 0: people accept at most `high`."""
-    each, drawn = counts.accepted()
-    n, draws = len(each), np.random.default_rng(seed)
-    means = np.resize(drawn.mean(axis=0), DRAWS) + draws.normal(scale=counts.left_open() / n, size=DRAWS)
+    n = len(counts.weights)
     pairs = float(counts.weights.sum()) / n
-    low, high = np.quantile(means, (0.025, 0.975)).clip(0, np.inf if counts.sampled else pairs).tolist()
-    accepted, low = (float(each.mean()) * by, low * by) if random else (None, 0.0)
+    ends = np.quantile(counts.sums() / n, (0.025, 0.975))
+    low, high = ends.clip(0, np.inf if counts.sampled else pairs).tolist()
+    accepted, low = (float(counts.accepted().mean()) * by, low * by) if random else (None, 0.0)
     return {"pairs": pairs * by, "accepted": accepted, "low": low, "high": high * by}

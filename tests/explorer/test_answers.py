@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.explorer.answers import NOTHING, UNKNOWN, Explorer, best, usual
+from capgrade.explorer.answers import UNKNOWN, Explorer, best
 from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.models import ModelVoice, model_voice
 from capgrade.explorer.pairs import PEOPLE, RANK
@@ -104,22 +104,6 @@ def test_ranks_and_ties_by_loops(seed: int) -> None:
         assert hit.tied == (sum(s == hit.score for s in scores) > 1)
     assert more == sum(scores[k] == hits[-1].score for k in ordered[6:])
     assert best(np.full(3, np.nan), 6, set()) == ((), 0)
-
-
-def test_nonsense_is_noted_and_captions_of_the_corpus_are_not(explorer: Explorer) -> None:
-    for nonsense in ("xyzzy qwop plugh", "ein Hund spielt im Garten", "今日は"):
-        assert all(found.note == NOTHING and found.hits for found in explorer.of_text(nonsense)[:2])
-    for caption in (0, 5, 9):
-        found = explorer.of_text(CAPTIONS.texts[caption])[:2] + explorer.of_caption(caption)[:2]
-        assert all(answer.note == "" for answer in found)
-
-
-def test_usual_is_the_lowest_best_score_with_other_images() -> None:
-    for voice in measure_voices(CAPTIONS, NAMES, MeasuresParams()):
-        scores = voice.fitted.score(np.arange(CAPTIONS.n_images)).astype(float)
-        scores[CAPTIONS.owner, np.arange(CAPTIONS.n_captions)] = -np.inf
-        some = np.unique(np.linspace(0, CAPTIONS.n_captions - 1, min(50, CAPTIONS.n_captions)).astype(int))
-        assert np.isclose(usual(voice, CAPTIONS), 0.8 * scores.max(axis=0)[some].min(), atol=1e-6)
 
 
 def test_measures_apart(explorer: Explorer) -> None:

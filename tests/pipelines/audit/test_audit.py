@@ -20,7 +20,7 @@ from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.candidates import ValuedPairs, open_source
 from capgrade.pipelines.audit.errors import WAYS
-from capgrade.pipelines.audit.estimate import Counts, PairCounts, mean_of
+from capgrade.pipelines.audit.estimate import PairCounts, mean_of
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.parts import PageSection
@@ -93,17 +93,17 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     """Most values at the low end, as CIDEr-D's are, some beyond the curve; image 3 has none."""
     random = np.random.default_rng(knots)
     value = np.sort(random.random(knots) ** 8 * 7)
-    lines = np.sort(random.random((4, knots)))  # of all judgements, and of three draws
-    curve = Curve(value.tolist(), [0.0] * knots, lines[0].tolist(), lines[1:].tolist(), 0.0, [], 1, 0.0, 0.0)
+    line, draws = (np.sort(random.random((n, knots))) for n in (1, 3))  # of all judgements, and of three draws
+    curve = Curve(value.tolist(), [0.0] * knots, line[0].tolist(), draws.tolist(), 0.0, [], 1, 0.0, 0.0)
     image, values = random.choice([0, 1, 2, 4], 500), np.where(random.random(500) < 0.9, 0, random.random(500) * 9)
     pairs = ValuedPairs(image, image, values.astype(np.float32), random.random(500) * 5)
-    counts = Counts(curve, 5)
+    counts = PairCounts(curve, 5, np.arange(5))
     for part in (slice(300), slice(300, 300), slice(300, None)):
         counts.add(pairs.take(part))
-    each, drawn = counts.accepted()
-    for found, line in zip([each, *drawn.T], lines, strict=True):
-        accepted = pairs.weight * np.interp(pairs.value, value, line)
-        assert found == pytest.approx(np.bincount(image, accepted, 5))
+    accepted, *drawn = (pairs.weight * np.interp(pairs.value, value, one) for one in (*line, *draws))
+    assert counts.accepted() == pytest.approx(np.bincount(image, accepted, 5))
+    counts.single = counts.squares = 0.0  # nothing is left open but the curve
+    assert counts.sums()[:3] == pytest.approx([one.sum() for one in drawn])
 
 
 def test_shards_estimate_what_the_dense_matrix_has(
