@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
@@ -80,7 +80,7 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
-        self._errors = lru_cache(maxsize=8)(self._find_errors)
+        self._errors: dict[tuple[str, str], LabelledPairs] = {}
 
     @property
     def voices(self) -> list[Voice]:
@@ -123,12 +123,9 @@ class Explorer:
         return self._ask(lambda voice: voice.of_regions(regions.check()), np.empty(0, int), count, self.models)
 
     def _ask(
-        self,
-        question: Callable[[Any], np.ndarray | None],
-        own: np.ndarray,
-        count: int,
+        self, question: Callable[[Any], np.ndarray | None], own: np.ndarray, count: int,
         voices: Sequence[Voice] | None = None,
-    ) -> list[Answer]:
+    ) -> list[Answer]:  # fmt: skip
         answers = []
         for voice in self.voices if voices is None else voices:
             start = time.perf_counter()
@@ -153,7 +150,11 @@ class Explorer:
             raise InputError("choose two different measures or models")
         with self._lock:
             if kind == ERRORS:
-                return errors(self._errors(high, low), high, low, count)
+                if (high, low) not in self._errors:
+                    model = next(voice for voice in self.models if voice.name == high)
+                    label = next(voice for voice in self.measures if voice.name == low)
+                    self._errors[high, low] = model.errors(label, self.corpus.captions)
+                return errors(self._errors[high, low], high, low, count)
             return between(self.corpus.pairs if kind == APART else self._judged, high, low, count)
 
     @cached_property
@@ -163,9 +164,4 @@ class Explorer:
         image, caption = self.people.image, self.people.caption
         values = {voice.name: voice.of_pairs(image, caption) for voice in self.voices}
         values[PEOPLE] = self.people.score.astype(np.float32)
-        return LabelledPairs(image, caption, values, self.corpus.captions.owner[caption] == image)
-
-    def _find_errors(self, model: str, label: str) -> LabelledPairs:
-        by_model = next(voice for voice in self.models if voice.name == model)
-        by_label = next(voice for voice in self.measures if voice.name == label)
-        return by_model.errors(by_label, self.corpus.captions)
+        return LabelledPairs.of(self.corpus.captions, image, caption, values)

@@ -13,7 +13,7 @@ import numpy as np
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.labels import Labels
 from capgrade.labels.published import params_of
-from capgrade.labels.stored import Sampled, Whole
+from capgrade.labels.stored import Sampled
 from capgrade.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
@@ -53,12 +53,13 @@ def read_labels(
     labels = Labels.load(folder, split=split, captions=captions_dir)
     captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
     if not isinstance(stored, Sampled):
-        cells = {name: partial(_cells, stored, name) for name in labels.measures}
+        every = np.arange(stored.n_captions)
+        cells = {name: partial(stored.cells, captions=every, measure=name) for name in labels.measures}
         return LabelledCorpus(captions, sampled(captions, cells), params, captions_dir or folder)
     image = np.repeat(np.arange(captions.n_images), stored.sizes)
     caption = np.concatenate([part.captions for part in stored.parts])
     values = {name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with}
-    pairs = _labelled(captions, image, caption, values)
+    pairs = LabelledPairs.of(captions, image, caption, values)
     return LabelledCorpus(captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file))
 
 
@@ -69,17 +70,6 @@ def compute_labels(
     captions = read_captions(captions_dir, split)
     scores = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
     return LabelledCorpus(captions, sampled(captions, scores), params, captions_dir)
-
-
-def _cells(stored: Whole, name: str, images: np.ndarray) -> np.ndarray:
-    return stored.cells(images, np.arange(stored.n_captions), name)
-
-
-def _labelled(
-    captions: Captions, image: np.ndarray, caption: np.ndarray, values: Mapping[str, np.ndarray]
-) -> LabelledPairs:
-    original = captions.owner[caption] == image
-    return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
 
 
 def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:
@@ -97,4 +87,4 @@ def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -
             parts.append((np.repeat(images, np.diff(kept.ptr)), kept.caption, *kept.values))
             advance(len(images))
     image, caption, *labels = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _labelled(captions, image, caption, dict(zip(scores, labels, strict=True)))
+    return LabelledPairs.of(captions, image, caption, dict(zip(scores, labels, strict=True)))

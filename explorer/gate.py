@@ -32,7 +32,12 @@ class Gate:
         headers, reads = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
         if headers.get("host") not in self.names:
             return 400, "asked by a name that is not this server's; --set explore.host=NAME gives it one"
-        if not same_origin(headers, reads, self.names):
+        # Browsers name the origin of the asking page in every request, except for links and pictures. Those only read,
+        # and do not tell the other page what they read.
+        forwarded = headers.get("x-forwarded-host")  # behind the proxy of a Space
+        hosts = {headers.get("host"), *([forwarded] if forwarded in self.names else [])}
+        asks = urlsplit(headers.get("origin", f"//{headers['host']}")).netloc
+        if asks not in hosts or (not reads and headers.get("sec-fetch-site", "none") not in ("same-origin", "none")):
             return 403, "asked by a page of another origin"
         length = headers.get("content-length", "0" if reads else "")
         if not length.isdecimal():
@@ -60,14 +65,3 @@ class Names:
         except ValueError:
             return False
         return name is not None and (name in self.names or (self.any_address and address_of(name) is not None))
-
-
-def same_origin(headers: Headers, reads: bool, names: Names) -> bool:
-    """Whether the server's own page asks. Browsers name the origin of the asking page in every request, except for
-    links and pictures. Those only read, and do not tell the other page what they read."""
-    forwarded = headers.get("x-forwarded-host")  # behind the proxy of a Space
-    hosts = {headers.get("host"), *([forwarded] if forwarded in names else [])}
-    origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc not in hosts:
-        return False
-    return reads or headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -146,7 +147,12 @@ def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
     found and never as not found. `misses` are all that the plan asks about, `misses_judged` those that counted.
     """
     queries, hits = plan.facts["queries"], plan.facts["hits"]
-    states = {name: _rescued(plan, table) for name, table in found.items()}
+    states: dict[str, dict[str, bool]] = {}  # reviewer -> query whose images are all rated -> whether one is relevant
+    for name, table in found.items():
+        given: dict[str, list[float]] = {}
+        for k, item in enumerate(plan.items):
+            given.setdefault(str(item.query), []).append(table.get(k, math.nan))
+        states[name] = {query: max(scores) >= RELEVANT for query, scores in given.items() if not np.isnan(scores).any()}
     recall = {
         name: float(100 * (hits + (queries - hits) * np.mean(list(one.values()))) / queries)
         for name, one in states.items()
@@ -183,11 +189,3 @@ def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((of, shown(recall["reviewers"].get(name), 1)))
         rows.append(("R@10, mean of reviewers", shown(recall["mean"], 1)))
     return rows
-
-
-def _rescued(plan: ReviewPlan, table: Mapping[int, float]) -> dict[str, bool]:
-    """Query of which every image was rated -> whether one was found relevant."""
-    given: dict[str, list[float | None]] = {}
-    for k, item in enumerate(plan.items):
-        given.setdefault(str(item.query), []).append(table.get(k))
-    return {query: max(scores) >= RELEVANT for query, scores in given.items() if None not in scores}  # type: ignore[operator, type-var]

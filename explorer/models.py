@@ -75,7 +75,7 @@ class ModelVoice:
         image, caption = first[query, rank], rows[query]
         voices = {voice.name: voice.of_pairs(image, caption) for voice in (label, self)}
         values = {**voices, "rank": (rank + 1).astype(np.float32)}
-        return LabelledPairs(image, caption, values, captions.owner[caption] == image)
+        return LabelledPairs.of(captions, image, caption, values)
 
 
 def _at(scores: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
+from capgrade.schemas.captions import Captions
+
 PEOPLE, RANK = "people", "rank"
 APART, JUDGED, ERRORS = "measures", "people", "errors"
 KINDS = {
@@ -26,6 +28,14 @@ class LabelledPairs:
     caption: np.ndarray
     values: Mapping[str, np.ndarray]
     original: np.ndarray
+
+    @staticmethod
+    def of(
+        captions: Captions, image: np.ndarray, caption: np.ndarray, values: Mapping[str, np.ndarray]
+    ) -> LabelledPairs:
+        """Pairs of these captions."""
+        original = captions.owner[caption] == image
+        return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, original)
 
     def __len__(self) -> int:
         return len(self.image)
@@ -93,8 +103,5 @@ def _of(pairs: LabelledPairs, row: int, said: tuple[str, ...]) -> Disagreement:
 
 def _place(share: float) -> str:
     """Where a pair stands among all, in words."""
-    return f"among the highest {_percent(1 - share)}" if share > 0.5 else f"among the lowest {_percent(share)}"
-
-
-def _percent(share: float) -> str:
-    return "1%" if share < 0.01 else f"{np.ceil(100 * share):.0f}%"
+    side, end = ("highest", 1 - share) if share > 0.5 else ("lowest", share)
+    return f"among the {side} {max(np.ceil(100 * end), 1):.0f}%"

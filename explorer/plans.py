@@ -111,21 +111,20 @@ def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
 
 
 def pooled(
-    pairs: LabelledPairs,
-    models: Mapping[str, np.ndarray],
-    captions: Captions,
-    corpus: str,
-    depth: int,
-    count: int,
+    pairs: LabelledPairs, models: Mapping[str, np.ndarray], captions: Captions, corpus: str, depth: int, count: int,
     seed: int,
-) -> ReviewPlan:
+) -> ReviewPlan:  # fmt: skip
     """A plan of `count` pairs, a third of each stratum where it has as many. `models` are similarities, images x
     captions; with one label and no model nothing can disagree, and there are no uncertain pairs."""
     random, width = np.random.default_rng(seed), captions.n_captions
     given = captions.owner * width + np.arange(width)
     others = pairs.take(np.flatnonzero(~pairs.original))
     codes = others.image.astype(np.int64) * width + others.caption
-    best = [codes[_best(others.image, values, depth)] for values in others.values.values()]
+    best = []
+    for values in others.values.values():  # the highest of each image
+        order = np.lexsort((-values, others.image))
+        first = np.searchsorted(others.image[order], others.image[order])  # where the image's rows begin
+        best.append(codes[order[np.arange(len(order)) - first < depth]])
     best += [part for S in models.values() for part in _best_of_model(S, captions, depth)]
     pool = np.setdiff1d(np.concatenate(best), given)
     rest = np.flatnonzero(~np.isin(codes, pool))
@@ -148,13 +147,6 @@ def pooled(
     return ReviewPlan(POOL, corpus, seed, items, facts)
 
 
-def _best(image: np.ndarray, values: np.ndarray, depth: int) -> np.ndarray:
-    """Rows of the `depth` highest values of each image."""
-    order = np.lexsort((-values, image))
-    first = np.searchsorted(image[order], image[order])  # where the image's rows begin
-    return order[np.arange(len(order)) - first < depth]
-
-
 def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np.ndarray]:
     """Codes of the `depth` best captions of each image and images of each caption, given pairs left out."""
     width = captions.n_captions
@@ -164,17 +156,11 @@ def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np
             block = np.array(values[at : at + BLOCK], np.float32)
             here = (first >= at) & (first < at + len(block))
             block[first[here] - at, second[here]] = -np.inf
-            row, column = _highest(block, depth)
-            yield (row + at) * by_row + column * by_column
-
-
-def _highest(block: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of the `depth` highest values of each row; what a model left out (-inf) is none of them."""
-    depth = min(depth, block.shape[1])
-    column = np.argpartition(-block, depth - 1, axis=1)[:, :depth]
-    row = np.repeat(np.arange(len(block)), depth)
-    known = block[row, column.ravel()] > -np.inf
-    return row[known], column.ravel()[known].astype(np.int64)
+            most = min(depth, block.shape[1])
+            column = np.argpartition(-block, most - 1, axis=1)[:, :most].ravel()
+            row = np.repeat(np.arange(len(block)), most)
+            known = block[row, column] > -np.inf  # what a model left out is none of them
+            yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
 
 
 def _unsure(

@@ -66,7 +66,7 @@ def audit(
     (`Errors.told`) by direction.
     Raises InputError where inputs do not fit one another, or something else stands at `out` or in its folder.
     """
-    from capgrade.pipelines.audit.page import Audited, opening, sections
+    from capgrade.pipelines.audit.page import Audited, sections
     from capgrade.pipelines.page import render
     from capgrade.pipelines.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
@@ -81,9 +81,18 @@ def audit(
         curve = known.curves[names[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
         errors = _errors(captions_dir, captions, curve, similarity, stand_in)
-        bands, pairs = _read(source, names[0], captions, known, errors)
+        bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
+        for some in source.blocks(names[0]):  # all known pairs of other captions
+            bands.add(some)
+            parts.append(likely(some, curve))
+            for one in errors.values():
+                one.add(some)
+        pairs = ValuedPairs.joined(parts)
         own = source.own(names[0])
         low = None if own is None else suspects(own, curve)
+        no_own = f"the relevance folder has no value of {names[0]} of a caption without itself: compute it again"
+        if source.shards:
+            no_own = "shards have no value of a caption without itself among the references: give --relevance"
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
         found = {
             "likely_captions_per_image": bands.likely(),
@@ -93,7 +102,7 @@ def audit(
             "likely_pairs": len(pairs.image),
             "near_duplicates": len(duplicates),
             "suspect_pairs": None if low is None else len(low),
-            **({"suspects_unknown": source.no_own(names[0])} if low is None else {}),
+            **({"suspects_unknown": no_own} if low is None else {}),
             "equal_captions": len(equal),
             "measure": names[0],
             "calibration": _kind(known, curve, captions),
@@ -101,30 +110,16 @@ def audit(
         }
         together = groups(duplicates, captions.n_images)
         audited = Audited(found, source, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
-        shown = sections(audited, thumbnails)
+        first, *shown = sections(audited, thumbnails)
         thumbnails.pictures.tell()
         require_unchanged(inputs, found_digests(**given))
         rows = write_lists(lists, captions, curve, pairs, together, low, own)
         foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; "
         foot += f"measure {names[0]}."
-        write_text(out, render("Audit", opening(audited), shown, GENERATOR, foot=foot, runs=[]))
+        write_text(out, render("Audit", first, shown, GENERATOR, foot=foot, runs=[]))
         params = {"measure": names[0], "split": captions.split, "stand_in": stand_in}
         write_manifest(lists, STAGE, params=params, inputs=inputs, rows=rows, found=found)
     return found
-
-
-def _read(
-    source: ValueSource, name: str, captions: Captions, known: Calibration, errors: dict[str, Errors]
-) -> tuple[Bands, ValuedPairs]:
-    """All pairs of other captions, counted by their probability; and the likely ones."""
-    curve = known.curves[name]
-    bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
-    for pairs in source.blocks(name):
-        bands.add(pairs)
-        parts.append(likely(pairs, curve))
-        for one in errors.values():
-            one.add(pairs)
-    return bands, ValuedPairs.joined(parts)
 
 
 def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:

@@ -30,6 +30,10 @@ class ValuedPairs(NamedTuple):
         """Some of the pairs: rows int [m] or bool [n]."""
         return ValuedPairs(*(column[rows] for column in self))
 
+    def of_others(self, owner: np.ndarray) -> ValuedPairs:
+        """Those that are no own pairs; owner int64 [n_captions]."""
+        return self.take(owner[self.caption] != self.image)
+
     @staticmethod
     def joined(parts: Sequence[ValuedPairs]) -> ValuedPairs:
         """One table, the highest value first."""
@@ -52,8 +56,20 @@ class ValueSource:
 
     def blocks(self, measure: str) -> Iterator[ValuedPairs]:
         """All known pairs but the own ones, image after image."""
-        for pairs in self._every(measure):
-            yield pairs.take(self.labels.owner[pairs.caption] != pairs.image)
+        stored, captions, at = self.labels.stored, np.arange(self.labels.n_captions), 0
+        if isinstance(stored, Sampled):
+            for part in stored.parts:
+                sizes = np.diff(part.start)
+                image, caption = np.repeat(np.arange(at, at + len(sizes)), sizes), part.captions.astype(np.int64)
+                at += len(sizes)
+                weights = part.weights.astype(np.float64)
+                yield ValuedPairs(image, caption, part.values[measure], weights).of_others(self.labels.owner)
+            return
+        for first in range(0, n := len(self.labels.image_ids), BLOCK):
+            images = np.arange(first, min(first + BLOCK, n))
+            values = stored.block(images, captions, measure).relevance.ravel()
+            image, caption = np.repeat(images, len(captions)), np.tile(captions, len(images))
+            yield ValuedPairs(image, caption, values, np.ones(len(values))).of_others(self.labels.owner)
 
     def values(self, measure: str, wanted: ValuedPairs) -> np.ndarray:
         """float32 [n]: of a few pairs; NaN where shards did not keep one."""
@@ -66,28 +82,6 @@ class ValueSource:
         does not have it."""
         values = None if self.shards else read_own_pairs(self.folder).get(measure + LEFT_OUT)
         return None if values is None or len(values) != self.labels.n_captions else values.astype(np.float64)
-
-    def no_own(self, measure: str) -> str:
-        """Why `own` has none, and what to do."""
-        if self.shards:
-            return "shards have no value of a caption without itself among the references: give --relevance"
-        return f"the relevance folder has no value of {measure} of a caption without itself: compute it again"
-
-    def _every(self, measure: str) -> Iterator[ValuedPairs]:
-        stored, captions, at = self.labels.stored, np.arange(self.labels.n_captions), 0
-        if isinstance(stored, Sampled):
-            for part in stored.parts:
-                sizes = np.diff(part.start)
-                image = np.repeat(np.arange(at, at + len(sizes)), sizes)
-                at += len(sizes)
-                columns = part.captions.astype(np.int64), part.values[measure], part.weights.astype(np.float64)
-                yield ValuedPairs(image, *columns)
-            return
-        for first in range(0, n := len(self.labels.image_ids), BLOCK):
-            images = np.arange(first, min(first + BLOCK, n))
-            values = stored.block(images, captions, measure).relevance
-            image, caption = np.repeat(images, len(captions)), np.tile(captions, len(images))
-            yield ValuedPairs(image, caption, values.ravel(), np.ones(values.size))
 
 
 def open_source(relevance: Path | None, shards: Path | None, captions_dir: Path, split: str | None) -> ValueSource:

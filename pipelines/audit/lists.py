@@ -122,16 +122,9 @@ def write_lists(
             writer = csv.writer(file)
             writer.writerow(COLUMNS[name])
             writer.writerows(map(cells, lines))
-    positives = write_positives(folder / POSITIVES_FILE, pairs, captions)
-    return {**{name: len(lines) for name, lines in rows.items()}, POSITIVES_FILE: positives}
-
-
-def write_positives(path: Path, pairs: ValuedPairs, captions: Captions) -> int:
-    """Own and likely captions: image id -> caption ids. Returns the number of images."""
-    image = np.concatenate([captions.owner, pairs.image])
-    caption = np.concatenate([np.arange(captions.n_captions), pairs.caption])
-    lists: dict[str, list[str]] = {one: [] for one in captions.image_ids}
-    for i, c in zip(image.tolist(), caption.tolist(), strict=True):
+    lists = {one: [captions.caption_ids[c] for c in captions.rows_of(i)] for i, one in enumerate(captions.image_ids)}
+    for i, c in zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True):
         lists[captions.image_ids[i]].append(captions.caption_ids[c])
-    write_json(path, {"kind": KIND, "captions": captions.digest, "split": captions.split, "image_to_caption": lists})
-    return len(lists)
+    facts = {"kind": KIND, "captions": captions.digest, "split": captions.split}
+    write_json(folder / POSITIVES_FILE, {**facts, "image_to_caption": lists})
+    return {**{name: len(lines) for name, lines in rows.items()}, POSITIVES_FILE: len(lists)}

@@ -104,16 +104,12 @@ def answers(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def opening(audited: Audited) -> PageSection:
-    """The answer."""
-    return PageSection("opening", "", "", [Headline(*_headline(audited.found))])
-
-
 def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
-    """What to look at: likely pairs first, then how many there are; these two are open."""
+    """The answer; then what to look at: likely pairs first, then how many there are; these two are open."""
+    first = PageSection("opening", "", "", [Headline(*_headline(audited.found))])
     model = [_model(audited, thumbnails)] if audited.errors else []
     lists = [_duplicates(audited), _suspects(audited), _figures(audited)]
-    return [_likely(audited, thumbnails), _trust(audited), *model, *lists]
+    return [first, _likely(audited, thumbnails), _trust(audited), *model, *lists]
 
 
 def _trust(audited: Audited) -> PageSection:
@@ -182,10 +178,8 @@ def _fits(
     some = pairs.take(np.array([k for k, _ in chosen], np.int64))
     values = {measures[0]: some.value} | {m: audited.source.values(m, some) for m in measures[1:]}
     p = {measure: audited.calibration.curves[measure].probability(v) for measure, v in values.items()}
-    fits = []
-    for row, (image, caption, (_, times)) in enumerate(
-        zip(some.image.tolist(), some.caption.tolist(), chosen, strict=True)
-    ):
+    fits, rows = [], zip(some.image.tolist(), some.caption.tolist(), chosen, strict=True)
+    for row, (image, caption, (_, times)) in enumerate(rows):
         id, own = captions.image_ids[image], [captions.texts[c] for c in captions.rows_of(image)]
         shown = ExampleItem(id, own[0], thumbnails.uri(id, SIDE), link=thumbnails.link(id))
         known = {measure: round(float(found[row]), 4) for measure, found in p.items() if np.isfinite(found[row])}
@@ -229,14 +223,10 @@ def _duplicates(audited: Audited) -> PageSection:
         "join stand in one row. Below them, texts that captions of several images share."
     )
     first = captions.refs[captions.ref_ptr[:-1]]
-    images: list[list[Value]] = [
-        [
-            len(group),
-            _few([captions.image_ids[k] for k in group]),
-            *(_words(captions.texts[first[k]]) for k in group[:2]),
-        ]
-        for group in audited.duplicates[:LISTED]
-    ]
+    images: list[list[Value]] = []
+    for group in audited.duplicates[:LISTED]:
+        two = [_words(captions.texts[first[k]]) for k in group[:2]]
+        images.append([len(group), _few([captions.image_ids[k] for k in group]), *two])
     heads = ("images", "ids", "first caption of the first", "of the second")
     texts: list[list[Value]] = []
     for same in audited.equal[:LISTED]:

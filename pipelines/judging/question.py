@@ -94,7 +94,7 @@ class Prompt(ParamsBlock):
 
     def reminder(self) -> str:
         """What an answer that does not count is answered with."""
-        wanted = "yes or no" if self.yes_no else f"one number from {self.low:g} to {self.high:g}"
+        wanted = YES_NO if self.yes_no else f"one number from {self.low:g} to {self.high:g}"
         return f"Answer with {wanted} and nothing else."
 
     def score(self, answer: str) -> float | None:
@@ -196,7 +196,12 @@ class Shown:
 
     def messages(self, image: int, caption: int) -> list[dict]:
         """NoAnswerError for a picture that is no picture."""
-        picture = None if self.pictures is None else _data_url(self.pictures, self.captions.image_ids[image])
+        picture = None
+        if self.pictures is not None:
+            shown = self.pictures.image(image_id := self.captions.image_ids[image])
+            if shown is None:
+                raise NoAnswerError(f"no readable picture of image {image_id}")
+            picture = data_uri(encoded(shown, SIDE, "JPEG", 90), "jpeg")
         return self.prompt.messages(self.captions.texts[caption], self.others(image, caption), picture)
 
     def _digest(self, image_id: str) -> str | None:
@@ -204,10 +209,3 @@ class Shown:
             data = None if self.pictures is None else self.pictures.read(image_id)
             self.digests[image_id] = None if data is None else hashlib.sha256(data).hexdigest()
         return self.digests[image_id]
-
-
-def _data_url(pictures: PictureLookup, image_id: str) -> str:
-    image = pictures.image(image_id)
-    if image is None:
-        raise NoAnswerError(f"no readable picture of image {image_id}")
-    return data_uri(encoded(image, SIDE, "JPEG", 90), "jpeg")

@@ -6,7 +6,6 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
@@ -21,28 +20,11 @@ from capgrade.schemas.progress import progress
 IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
 
 
-def answers_file(model: str, prompt: str) -> Path:
-    """Where a model's answers to a prompt are kept, by the digest of what was asked; several runs may add to it."""
-    name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
-    return cache_folder().parent / "judge" / f"{name}.jsonl"
-
-
-def _answered(path: Path) -> dict[str, float]:
-    """The scores that are kept. InputError for a damaged file."""
-    scores = {}
-    for row, text in appended_lines(path, "key") if path.is_file() else ():
-        try:
-            line = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"not an answer ({error})", file=path, row=row, remedy="remove the line") from error
-        scores[str(line["key"])] = float(line["score"])
-    return scores
-
-
 @dataclass
 class JudgingRound:
     """Pairs to ask about: image and caption int64 [n]. `stopped` says why questions are left, None where there are
-    none."""
+    none. A model's answers to a prompt are `known` by the digest of what was asked, and `kept` in a file to which
+    several runs may add. InputError for a damaged one."""
 
     shown: Shown
     image: np.ndarray
@@ -53,8 +35,15 @@ class JudgingRound:
     in_vain: int = 0  # how many of the last questions had no answer
 
     def __post_init__(self) -> None:
-        self.kept = answers_file(self.shown.model, self.shown.prompt.digest)
-        self.known = _answered(self.kept)
+        name = hashlib.sha256(f"{self.shown.model}\0{self.shown.prompt.digest}".encode()).hexdigest()[:32]
+        self.kept, self.known = cache_folder().parent / "judge" / f"{name}.jsonl", dict[str, float]()
+        for row, text in appended_lines(self.kept, "key") if self.kept.is_file() else ():
+            try:
+                line = json.loads(text)
+            except ValueError as error:
+                problem = f"not an answer ({error})"
+                raise InputError(problem, file=self.kept, row=row, remedy="remove the line") from error
+            self.known[str(line["key"])] = float(line["score"])
         pairs = list(zip(self.image.tolist(), self.caption.tolist(), strict=True))
         why = {k: self.shown.lacks(*pair) for k, pair in enumerate(pairs)}
         self.lacking = {k: reason for k, reason in why.items() if reason is not None}

@@ -98,6 +98,19 @@ def chart(
     return Chart(name, title, alt, {**spec, **extra, **one}, wide)
 
 
+def share_bars(
+    name: str, title: str, told: str, y: Channel, counted: str, counts: Mapping[str, int], total: int, **more: Any
+) -> Chart:
+    """A bar a name of `y`: which share of the `counted` (images, captions) it has; `more` as `chart` has it."""
+    values = [{y["field"]: key, counted: int(n), "share": n / total} for key, n in counts.items()]
+    tip = [f"{y['field']}:N", f"{counted}:Q", "share:Q:.1%"]
+    return chart(name, title, told, values, layer("bar", share_of(counted), y, tip=tip), **more)
+
+
+def share_of(what: str) -> Channel:
+    return of("share:Q", title=f"share of the {what}", axis={"format": "%"})
+
+
 def colour_of(runs: Sequence[str], **more: Any) -> Channel:
     """One colour a run, the same in every chart; long names stand below each other, or the legend would be cut off."""
     columns = 1 if any(len(run) > SHORT for run in runs) else 2

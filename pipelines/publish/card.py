@@ -45,15 +45,20 @@ def dataset_card(contents: Contents) -> str:
         "repr": repr,
         "type": _type,
     }
+    links = [text.split(",", 1)[-1].strip() for text in metadata("capgrade").get_all("Project-URL") or []]
+    address = links[0] if links else "a Python package whose metadata name no address yet"
+    program = f"capgrade {package_version()}, {address}"
     facts: dict[str, Any] = {}
+    digests, splits = zip(*((one.captions.digest, one.captions.split) for one in contents.splits), strict=True)
     if contents.params.layout == "pairs":
         forms = sorted({params.get("self_reference", "") for params in contents.used.values()} - {""})
         facts = {"rows": _first_rows(contents), "forms": ", ".join(f"`{form}`" for form in forms) or "as given"}
         facts["own"] = [(name, _own_values(contents, name)) for name in contents.left_out]
     return environment.get_template("card.md.j2" if facts else "mteb.md.j2").render(
         contents=contents, params=contents.params, configs=contents.configs, calibrated=contents.calibrated,
-        header=_header(contents), introduction=contents.introduction, program=program(),
-        **_agreement(contents), source=contents.captions_params.get("source"),
+        header=_header(contents), introduction=contents.introduction, program=program,
+        digests=digests, splits=splits, agreement=contents.agreement, titles=TITLES, said=SAID, people=PEOPLE,
+        source=contents.captions_params.get("source"),
         limits=(*LIMITS, contents.absent, *BIASES), sums=SUMS, manifest=MANIFEST,
         dense=contents.relevance_params and contents.relevance_params["relevance"], picture=PICTURE,
         tokenizer=contents.splits[0].captions.tokenizer, commands=commands(contents),
@@ -67,10 +72,23 @@ def _type(kind: pa.DataType) -> str:
 
 
 def _header(contents: Contents) -> str:
+    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
 
-    params = contents.params
+    params, infos, configs = contents.params, {}, list[dict[str, Any]]()
+    for config in contents.configs:
+        tables = contents.tables(config)
+        folder = next(iter(tables[0].files)).split("/")[0]
+        files = [{"split": table.split, "path": f"{folder}/{table.split}-*.parquet"} for table in tables]
+        default = {} if configs else {"default": True}
+        configs.append({"config_name": config, "data_files": files, **default})
+        infos[config] = DatasetInfo(
+            features=Features.from_arrow_schema(tables[0].schema),
+            splits=SplitDict({t.split: SplitInfo(t.split, num_bytes=t.nbytes, num_examples=t.rows) for t in tables}),
+            download_size=sum(contents.files[name]["bytes"] for table in tables for name in table.files),
+            dataset_size=sum(table.nbytes for table in tables),
+        )
     data = DatasetCardData(
         language=[params.language] if params.language else None,
         license=params.license,
@@ -79,31 +97,12 @@ def _header(contents: Contents) -> str:
         task_categories=["text-retrieval", "image-to-text"],
         size_categories=[size_category(contents.pairs)],
         tags=["image-text-retrieval", "graded-relevance", "capgrade", "croissant"],
-        configs=[_config(contents, config) for config in contents.configs],
+        configs=configs,
     )
     if params.license == OTHER:
         data["license_name"], data["license_link"] = params.license_name, params.license_link
-    DatasetInfosDict({config: _info(contents, config) for config in contents.configs}).to_dataset_card_data(data)
+    DatasetInfosDict(infos).to_dataset_card_data(data)
     return data.to_yaml()
-
-
-def _config(contents: Contents, config: str) -> dict[str, Any]:
-    tables = [(table, next(iter(table.files)).split("/")[0]) for table in contents.tables(config)]
-    files = [{"split": table.split, "path": f"{folder}/{table.split}-*.parquet"} for table, folder in tables]
-    return {"config_name": config, "data_files": files, **({"default": True} if config == contents.configs[0] else {})}
-
-
-def _info(contents: Contents, config: str) -> Any:
-    """The features and sizes of a config, as `datasets` keeps them in a card."""
-    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
-
-    tables = contents.tables(config)
-    return DatasetInfo(
-        features=Features.from_arrow_schema(tables[0].schema),
-        splits=SplitDict({t.split: SplitInfo(t.split, num_bytes=t.nbytes, num_examples=t.rows) for t in tables}),
-        download_size=sum(contents.files[name]["bytes"] for table in tables for name in table.files),
-        dataset_size=sum(table.nbytes for table in tables),
-    )
 
 
 def size_category(rows: int) -> str:
@@ -138,27 +137,6 @@ def _own_values(contents: Contents, name: str) -> list[float | None]:
     own = pa.concat_tables(pq.read_table(file, columns=columns, filters=pc.field("original")) for file in files)
     values = [own[column].drop_null().to_numpy() for column in columns]
     return [value for v in values for value in ((np.median(v), v.min()) if len(v) else (None, None))]
-
-
-def _agreement(contents: Contents) -> dict[str, Any]:
-    """Agreement under a title that says who judged, and which splits are published."""
-    facts = {
-        "digests": [one.captions.digest for one in contents.splits],
-        "splits": [one.captions.split for one in contents.splits],
-    }
-    if not contents.agreement:
-        return {**facts, "agreement": None, "judged": None}
-    judged = contents.agreement["judgements"]
-    by = judged["by"]
-    title = TITLES[by] + ("" if by == PEOPLE else ", not with people")
-    return {**facts, "agreement": {**contents.agreement, "title": title, "said": SAID[by]}, "judged": judged}
-
-
-def program() -> str:
-    """capgrade and its address, as its own metadata give them."""
-    links = [text.split(",", 1)[-1].strip() for text in metadata("capgrade").get_all("Project-URL") or []]
-    address = f", {links[0]}" if links else ", a Python package whose metadata name no address yet"
-    return f"capgrade {package_version()}{address}"
 
 
 def parameters(contents: Contents) -> str:

@@ -48,7 +48,16 @@ def check(target: str, made: Path | None = None) -> Checked:
         name, manifest = target, read_published(Path(target))
         problems = folder_problems(Path(target), manifest)
     else:
-        name, manifest, problems = _repository(target)
+        name, revision = hub_name(target)
+        from capgrade.labels.hub import Repository
+
+        repository = Repository(name)
+        commit = repository.head(revision)
+        there = repository.files(commit)
+        manifest, name = remote_manifest(repository, commit, there), f"{name}@{commit[:7]}"
+        sizes = {file: entry.size for file, entry in there.items()}
+        problems = _problems(manifest, sizes, lambda file: repository.digest(file, commit), f"{name}/", PUSH)
+        problems += _tag_problems(repository, commit, manifest)
     if made is not None:
         problems += _against(manifest, made, name)
     size = sum(entry["bytes"] for entry in manifest["files"].values())
@@ -96,19 +105,6 @@ def _problems(
     extra = sorted(name for name in sizes if name.split("/")[0] in FOLDERS and name not in manifest["files"])
     problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
     return problems + [InputError(problem, file=base + name, remedy="delete it") for name in extra]
-
-
-def _repository(target: str) -> tuple[str, dict[str, Any], list[InputError]]:
-    name, revision = hub_name(target)
-    from capgrade.labels.hub import Repository
-
-    repository = Repository(name)
-    commit = repository.head(revision)
-    there = repository.files(commit)
-    manifest = remote_manifest(repository, commit, there)
-    sizes, base = {file: entry.size for file, entry in there.items()}, f"{name}@{commit[:7]}"
-    problems = _problems(manifest, sizes, lambda file: repository.digest(file, commit), f"{base}/", PUSH)
-    return base, manifest, problems + _tag_problems(repository, commit, manifest)
 
 
 def remote_manifest(repository: Repository, commit: str, there: Mapping[str, RepoFile]) -> dict[str, Any]:

@@ -45,7 +45,10 @@ def croissant(contents: Contents) -> dict[str, Any]:
 
     Files are addressed in the repository at its version, or relative to this document when there is no repository.
     """
-    params = contents.params
+    params, first = contents.params, dict[str, PublishedTable]()  # each file once, with a table that it is of
+    for table in (table for config in contents.configs for table in contents.tables(config)):
+        for name in table.files:
+            first.setdefault(name, table)
     address = f"https://huggingface.co/datasets/{params.repository}" if params.repository else ""
     facts = {
         "url": address,
@@ -66,55 +69,42 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         **{key: value for key, value in facts.items() if value},
         **_responsible(contents),
-        "distribution": [_file(name, entry, base) for name, entry in contents.files.items()],
-        "recordSet": [_records(contents, *one) for one in _each_file(contents)],
-    }
-
-
-def _each_file(contents: Contents) -> list[tuple[PublishedTable, str]]:
-    """Each file once, with a table that it is of."""
-    first: dict[str, PublishedTable] = {}
-    for config in contents.configs:
-        for table in contents.tables(config):
-            for name in table.files:
-                first.setdefault(name, table)
-    return [(table, name) for name, table in first.items()]
-
-
-def _file(name: str, entry: dict[str, Any], base: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": name,
-        "contentUrl": base + name,
-        "contentSize": f"{entry['bytes']} B",
-        "encodingFormat": PARQUET,
-        "sha256": entry["sha256"],
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": name,
+                "name": name,
+                "contentUrl": base + name,
+                "contentSize": f"{entry['bytes']} B",
+                "encodingFormat": PARQUET,
+                "sha256": entry["sha256"],
+            }
+            for name, entry in contents.files.items()
+        ],
+        "recordSet": [_records(contents, table, name) for name, table in first.items()],
     }
 
 
 def _records(contents: Contents, table: PublishedTable, file: str) -> dict[str, Any]:
     """A record set a file: the reference library reads no columns of a file set but from a repository or archive."""
-    record_set = file.removesuffix(".parquet")
+    record_set, fields = file.removesuffix(".parquet"), []
+    for field in table.schema:
+        is_list = pa.types.is_list(field.type)
+        fields.append({
+            "@type": "cr:Field",
+            "@id": f"{record_set}/{field.name}",
+            "name": field.name,
+            "description": contents.meaning(field.name),
+            "dataType": TYPES[field.type.value_type if is_list else field.type],
+            **({"repeated": True} if is_list else {}),
+            "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
+        })  # fmt: skip
     return {
         "@type": "cr:RecordSet",
         "@id": record_set,
         "name": record_set,
         "description": f"Config `{table.config}`, split `{table.split}`: {table.files[file]} of {table.rows} rows.",
-        "field": [_field(contents, field, file, record_set) for field in table.schema],
-    }
-
-
-def _field(contents: Contents, field: pa.Field, file: str, record_set: str) -> dict[str, Any]:
-    is_list = pa.types.is_list(field.type)
-    return {
-        "@type": "cr:Field",
-        "@id": f"{record_set}/{field.name}",
-        "name": field.name,
-        "description": contents.meaning(field.name),
-        "dataType": TYPES[field.type.value_type if is_list else field.type],
-        **({"repeated": True} if is_list else {}),
-        "source": {"fileObject": {"@id": file}, "extract": {"column": field.name}},
+        "field": fields,
     }
 
 

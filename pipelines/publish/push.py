@@ -32,9 +32,8 @@ class Pushed:
     deleted: tuple[str, ...]
 
     def __str__(self) -> str:
-        what = (
-            f"{len(self.sent)} file(s) sent, {len(self.deleted)} deleted" if self.sent or self.deleted else "no change"
-        )
+        sent = f"{len(self.sent)} file(s) sent, {len(self.deleted)} deleted"
+        what = sent if self.sent or self.deleted else "no change"
         return f"{what}: {self.address} at {self.version} (commit {self.commit[:7]})"
 
 
@@ -68,8 +67,13 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
         commit = _commit(ours, repository, head, add, delete) if add or delete else head
     except InputError as error:
         raise InputError(f"{error.problem}; {_state(repository, head)}", file=error.file, remedy=error.remedy) from None
-    if tagged is None:
-        _tag(repository, ours.version, commit)
+    try:
+        if tagged is None:
+            repository.tag(ours.version, commit)
+    except InputError as error:
+        problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
+        remedy = f"{error.remedy}; it sends nothing again and sets tag {ours.version}"
+        raise InputError(problem, file=error.file, remedy=remedy) from None
     return Pushed(repository.address, commit, ours.version, tuple(add), tuple(delete))
 
 
@@ -138,22 +142,11 @@ def _state(repository: Repository, head: str | None) -> str:
     """What the repository is like after a failure, by asking it if it can be asked; `head` is the commit before."""
     if head is None:
         return "nothing was sent"
-    try:
-        now = repository.head()
-    except InputError:
-        return f"it was at commit {head[:7]}, and running the command again finds out whether it still is"
-    if now == head:
-        return f"the repository is as it was (commit {now[:7]})"
-    return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
-
-
-def _tag(repository: Repository, version: str, commit: str) -> None:
-    try:
-        repository.tag(version, commit)
-    except InputError as error:
-        problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
-        remedy = f"{error.remedy}; it sends nothing again and sets tag {version}"
-        raise InputError(problem, file=error.file, remedy=remedy) from None
+    with suppress(InputError):
+        if (now := repository.head()) == head:
+            return f"the repository is as it was (commit {now[:7]})"
+        return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
+    return f"it was at commit {head[:7]}, and running the command again finds out whether it still is"
 
 
 def _some(names: list[str]) -> str:

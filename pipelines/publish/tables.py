@@ -96,13 +96,15 @@ def _pair_batches(
     captions: Captions, shards: Shards, schema: pa.Schema, own: dict[str, np.ndarray], calibrated: Calibrated | None
 ) -> Iterator[pa.RecordBatch]:
     caption_ids = captions.table["caption_id"].combine_chunks()
-    names = shards.metadata["reasons"]
+    names = pa.array(shards.metadata["reasons"])
     for batch in shards.batches():
         row, pairs = pair_columns(batch)
         images = batch["image"].to_numpy()[row]
         caption = pairs["captions"].to_numpy()
         original = captions.owner[caption] == images
         without = {name: values[caption] for name, values in own.items()}
+        bits = (pairs["reasons"].to_numpy()[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
+        offsets, which = np.concatenate([[0], np.cumsum(bits.sum(axis=1))]), np.nonzero(bits)[1]
         values = {
             "image_id": batch["image_id"].take(pa.array(row)),
             "caption_id": caption_ids.take(pairs["captions"]),
@@ -110,18 +112,10 @@ def _pair_batches(
             **{name: pairs[name] for name in shards.measures},
             **{name + LEFT_OUT: pa.array(v, mask=~original | np.isnan(v)) for name, v in without.items()},
             **(calibrated.of_pairs(pairs) if calibrated else {}),
-            "reasons": _reason_lists(pairs["reasons"].to_numpy(), names),
+            "reasons": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.take(pa.array(which))),
             "weight": pairs["weight"],
         }
         yield pa.record_batch([values[name] for name in schema.names], schema=schema)
-
-
-def _reason_lists(bits: np.ndarray, names: Sequence[str]) -> pa.Array:
-    """Lists of reason names from bit sets uint32 [n]."""
-    set_bits = (bits[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
-    offsets = np.concatenate([[0], np.cumsum(set_bits.sum(axis=1))])
-    flat = pa.array(names).take(pa.array(np.nonzero(set_bits)[1]))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
 
 
 def write_parquet(
@@ -145,19 +139,17 @@ def own_without_themselves(captions: Captions, shards: Shards, given: MeasuresPa
     A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
     here, or would read another file than it did for the shards, or one that `given` does not name (`as_named`).
     """
-    used = shards.metadata["params"]["measures"]
-    wanted = [name for name, params in used.items() if _includes(params) and not imported(params)]
+    used, wanted = shards.metadata["params"]["measures"], []
+    for name, params in used.items():
+        parts = params["measures"].values() if "weights" in params else [params]
+        if not imported(params) and any(part.get("self_reference") == "included" for part in parts):
+            wanted.append(name)
     made = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
     params = as_named(made, given, shards.folder)
     require_read(wanted, params, shards.manifest["inputs"], shards.folder)
     chosen = choose(wanted, params)
     found = {name: own_left_out(measure, captions) for name, measure in chosen.items()}
     return {name: values for name, values in found.items() if values is not None}
-
-
-def _includes(used: dict[str, Any]) -> bool:
-    parts = used.get("measures", {}).values() if "weights" in used else [used]
-    return any(part.get("self_reference") == "included" for part in parts)
 
 
 @dataclass(frozen=True)
@@ -257,12 +249,18 @@ def sampled_pairs(
 ) -> Contents:  # fmt: skip
     """Write the layout `pairs`. InputError for splits of other measures or columns, and as `own_without_themselves`."""
     splits: list[PublishedSplit] = []
-    calibrated, read = None, _read_alike(shards)
+    calibrated, read = None, dict[str, str]()  # digests of the files that the measures read
     for table, one in zip(captions, shards, strict=True):
         one.require(table)
         if one.measures != shards[0].measures:
             remedy = "make their shards with the same --measures"
             raise InputError("the splits have different measures", file=one.folder, remedy=remedy)
+        files = {key: sha for key, sha in one.manifest["inputs"].items() if key not in ("captions", "split")}
+        if splits and files != read:
+            problem = "its measures read other files than the first split's"
+            remedy = "make the shards of all splits with the same files"
+            raise InputError(problem, file=one.folder, remedy=remedy)
+        read = files
         own = {} if given is None else own_without_themselves(table, one, given)
         calibrated = read_calibrated(calibration, one) if calibration else None
         pairs = write_pairs(table, one, out, own, calibrated)
@@ -283,16 +281,3 @@ def sampled_pairs(
         meaning=lambda column: meaning(column, used, calibrated),
         read=read, calibrated=calibrated,
     )  # fmt: skip
-
-
-def _read_alike(shards: Sequence[Shards]) -> dict[str, str]:
-    """Digests of the files that the measures read, which every split's shards have alike."""
-    read = [
-        {key: sha for key, sha in one.manifest["inputs"].items() if key not in ("captions", "split")} for one in shards
-    ]
-    for one, other in zip(shards, read, strict=True):
-        if other != read[0]:
-            problem = "its measures read other files than the first split's"
-            remedy = "make the shards of all splits with the same files"
-            raise InputError(problem, file=one.folder, remedy=remedy)
-    return read[0]

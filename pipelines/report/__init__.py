@@ -10,7 +10,7 @@ from capgrade.pipelines.page.parts import MissingList, Note, PageSection
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.agreement import agreement, best
 from capgrade.pipelines.report.cost import cost
-from capgrade.pipelines.report.data import CAPTIONS, ReportData, open_data
+from capgrade.pipelines.report.data import CAPTIONS, ReportData
 from capgrade.pipelines.report.embedding_map import embedding_map
 from capgrade.pipelines.report.items import alignments, examples, regions
 from capgrade.pipelines.report.labels import corpus, distributions, headline, mined
@@ -61,7 +61,7 @@ def report(
     refuse_file(out, "report of capgrade", generated_by(GENERATOR))
     if pictures:
         refuse_foreign(pictures, "pictures")
-    data = open_data(folder)
+    data = ReportData(folder)
     thumbnails = PageThumbnails(data.at(CAPTIONS), images, out.parent)
     first, sections = opening(data), sections_of(data, thumbnails)
     thumbnails.pictures.tell()

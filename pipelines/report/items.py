@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.page.charts import chart, layer, of
+from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import (
     Chart,
     Example,
@@ -59,7 +59,10 @@ def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
         parts += [_areas(some)] if all(one.boxes is not None and one.width and one.height for one in some) else []
         classes = all(one.classes is not None for one in some)
         parts += [_classes(some, store.manifest.get("classes"))] if classes else []
-        parts += [_refused(left_out)] if left_out else []
+        if left_out:
+            lines = [[one[key] for key in ("file", "image_id", "problem")] for one in left_out[:LISTED]]
+            title = f"Pictures without regions{f', the first {LISTED}' if len(left_out) > LISTED else ''}"
+            parts.append(PageTable(title, ("file", "image", "problem"), lines, folded=True))
     else:
         images = "{captions}" if data.has(CAPTIONS, TABLE) else "PICTURES"
         missing.append(data.missing("regions of the pictures", f"regions --images {images} --out {{regions}}"))
@@ -98,12 +101,8 @@ def _counts(some: Sequence[Regions]) -> Chart:
     values = [{"regions": n, "images": k, "share": k / len(some)} for n, k in sorted(images.items())]
     told = f"Share of images by number of regions, from {min(images)} to {max(images)}."
     x = of("regions:Q", title="regions of an image", axis={"tickMinStep": 1, "format": "d"})
-    bars = layer("bar", x, _share("images"), tip=["regions:Q", "images:Q", "share:Q:.1%"])
+    bars = layer("bar", x, share_of("images"), tip=["regions:Q", "images:Q", "share:Q:.1%"])
     return chart("regions-count", "Regions per image", told, values, bars)
-
-
-def _share(what: str) -> dict[str, Any]:
-    return of("share:Q", title=f"share of the {what}", axis={"format": "%"})
 
 
 def _areas(some: Sequence[Regions]) -> Chart:
@@ -111,33 +110,21 @@ def _areas(some: Sequence[Regions]) -> Chart:
         (one.boxes[:, 2:] - one.boxes[:, :2]).prod(axis=1) / (one.width * one.height)  # type: ignore[index, operator]
         for one in some
     ])  # fmt: skip
-    counts = np.histogram(areas, AREAS)[0]
     names = [f"up to {high:.1%}" for high in AREAS[1:-1]] + [f"over {AREAS[-2]:.1%}"]
-    values = [{"area": name, "regions": int(n), "share": n / len(areas)} for name, n in zip(names, counts, strict=True)]
+    counts = dict(zip(names, np.histogram(areas, AREAS)[0].tolist(), strict=True))
     told = f"Share of the regions by the part of the picture that a box covers; the median is {np.median(areas):.1%}."
     y = of("area:N", title="part of the picture in the box", sort=names)
-    bars = layer("bar", _share("regions"), y, tip=["area:N", "regions:Q", "share:Q:.1%"])
-    return chart("regions-area", "Sizes of the boxes", told, values, bars)
+    return share_bars("regions-area", "Sizes of the boxes", told, y, "regions", counts, len(areas))
 
 
 def _classes(some: Sequence[Regions], names: Sequence[str] | None) -> Chart:
     images = Counter(int(k) for one in some for k in np.unique(one.classes))  # type: ignore[arg-type]
-    values: list[dict[str, Any]] = [
-        {"class": names[k] if names else f"class {k}", "images": n, "share": n / len(some)}
-        for k, n in images.most_common(CLASSES)
-    ]
-    first = ", ".join(f"{row['class']} {percent(row['share'])}" for row in values[:3])
-    told = f"Share of images with a region of a class, for the {len(values)} most frequent of {len(images)}: {first}."
+    counts = {names[k] if names else f"class {k}": n for k, n in images.most_common(CLASSES)}
+    first = ", ".join(f"{name} {percent(n / len(some))}" for name, n in list(counts.items())[:3])
+    told = f"Share of images with a region of a class, for the {len(counts)} most frequent of {len(images)}: {first}."
     y = of("class:N", title=None, sort="-x", axis={"labelLimit": 160})
-    bars = layer("bar", _share("images"), y, tip=["class:N", "images:Q", "share:Q:.1%"])
-    title = f"Classes, the {len(values)} most frequent of {len(images)}"
-    return chart("regions-class", title, told, values, bars, height=16 * len(values))
-
-
-def _refused(left_out: Sequence[Mapping[str, str]]) -> PageTable:
-    lines = [[one[key] for key in ("file", "image_id", "problem")] for one in left_out[:LISTED]]
-    title = f"Pictures without regions{f', the first {LISTED}' if len(left_out) > LISTED else ''}"
-    return PageTable(title, ("file", "image", "problem"), lines, folded=True)
+    title = f"Classes, the {len(counts)} most frequent of {len(images)}"
+    return share_bars("regions-class", title, told, y, "images", counts, len(some), height=16 * len(counts))
 
 
 QUERIES = 4  # of each direction
@@ -160,18 +147,14 @@ def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
         graded = data.relevance[data.measure].matrix()
         matrices = {run: _similarity(data, run) for run in folders} or {f"labels ({data.measure})": graded}
         shown = _Shown(data.captions, graded, thumbnails)
-        sides = zip(*(shown.of(image, matrices) for image in _queries(data.captions)), strict=True)
+        places = np.linspace(0, data.captions.n_images - 1, min(QUERIES, data.captions.n_images) + 2)[1:-1]
+        queries = sorted({int(i) for i in places})  # spread over the split
+        sides = zip(*(shown.of(image, matrices) for image in queries), strict=True)
         found = [example for side in sides for example in side]
         parts = [*([] if thumbnails.pictures else [Note(NO_PICTURES)]), Examples(data.measure, found)]
     else:
         missing = [data.missing("the relevance that answers are graded by", RELEVANCE)]
     return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts, missing)
-
-
-def _queries(captions: Captions) -> list[int]:
-    """Images spread over the split; one query is the image, the other its second caption."""
-    places = np.linspace(0, captions.n_images - 1, min(QUERIES, captions.n_images) + 2)[1:-1]
-    return sorted({int(i) for i in places})
 
 
 def _similarity(data: ReportData, run: str) -> np.ndarray:
@@ -181,10 +164,6 @@ def _similarity(data: ReportData, run: str) -> np.ndarray:
         problem = f"a matrix of {S.shape}, not of these captions"
         raise InputError(problem, file=path, remedy="run capgrade evaluate --run again")
     return S
-
-
-def _best(scores: np.ndarray) -> list[int]:
-    return np.argsort(-scores, kind="stable")[:TOP].tolist()
 
 
 @dataclass(frozen=True)
@@ -197,9 +176,13 @@ class _Shown:
 
     def of(self, image: int, matrices: Mapping[str, np.ndarray]) -> tuple[Example, Example]:
         """Images for an image's second caption, and captions for the image, by each run."""
+
+        def best(scores: np.ndarray) -> list[int]:
+            return np.argsort(-scores, kind="stable")[:TOP].tolist()
+
         caption = int(np.flatnonzero(self.captions.owner == image)[:2][-1])
-        images = {run: [self._image(i, caption) for i in _best(S[:, caption])] for run, S in matrices.items()}
-        captions = {run: [self._caption(c, image) for c in _best(S[image])] for run, S in matrices.items()}
+        images = {run: [self._image(i, caption) for i in best(S[:, caption])] for run, S in matrices.items()}
+        captions = {run: [self._caption(c, image) for c in best(S[image])] for run, S in matrices.items()}
         return Example(self._caption(caption), "images", images), Example(self._image(image), "captions", captions)
 
     def _grade(self, image: int | None, caption: int | None) -> dict[str, Any]:

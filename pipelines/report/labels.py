@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow.compute as pc
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
 from capgrade.measures.own_pairs import distribution
-from capgrade.pipelines.page.charts import chart, layer, of
+from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, Part, cell, percent
 from capgrade.pipelines.page.parts import share as share_cell
 from capgrade.pipelines.report.data import CAPTIONS, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
@@ -47,22 +46,14 @@ def headline(data: ReportData) -> list[Part]:
 
 def _rivals(measure: str, rivals: np.ndarray) -> Chart:
     ends = [first - 1 for first in RIVALS[1:]]
-    names = [str(a) if a == b else f"{a} to {b}" for a, b in zip(RIVALS, ends, strict=False)] + [
-        f"{RIVALS[-1]} or more"
-    ]
-    counts = np.histogram(rivals, [*RIVALS, np.inf])[0]
-    values = [
-        {"images": name, "captions": int(n), "share": n / len(rivals)} for name, n in zip(names, counts, strict=True)
-    ]
+    names = [str(a) if a == b else f"{a} to {b}" for a, b in zip(RIVALS, ends, strict=False)]
+    names.append(f"{RIVALS[-1]} or more")
+    counts = dict(zip(names, np.histogram(rivals, [*RIVALS, np.inf])[0].tolist(), strict=True))
     told = f"Share of captions by how many other images fit them at least as well as their own, by {measure}: "
-    told += ", ".join(f"{row['images']}: {row['share']:.1%}" for row in values) + "."
-    bars = layer(
-        "bar", of("share:Q", title="share of the captions", axis={"format": "%"}),
-        of("images:N", title=None, sort=names),
-        tip=["images:N", "captions:Q", "share:Q:.1%"],
-    )  # fmt: skip
-    title = "Other images that fit a caption at least as well as its own"
-    return chart("rivals", title, told, values, bars, wide=True, height=22 * len(values))
+    told += ", ".join(f"{name}: {n / len(rivals):.1%}" for name, n in counts.items()) + "."
+    title, y = "Other images that fit a caption at least as well as its own", of("images:N", title=None, sort=names)
+    height = 22 * len(names)
+    return share_bars("rivals", title, told, y, "captions", counts, len(rivals), wide=True, height=height)
 
 
 def corpus(data: ReportData) -> PageSection:
@@ -84,7 +75,13 @@ def corpus(data: ReportData) -> PageSection:
     parts: list[Part] = [Facts(facts), PageTable("Captions by split", heads, lines), _lengths(splits)]
     missing = []
     if data.has(SHARDS):
-        parts.append(_reasons(data))
+        labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS))
+        assert isinstance(labels.stored, Sampled)
+        bits = np.concatenate([part.reasons for part in labels.stored.parts])
+        kept = {name: int(((bits >> k) & 1).sum()) for k, name in enumerate(labels.stored.reasons)}
+        pairs = f"keep their {len(bits):,} pairs (a pair may have several reasons)"
+        why = [(name, n, share_cell(n / max(len(bits), 1))) for name, n in kept.items()]
+        parts.append(PageTable(f"Why the shards of {labels.table.split} {pairs}", ("reason", "pairs", "share"), why))
     else:
         missing.append(data.missing("the sampled shards of a training split", SHARDS))
     return PageSection("corpus", "Corpus and shards", "The captions that all else was computed from.", parts, missing)
@@ -107,22 +104,11 @@ def _lengths(splits: list[Captions]) -> Chart:
     more = f" ({LONGEST}: or more)" if longest == LONGEST else ""
     lines = layer(
         "line", of("words:Q", title=f"words in a caption{more}"),
-        of("share:Q", title="share of the captions", axis={"format": "%"}), color=of("split:N", title=None),
+        share_of("captions"), color=of("split:N", title=None),
         tip=["split:N", "words:Q", "captions:Q", "share:Q:.1%"], of_mark={"point": True},
     )  # fmt: skip
     told = f"Share of captions by number of words, one line per split; captions have up to {longest} words."
     return chart("caption-length", "Length of captions", told, values, lines)
-
-
-def _reasons(data: ReportData) -> PageTable:
-    labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS))
-    stored = labels.stored
-    assert isinstance(stored, Sampled)
-    bits = np.concatenate([part.reasons for part in stored.parts])
-    kept = {name: int(((bits >> k) & 1).sum()) for k, name in enumerate(stored.reasons)}
-    title = f"Why the shards of {labels.table.split} keep their {len(bits):,} pairs (a pair may have several reasons)"
-    lines = [(name, n, share_cell(n / max(len(bits), 1))) for name, n in kept.items()]
-    return PageTable(title, ("reason", "pairs", "share"), lines)
 
 
 DISTRIBUTIONS = (
@@ -207,17 +193,12 @@ def mined(data: ReportData) -> PageSection:
     elif not folders:
         missing = [data.missing(what, EVALUATION)]
     elif not parts:
-        missing = [data.missing(f"{what}: {_why(folders, data.graded)}")]
+        notes = dict.fromkeys(note for path in folders for note in read_json(path / METRICS).get("notes", []))
+        left_out = [note for note in notes if note.startswith(NOT_LISTED)]
+        why = OTHERS if data.graded else "the evaluations were given no relevance"
+        why = f"{'; '.join(left_out)}. Afterwards run capgrade evaluate again" if left_out else why
+        missing = [data.missing(f"{what}: {why}")]
     return PageSection("mined", "Precision of mined positives", MINED, parts, missing)
-
-
-def _why(folders: list[Path], graded: bool) -> str:
-    """Why evaluations have no mined positives."""
-    notes = dict.fromkeys(note for path in folders for note in read_json(path / METRICS).get("notes", []))
-    left_out = [note for note in notes if note.startswith(NOT_LISTED)]
-    if left_out:
-        return f"{'; '.join(left_out)}. Afterwards run capgrade evaluate again"
-    return OTHERS if graded else "the evaluations were given no relevance"
 
 
 def _mined(human: str, curves: list[dict[str, Any]]) -> Chart:

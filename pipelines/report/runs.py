@@ -53,13 +53,6 @@ MEANINGS = {
 }  # docs/metrics.md has the formulas
 
 
-def glossary(names: Iterable[str]) -> PageTable:
-    """The terms among these names of metrics; `ncs@10[sbert]` is a kind of `ncs@k`."""
-    bases = {name.split("[")[0].split("@")[0] for name in names}
-    lines = [(term, meaning) for term, meaning in MEANINGS.items() if term.split("@")[0] in bases]
-    return PageTable("What the names mean", ("metric", "meaning"), lines, folded=True)
-
-
 def _read(data: ReportData) -> dict[str, Run]:
     return {name: read_json(at / METRICS) for name, at in data.folders(EVALUATION, METRICS)[0].items()}
 
@@ -73,18 +66,13 @@ def _interval(run: Run, way: str, name: str) -> list[float] | None:
     return (run["intervals"].get(way, {}) if way else run["intervals"]).get(name)
 
 
-def _names(runs: dict[str, Run]) -> list[str]:
-    """Metrics with a value for each direction, those of the summary first."""
-    names = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
-    return [*(name for name in SUMMARY if name in names), *sorted(names - set(SUMMARY))]
-
-
 def runs_section(data: ReportData) -> PageSection:
     """A short table, a chart of any metric with its intervals, and the table of all metrics."""
     runs, missing = _read(data), data.folders(EVALUATION, METRICS, "evaluated runs")[1]
     parts: list[Part] = []
     if runs:
-        names = _names(runs)
+        known = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
+        names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY))]
         every = [("", name) for name in SUMS if any(name in run for run in runs.values())]
         every += [(way, name) for way in WAYS for name in names]
         short = [
@@ -100,7 +88,10 @@ def runs_section(data: ReportData) -> PageSection:
         if len(runs) > 1:
             parts.append(Note(first_runs(data)))
         whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in sorted(every)]
-        parts += [_chart(runs, data.runs, names), glossary([name for _, name in every])]
+        bases = {name.split("[")[0].split("@")[0] for _, name in every}  # ncs@10[sbert] is a kind of ncs@k
+        terms = [(term, meaning) for term, meaning in MEANINGS.items() if term.split("@")[0] in bases]
+        parts += [_chart(runs, data.runs, names)]
+        parts += [PageTable("What the names mean", ("metric", "meaning"), terms, folded=True)]
         parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
     graded = GRADED.format(" and ".join(measures)) if measures else ""

@@ -159,12 +159,15 @@ class _Inputs:
                 if name != "spice":
                     raise
                 self.left_out.append(f"{name} not computed: {error.problem}")
-        return [
-            section_of(section, self.judgements.name, [
-                _correlations(section, found.get(row.measure) if row in chosen else None) for row in section.rows
-            ])
-            for section in self.recipe.sections
-        ]  # fmt: skip
+        parts = []
+        for section in self.recipe.sections:
+            ours: list[Numbers] = []
+            for row in section.rows:
+                of = found.get(row.measure) if row in chosen else None
+                values = [(one, of[one.metric].get(one.scope or "all") if of else None) for one in section.parsed]
+                ours.append([None if value is None else one.times * value for one, value in values])
+            parts.append(section_of(section, self.judgements.name, ours))
+        return parts
 
 
 def metrics_of(
@@ -198,10 +201,3 @@ def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:
         return None if None in values else 100 * sum(values)
     value = found[column.way or "i2t"].get(column.metric)
     return None if value is None else column.times * value
-
-
-def _correlations(section: Section, found: Mapping[str, Mapping[str, float]] | None) -> Numbers:
-    if found is None:
-        return [None] * len(section.parsed)
-    values = [(column, found[column.metric].get(column.scope or "all")) for column in section.parsed]
-    return [None if value is None else column.times * value for column, value in values]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from capgrade.pipelines.reproduce.recipe import Recipe, Row, Section
+from capgrade.pipelines.reproduce.recipe import Recipe, Section
 
 EMPTY = "-"
 
@@ -13,7 +13,13 @@ EMPTY = "-"
 def section_of(section: Section, protocol: str, ours: Sequence[Sequence[float | None]]) -> dict[str, Any]:
     """{"title", "protocol", "columns", "rows": [{"row", "published", "ours", "difference"}]}: a row's numbers as the
     paper prints them, null where there is none."""
-    rows = [_row(*pair) for pair in zip(section.rows, ours, strict=True)]
+    rows: list[dict[str, Any]] = []
+    for row, numbers in zip(section.rows, ours, strict=True):
+        pairs = zip(numbers, row.published, strict=True)
+        differences = [None if a is None or b is None else a - b for a, b in pairs]
+        named = {"runs": list(row.runs)} if row.runs else {"measure": row.measure} if row.measure else {}
+        values = {"published": list(row.published), "ours": list(numbers), "difference": differences}
+        rows.append({"row": row.row, **named, **values})
     columns = [column.name for column in section.parsed]
     return {"title": section.title, "protocol": protocol, "columns": columns, "rows": rows}
 
@@ -27,13 +33,6 @@ def as_json(
     return {**facts, **network, "sections": list(sections), "notes": list(notes)}
 
 
-def _row(row: Row, ours: Sequence[float | None]) -> dict[str, Any]:
-    pairs = zip(ours, row.published, strict=True)
-    differences = [None if a is None or b is None else a - b for a, b in pairs]
-    named = {"runs": list(row.runs)} if row.runs else {"measure": row.measure} if row.measure else {}
-    return {"row": row.row, **named, "published": list(row.published), "ours": list(ours), "difference": differences}
-
-
 def markdown(found: dict[str, Any]) -> str:
     """The table of `as_json`: three lines a row, the paper's, ours and ours less the paper's."""
     lines = [f"# {found['paper']}, table {found['table']}: {found['title']}", ""]
@@ -44,7 +43,9 @@ def markdown(found: dict[str, Any]) -> str:
     for section in found["sections"]:
         lines += [f"## {section['title']} ({section['protocol']})", ""]
         header = ["", "", *section["columns"]]
-        digits = [max(map(_digits, column)) for column in zip(*(r["published"] for r in section["rows"]), strict=True)]
+        # Behind the point, as the recipe has them. A column has those of its longest number: 0.69 there is 0.690.
+        columns = zip(*(r["published"] for r in section["rows"]), strict=True)
+        digits = [max(len(repr(n).partition(".")[2]) if n is not None else 0 for n in column) for column in columns]
         lines += [_line(header), _line(["---", "---"] + ["---:"] * len(section["columns"]))]
         for row in section["rows"]:
             lines.append(_line([row["row"], "paper", *map(_shown, row["published"], digits)]))
@@ -58,11 +59,6 @@ def markdown(found: dict[str, Any]) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _digits(published: float | None) -> int:
-    """Behind the point, as the recipe has them. A column has those of its longest number: 0.69 there is 0.690."""
-    return 0 if published is None else len(repr(published).partition(".")[2])
 
 
 def _shown(value: float | None, digits: int, sign: str = "") -> str:

@@ -24,11 +24,10 @@ from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import opening, report, sections_of
 from capgrade.pipelines.report.agreement import agreement, bins
-from capgrade.pipelines.report.data import columns, open_data
+from capgrade.pipelines.report.data import ReportData, columns, own_and_other
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.items import regions
 from capgrade.pipelines.report.labels import distributions, mined
-from capgrade.pipelines.report.own_above import own_and_other
 from capgrade.pipelines.report.runs import SUMMARY, WAYS, _cells, means, runs_section, training
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
@@ -141,7 +140,7 @@ def _words(section: PageSection) -> str:
 
 def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
     """The captions with a rival image by brute force, the best measure and the first run by what the files hold."""
-    one, matrix = open_data(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
+    one, matrix = ReportData(data), read_relevance(data / "relevance" / "rouge_l.arrow").matrix()
     first = opening(one)
     said, (headline, chart, trust, *_) = _words(first), first.parts
     own = np.array(one.own_pairs["rouge_l_left_out"])
@@ -220,7 +219,7 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
         (at := tmp_path / "evaluation" / run).mkdir(parents=True)
         (at / "metrics.json").write_text(json.dumps({**found, "intervals": ends}))
         write_manifest(at, "evaluation", params={}, inputs=these, rows={})
-    section = replace(runs_section(open_data(tmp_path)), open=True)
+    section = replace(runs_section(ReportData(tmp_path)), open=True)
     (out := tmp_path / "page.html").write_text(render("Runs", section, [section], "capgrade", foot="", runs=[]))
     for width in (1280, 390):
         page, _ = opened_file(browser, out, viewport={"width": width, "height": 900})
@@ -273,7 +272,7 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
     scores = np.load(folder / "embeddings" / "stranger" / "similarity.npy")
     of_val = {"captions": captions.digest, "split": "val"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / "val", inputs=of_val)
-    opened = open_data(folder)
+    opened = ReportData(folder)
     assert opened.runs == ["<b>second, a name of some length", "first"]
     *shown, last = sections_of(opened, PageThumbnails(folder / "captions"))
     assert "stranger" not in json.dumps([chart.spec for section in shown for chart in _charts(section).values()])
@@ -285,19 +284,19 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
     facts["judgements"]["captions"] = "0" * 64
     (folder / "agreement.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="judged pairs of other captions"):
-        agreement(open_data(folder))
+        agreement(ReportData(folder))
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
     manifest = json.loads((tmp_path / "captions" / "manifest.json").read_text())
     _finish(tmp_path / "captions", manifest, images=12, splits={"test": 12})
     (tmp_path / "relevance").symlink_to(data / "relevance")
     with pytest.raises(InputError, match="compute it for these captions"):
-        _ = open_data(tmp_path).relevance
+        _ = ReportData(tmp_path).relevance
 
 
 def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: Path) -> None:
     """Against a plain loop over the store."""
     store = list(RegionStore(data / "regions"))
-    section = regions(open_data(data), PageThumbnails(data / "captions"))
+    section = regions(ReportData(data), PageThumbnails(data / "captions"))
     rows = {name: chart.spec["data"]["values"] for name, chart in _charts(section).items()}
     for row in rows["regions-count"]:
         assert row["images"] == sum(len(one) == row["regions"] for one in store)
@@ -315,7 +314,7 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:
-    section, figures = agreement(open_data(data)), json.loads((data / "agreement.json").read_text())["measures"]
+    section, figures = agreement(ReportData(data)), json.loads((data / "agreement.json").read_text())["measures"]
     table = next(part for part in section.parts if isinstance(part, PageTable))
     ends = [figures[str(row[0])]["intervals"].get("pearson", {}).get("all") for row in table.rows]
     assert [row[1].note for row in table.rows] == [f"{low:.3f}–{high:.3f}" for low, high in ends]  # type: ignore[union-attr]
@@ -340,7 +339,7 @@ def test_a_map_has_no_gap_between_kinds_that_differ_by_a_shift() -> None:
 
 
 def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(data: Path) -> None:
-    section = runs_section(open_data(data))
+    section = runs_section(ReportData(data))
     chart = _charts(section)["runs"]
     rows = chart.spec["data"]["values"]
     assert next(p for p in chart.spec["params"] if p["name"] == "metric")["value"] == "recall@1"
@@ -377,7 +376,7 @@ def test_bold_is_what_no_other_run_comes_near(values: Sequence[float], ends: Seq
 
 def test_distributions_are_exact_and_of_captions_left_out(data: Path) -> None:
     """Medians of the values themselves; an own caption is compared without itself among the references."""
-    opened = open_data(data)
+    opened = ReportData(data)
     section = distributions(opened)
     table = next(part for part in section.parts if isinstance(part, PageTable))
     cells = {row[0]: [cell.value if isinstance(cell, Cell) else cell for cell in row[1:]] for row in table.rows}
@@ -416,11 +415,11 @@ def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> No
 
 def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "data", symlinks=True)
-    assert "these captions are others" in _words(mined(open_data(tmp_path / "data")))
+    assert "these captions are others" in _words(mined(ReportData(tmp_path / "data")))
     path = tmp_path / "data" / "evaluation" / "first" / "metrics.json"
     note = "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
     path.write_text(json.dumps({**json.loads(path.read_text()), "notes": ["no relevance given", note]}))
-    words = _words(mined(open_data(tmp_path / "data")))
+    words = _words(mined(ReportData(tmp_path / "data")))
     assert note in words and "others" not in words and "capgrade evaluate again" in words
 
 
@@ -430,7 +429,7 @@ def test_a_run_that_compares_sets_of_vectors_has_no_map(data: Path, tmp_path: Pa
     save_file({"images.local": np.zeros((3, 2), np.float32)}, folder / "encodings.safetensors")
     manifest = json.loads((folder / "manifest.json").read_text())
     write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=dict.fromkeys(manifest["files"], 0))
-    section = embedding_map(open_data(tmp_path / "data"), PageThumbnails(data / "captions"))
+    section = embedding_map(ReportData(tmp_path / "data"), PageThumbnails(data / "captions"))
     assert _words(section) == "No map of first: it compares sets of vectors, not one for an item."
 
 
@@ -440,7 +439,7 @@ def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path
     found["judgements"] |= {"by": "people", "of": kind, "file": "sts.csv"} if kind else {}
     shutil.copytree(data / "captions", tmp_path / "captions")
     (tmp_path / "agreement.json").write_text(json.dumps(found))
-    section = agreement(open_data(tmp_path))
+    section = agreement(ReportData(tmp_path))
     assert section.title == ("Agreement with human judgements" if kind else "Agreement with another matrix")
     assert section.intro.startswith(f"Judged pairs of {kind or 'image and caption'}.")
     assert ("sts.csv" if kind else "cider.arrow") in section.intro
@@ -448,7 +447,7 @@ def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path
 
 
 def test_training_is_drawn_by_the_share_of_its_steps(data: Path) -> None:
-    for chart in _charts(training(open_data(data))).values():
+    for chart in _charts(training(ReportData(data))).values():
         rows = chart.spec["data"]["values"]
         for run in {row["run"] for row in rows}:
             done = [row["done"] for row in rows if row["run"] == run]
