@@ -40,6 +40,9 @@ COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
 }
 
 
+BLOCK = 64  # images compared together
+
+
 @dataclass(frozen=True)
 class OwnAndOther:
     """Medians of own captions (as they are stored; with the caption left out of the references), of others the median
@@ -70,14 +73,19 @@ def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left
     where an image has no other caption, and None for a measure that has no such values."""
     stored = numpy_type(relevance.schema.field("relevance").type.value_type)
     compared = (own if left_out is None else left_out).astype(stored).astype(np.float32)  # rounded as others are
-    matrix = relevance.matrix()
-    other = owner != np.arange(len(matrix))[:, None]
-    lower, equal = ((relation(matrix, compared) & other).sum(axis=0) for relation in (np.less, np.equal))
-    others = len(matrix) - 1
+    images = len(relevance.image_ids)
+    others, end = images - 1, 0
+    values, (lower, equal) = np.empty(others * len(owner), np.float32), np.zeros((2, len(owner)), np.int64)
+    for at in range(0, images, BLOCK):
+        rows = np.arange(at, min(at + BLOCK, images))
+        block, other = relevance.rows(rows), owner != rows[:, None]
+        lower += ((block < compared) & other).sum(axis=0)
+        equal += ((block == compared) & other).sum(axis=0)
+        values[end : (end := end + other.sum())] = block[other]
     known = np.isfinite(compared) & (others > 0)
     above, rivals = ((lower + equal / 2) / max(others, 1))[known], (others - lower)[known]
     alone = np.array([]) if left_out is None else left_out[np.isfinite(left_out)]
-    median, high = np.quantile(matrix[other], (0.5, 0.99), overwrite_input=True).tolist() if others else (math.nan,) * 2
+    median, high = np.quantile(values, (0.5, 0.99), overwrite_input=True).tolist() if others else (math.nan,) * 2
     return OwnAndOther(_of(np.median, own), _of(np.median, alone), median, high, _of(np.mean, above), rivals)
 
 

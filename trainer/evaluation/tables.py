@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import CATALOGUE, Metric
 from capgrade.metrics.evaluation import DIRECTIONS, Evaluated, Evaluation
 from capgrade.schemas.console import console
@@ -129,8 +130,9 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
 
     `metrics` such as recall@1 or ndcg@25 give one column per direction; rsum and nsum give one column. Heads name the
     measure of graded ones: ndcg@25 is of the first measure of an evaluation, ndcg@25[sbert] of another.
-    InputError for a metric that was not evaluated, and where the first measures of the runs differ.
+    InputError for another style, for a metric that was not evaluated, and where the first measures of the runs differ.
     """
+    check_choice("style", style, get_args(Style))
     read = {label: _read_run(path) for label, path in runs.items()}
     names = [_of_one_measure(name, read, runs) for name in metrics]
     columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from capgrade.metrics.base import check_choice
 from capgrade.pretrained import require_here
 from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
@@ -31,6 +32,7 @@ from capgrade.trainer.data.images import ImageStore
 from capgrade.trainer.data.text import Tokens, Vocabulary, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import build, configure
+from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import Config, RetrievalModel
 
 AFRESH = "start afresh with --restart"
@@ -77,7 +79,7 @@ def load_run(
     if pooling is not None:  # TERAN has the parameters of TERN
         if name not in ("tern", "teran"):
             raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
-        name, options = "teran", {**options, "pooling": pooling}
+        name, options = "teran", {**options, "pooling": check_choice("pooling", pooling, get_args(Pooling))}
     tokens = load_tokens(folder / VOCABULARY)
     made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
     try:

@@ -6,12 +6,13 @@ it, so images and captions are encoded apart, yet compared part by part.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from capgrade.metrics.base import check_choice
 from capgrade.trainer.models.base import Encoded
 
 Pooling = Literal["MrSw", "MwSr", "symm", "MrAVGw", "scan"]
@@ -37,8 +38,11 @@ def align(
 
     `padding`: "ignored", a score depends on its pair alone; "authors", a padded cell counts as similarity 0 before the
     maximum, so no maximum over a padded item is negative: in training all but the longest of the batch, in `evaluation`
-    all below 36 regions or 85 words. TERAN: Messina et al. 2021, arXiv:2008.05231; models/loss.py.
+    all below 36 regions or 85 words. InputError for a pooling or padding that is neither. TERAN: Messina et al. 2021,
+    arXiv:2008.05231; models/loss.py.
     """
+    check_choice("pooling", pooling, get_args(Pooling))
+    check_choice("padding", padding, get_args(Padding))
     rows, columns = _packed(images), _packed(captions)
     least: Tensor | None = None  # bool [N]: a maximum over this set is at least 0
     least_words: Tensor | None = None

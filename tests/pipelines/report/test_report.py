@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -411,6 +412,19 @@ def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> No
     assert found.equalled == pytest.approx((found.rivals > 0).mean())
     nothing = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, np.full(97, np.nan, np.float32))
     assert np.isnan([nothing.left_out, nothing.above, nothing.equalled, nothing.images]).all()
+
+
+def test_own_and_other_captions_hold_the_matrix_once(tmp_path: Path) -> None:
+    images, captions = 1000, 2000
+    schema, values = relevance_schema(captions, "float32", {}), np.random.default_rng(0).random((images, captions))
+    batches = [relevance_batch([f"i{k}" for k in range(images)], values.astype(np.float32), schema)]
+    write_arrow(tmp_path / "m.arrow", schema, batches)
+    owner, own = np.repeat(np.arange(images), captions // images), np.ones(captions, np.float32)
+    tracemalloc.start()
+    own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.3 * 4 * images * captions
 
 
 def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(data: Path, tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ def test_outputs_compare_and_tables(task, tmp_path):
     assert (tmp_path / "tables" / "runs.md").exists() and (tmp_path / "tables" / "runs.tex").exists()
     with pytest.raises(InputError, match="no precision@1"):
         side_by_side(runs, ["precision@1"])
+    with pytest.raises(InputError, match="style 'html' is not known -> use one of: markdown, latex"):
+        side_by_side(runs, ["rsum"], "html")
 
 
 def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):

@@ -63,6 +63,14 @@ def test_a_folder_of_a_model_is_on_this_machine(tmp_path: Path) -> None:
     assert read_config(run)["model"] == {"text_model": str(tmp_path)}
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"), [("tern", "'mean' is not known -> use one of: MrSw, "), ("vse", "no pooling to choose")]
+)
+def test_another_pooling_is_one_of_teran(name: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=problem):
+        load_run(theirs(tmp_path / "run", name), pooling="mean")
+
+
 def test_weights_outside_the_run_are_refused(tmp_path: Path) -> None:
     run = theirs(tmp_path / "run", "sam")
     (tmp_path / "other.safetensors").write_bytes(b"")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import alignment
 from capgrade.trainer.models.alignment import Pooling, align, alignment_matrix
 from capgrade.trainer.models.base import Encoded
@@ -82,6 +83,12 @@ def test_one_block_at_a_time(monkeypatch):
     images, captions = made([9] * 20, 9, 9), made([8] * 10, 8, 10)
     align(images, captions, "symm")
     assert max(sizes) <= 2000 and sum(sizes) == 20 * 9 * 10 * 8
+
+
+@pytest.mark.parametrize("wrong", [{"pooling": "MrSW"}, {"padding": "zeros"}])
+def test_a_wrong_word_is_one_error(wrong):
+    with pytest.raises(InputError, match="is not known -> use one of: "):
+        align(made([2], 3, 0), made([2], 3, 1), **wrong)
 
 
 def test_nothing_on_a_side():
