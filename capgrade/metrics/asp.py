@@ -74,8 +74,8 @@ def _kernel(order, end, rel_order, rel_end):
 
 def asp_of(block: QueryBlock, relevance: str) -> Array:
     """`asp` of a block."""
-    ranking, graded = block.ranking, block.graded(relevance).ranking
-    return _kernel(ranking.order, ranking.end, graded.order, graded.end)
+    ranking, ideal = block.ranking, block.ideal(relevance)
+    return _kernel(ranking.order, ranking.end, ideal.order, ideal.end)
 
 
 def asp(scores: Matrix, relevance: Matrix, *, ties: Ties = "expected") -> Any:
@@ -100,8 +100,8 @@ def asp_average_of(block: QueryBlock, names: Sequence[str], weights: Sequence[fl
     mean = np.zeros((block.stop - block.start, block.width), np.float32)
     with np.errstate(over="ignore"):  # refused below
         for name, weight in zip(names, weights, strict=True):
-            mean += np.float32(weight / len(names)) * block.graded(name).values
+            mean += np.float32(weight / len(names)) * block.relevance(name)
     if not np.isfinite(mean).all():
         raise InputError("mean relevance is more than a float32 holds", remedy="bring the matrices to one scale")
-    ranking, target = block.ranking, rank(mean, block.queries.ties, what="mean relevance")
-    return _kernel(ranking.order, ranking.end, target.order, target.end)
+    ranking, ideal = block.ranking, rank(mean, block.queries.ties)
+    return _kernel(ranking.order, ranking.end, ideal.order, ideal.end)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -180,13 +180,6 @@ def _check_positives(shape: tuple[int, ...], positives: Positives) -> None:
         raise InputError("a list of positives names a candidate outside the gallery", remedy="map the ids first")
 
 
-class Graded(NamedTuple):
-    """A block of relevance (b, n) with its own ranking: the ideal order, and the tie groups of the labels."""
-
-    values: Array
-    ranking: Ranking
-
-
 @dataclass
 class QueryBlock:
     """The queries start..stop of a task, ranked once for every metric."""
@@ -194,8 +187,7 @@ class QueryBlock:
     queries: Queries
     start: int
     stop: int
-    _graded: dict[str, Graded] = field(default_factory=dict)
-    _once: dict[str, Array] = field(default_factory=dict)
+    _once: dict[str, Any] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -204,47 +196,54 @@ class QueryBlock:
 
     @cached_property
     def similarity(self) -> Array:
-        """(b, n) C-contiguous."""
-        return _dense(self.queries.similarity[self.start : self.stop])
+        """(b, n) C-contiguous. InputError for NaN."""
+        return self._checked(self.queries.similarity, "similarity", "find the pair that has no score and score it")
 
     def finite(self, what: str = "similarity") -> Array:
         """The similarity, where its values and not their order alone matter. InputError for infinity and NaN."""
-        if not np.isfinite(self.similarity).all():
-            row, candidate = np.argwhere(~np.isfinite(self.similarity))[0]
-            held = "NaN" if np.isnan(self.similarity[row, candidate]) else "infinity"
-            raise InputError(
-                f"{what} holds {held} (query {self.start + row}, candidate {candidate})",
-                remedy="give finite values, or take metrics of the order alone",
-            )
-        return self.similarity
+        remedy = "give finite values, or take metrics of the order alone"
+        return self._checked(self.queries.similarity, what, remedy, infinite=True)
+
+    def _checked(self, matrix: Array, what: str, remedy: str, *, infinite: bool = False) -> Array:
+        """The rows of this block. InputError for NaN, and for what is `infinite`."""
+        values = _dense(matrix[self.start : self.stop])
+        wrong = ~np.isfinite(values) if infinite else np.isnan(values)
+        if wrong.any():
+            row, candidate = np.argwhere(wrong)[0]
+            held = "NaN" if np.isnan(values[row, candidate]) else "infinity"
+            raise InputError(f"{what} holds {held} (query {self.start + row}, candidate {candidate})", remedy=remedy)
+        return values
 
     @cached_property
     def ranking(self) -> Ranking:
         """By similarity, under the task's tie rule."""
-        return rank(self.similarity, self.queries.ties, first=self.start)
+        return rank(self.similarity, self.queries.ties)
 
-    def graded(self, name: str) -> Graded:
-        """The named relevance and its ranking; NaN and infinity are refused."""
-        if name not in self._graded:
-            values, label = _dense(self.queries.relevance[name][self.start : self.stop]), f"relevance {name}".rstrip()
-            ranking = rank(values, self.queries.ties, what=label, first=self.start)
-            largest = max(abs(float(values.min())), abs(float(values.max())))
-            if not np.isfinite(largest):
-                raise InputError(f"{label} holds infinity", remedy="give finite labels")
-            if largest > MOST / self.width:
-                raise InputError(f"{label} reaches {largest:.3g}: its sums overflow", remedy="scale it")
-            self._graded[name] = Graded(values, ranking)
-        return self._graded[name]
+    def relevance(self, name: str) -> Array:
+        """The named relevance (b, n); NaN and infinity are refused, and what is too large to be added up."""
+        return self.once(f"relevance {name}", lambda: self._relevance(name))
 
-    def gains(self, name: str) -> Graded:
+    def _relevance(self, name: str) -> Array:
+        what = f"relevance {name}".rstrip()
+        values = self._checked(self.queries.relevance[name], what, "give finite labels", infinite=True)
+        largest = max(abs(float(values.min())), abs(float(values.max())))
+        if largest > MOST / self.width:
+            raise InputError(f"{what} reaches {largest:.3g}: its sums overflow", remedy="scale it")
+        return values
+
+    def ideal(self, name: str) -> Ranking:
+        """By the named relevance: the best order, and the tie groups of the labels."""
+        return self.once(f"ideal {name}", lambda: rank(self.relevance(name), self.queries.ties))
+
+    def gains(self, name: str) -> Array:
         """The named relevance for metrics that add it up: never negative, or the ideal could not normalise them."""
-        graded = self.graded(name)
-        if (least := graded.values.min()) >= 0:
-            return graded
+        values = self.relevance(name)
+        if (least := values.min()) >= 0:
+            return values
         if not self.queries.clip:
             problem = f"{f'relevance {name}'.rstrip()} goes down to {least:g}, gains are at least 0"
             raise InputError(problem, remedy="clip it: numpy.clip(relevance, 0, None)")
-        return Graded(self.once(f"gains {name}", lambda: np.maximum(graded.values, 0)), graded.ranking)
+        return self.once(f"gains {name}", lambda: np.maximum(values, 0))
 
     def gains_at(
         self, ranking: Ranking, gains: Array, depth: int, *, left_out: tuple[Array, Array] | None = None,
@@ -263,7 +262,7 @@ class QueryBlock:
         every[lists.queries, lists.indices] = 1 if gains is None else gains
         return self.gains_at(self.ranking, every, depth, left_out=self.groups(removes))
 
-    def once(self, key: str, compute: Callable[[], Array]) -> Array:
+    def once(self, key: str, compute: Callable[[], Any]) -> Any:
         """What several metrics of a block share."""
         if key not in self._once:
             self._once[key] = compute()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Graded, Matrix, QueryBlock, check_choice, check_k, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.semantic_recall import sr_of
 from capgrade.schemas.errors import InputError
@@ -17,12 +17,14 @@ LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains 
 
 
 def weighted_gains(
-    block: QueryBlock, graded: Graded, weights: Array, *, removes: bool = False, exponential: bool = False
+    block: QueryBlock, relevance: str, weights: Array, *, removes: bool = False, exponential: bool = False
 ) -> tuple[Array, Array]:
     """Of each query the gains at the first places, weighted by place and added up: as they are ranked, and at best."""
-    options: dict[str, Any] = {"left_out": block.groups(removes), "exponential": exponential}
     found, best = (
-        block.gains_at(one, graded.values, len(weights), **options) for one in (block.ranking, graded.ranking)
+        block.gains_at(
+            one, block.gains(relevance), len(weights), left_out=block.groups(removes), exponential=exponential
+        )
+        for one in (block.ranking, block.ideal(relevance))
     )
     return found @ weights[: found.shape[1]], best @ weights[: best.shape[1]]
 
@@ -33,7 +35,7 @@ def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", remov
     if form == "eq5":
         return sr_of(block, relevance, k, k, "soft", removes)
     weights = np.log2(np.arange(k, 0, -1) + 1.0) if form == "ordered" else np.ones(k)
-    found, best = weighted_gains(block, block.gains(relevance), weights, removes=removes)
+    found, best = weighted_gains(block, relevance, weights, removes=removes)
     return share(found, np.where(best > 0, best + k * 1e-10, 0) if form == "authors" else best)
 
 
@@ -64,11 +66,10 @@ def discounts(k: int) -> Array:
 
 def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> Array:
     """`ndcg` of a block."""
-    graded = block.gains(relevance)
-    if gain == "exponential" and (largest := graded.values.max()) > LARGEST:
+    if gain == "exponential" and (largest := block.gains(relevance).max()) > LARGEST:
         problem = f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no number"
         raise InputError(problem, remedy="scale it, or use the linear gain")
-    return share(*weighted_gains(block, graded, discounts(k), exponential=gain == "exponential"))
+    return share(*weighted_gains(block, relevance, discounts(k), exponential=gain == "exponential"))
 
 
 def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: Ties = "expected") -> Any:

@@ -3,6 +3,7 @@ what is retrieved, the coherent score CS@K."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,9 +98,9 @@ def _kernel(order, end, rel_order, rel_end, below):
 
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
     """`kendall_tau` of a block. Ties are counted, never broken, so the tie rule does not enter."""
-    ranking, graded = block.ranking, block.graded(relevance).ranking
-    order, rel_order = ranking.order, graded.order
-    both = block.once(f"tau {relevance}", lambda: _kernel(order, ranking.tied_end, rel_order, graded.tied_end, _BELOW))
+    ranking, ideal = block.ranking, block.ideal(relevance)
+    kernel = partial(_kernel, ranking.order, ranking.tied_end, ideal.order, ideal.tied_end, _BELOW)
+    both = block.once(f"tau {relevance}", kernel)
     return np.asarray(both[:, VARIANTS.index(variant)])
 
 
@@ -159,7 +160,7 @@ def _head_kernel(order, end, values, k, tau_b):
 def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Array:
     """`coherent_score` of a block."""
     ranking = block.ranking
-    return _head_kernel(ranking.order, ranking.tied_end, block.graded(relevance).values, k, variant == "b")
+    return _head_kernel(ranking.order, ranking.tied_end, block.relevance(relevance), k, variant == "b")
 
 
 def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: str = "b") -> Any:

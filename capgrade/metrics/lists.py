@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.metrics.base import share
-from capgrade.metrics.gains import discounts
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from capgrade.metrics.runs import Qrels, Run
 
-KINDS = ("ndcg", "ndcg_exp", "ncs", "recall", "r", "precision", "mrr", "map", "r_precision", "map@r")
+GRADED = ("ndcg", "ndcg_exp", "ncs")
+KINDS = (*GRADED, "recall", "r", "precision", "mrr", "map", "r_precision", "map@r")
 WITHOUT_K = ("r_precision", "map@r")
 
 
@@ -37,50 +37,59 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
         raise InputError(problem, remedy="give both the same ids")
     if missing := int((run_of < 0).sum()):
         warn(f"{missing:,} of {len(run_of):,} judged queries have no list in the run: they count as 0")
-    queries, width = np.arange(len(run_of)), len(theirs) + 1
-    query = np.repeat(queries, np.diff(qrels.start))
+    query, width = np.repeat(np.arange(len(run_of)), np.diff(qrels.start)), len(theirs) + 1
     positives = np.bincount(query, qrels.relevance > above, len(run_of)).astype(np.int64)
-    depth = max(k or int(positives.max()) for _, k in chosen)
+    deepest = min(max(k for _, k in chosen), len(ours))
+    depth = np.where(any(kind in WITHOUT_K for kind, _ in chosen), np.maximum(positives, deepest), deepest)
     sizes = np.where(run_of < 0, 0, np.minimum(np.diff(run.start)[run_of], depth))
-    key = np.repeat(queries, sizes) * width + document_of[run_document[_heads(run.start[run_of], sizes)]]
+    listed, place = _places(sizes)
+    key = listed * width + document_of[run_document[run.start[run_of][listed] + place]]
     judged = query * width + qrel_document
     order = np.argsort(judged)
     at = order[np.minimum(np.searchsorted(judged, key, sorter=order), len(order) - 1)]
-    found = _padded(sizes, np.where(judged[at] == key, qrels.relevance[at], 0))
-    best = np.minimum(np.diff(qrels.start), depth)
-    falling = np.lexsort((-qrels.relevance, query))
-    ideal = _padded(best, qrels.relevance[falling[_heads(qrels.start[:-1], best)]])
+    found = Ranked(listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0))
+    ideal = found
+    if any(kind in GRADED for kind, _ in chosen):
+        falling = qrels.relevance[np.lexsort((-qrels.relevance, query))]
+        ideal = Ranked(query, _places(np.diff(qrels.start))[1] + 1, falling)
     return np.stack([_values(*one, found, ideal, positives, above) for one in chosen], axis=1)
 
 
-def _heads(start: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The places of so many items from each start on, one after the other."""
-    return np.repeat(start - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+class Ranked(NamedTuple):
+    """Documents of one query after the other, best first: whose, at which place from 1, and the relevance."""
+
+    query: np.ndarray
+    place: np.ndarray
+    relevance: np.ndarray
 
 
-def _padded(sizes: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The values of one query after the other as rows, zeros behind."""
-    rows = np.zeros((len(sizes), int(sizes.max())))
-    rows[np.arange(rows.shape[1]) < sizes[:, None]] = values
-    return rows
+def _places(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of so many items in each row, one after the other: the row, and the place in it from 0."""
+    return np.repeat(np.arange(len(sizes)), sizes), np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def _values(kind: str, k: int, found: np.ndarray, ideal: np.ndarray, positives: np.ndarray, above: float) -> np.ndarray:
-    """A metric of each query: `found` the relevance of its list, `ideal` all judged, falling, and how many count."""
-    if kind in ("ndcg", "ndcg_exp", "ncs"):
-        weights = np.ones(k) if kind == "ncs" else discounts(k)
-        gains = [2.0 ** some[:, :k] - 1 if kind == "ndcg_exp" else some[:, :k] for some in (found, ideal)]
-        part, whole = (some @ weights[: some.shape[1]] for some in gains)
-        return share(part, whole)
-    place = np.arange(1, found.shape[1] + 1)
-    hits = (found > above) & (place <= (positives[:, None] if kind in WITHOUT_K else k))
+def _values(kind: str, k: int, found: Ranked, ideal: Ranked, positives: np.ndarray, above: float) -> np.ndarray:
+    """A metric of each query: `found` is its list, `ideal` all that is judged; `positives` says how many count."""
+
+    def total(one: Ranked, terms: np.ndarray) -> np.ndarray:
+        return np.bincount(one.query, terms, len(positives))
+
+    def gains(one: Ranked) -> np.ndarray:
+        gain = 2.0**one.relevance - 1 if kind == "ndcg_exp" else one.relevance
+        return total(one, (one.place <= k) * (gain if kind == "ncs" else gain / np.log2(one.place + 1)))
+
+    if kind in GRADED:
+        return share(gains(found), gains(ideal))
+    hits = (found.relevance > above) & (found.place <= (positives[found.query] if kind in WITHOUT_K else k))
+    count = total(found, hits)
     if kind == "precision":
-        return hits.sum(axis=1) / k
+        return count / k
     if kind in ("r", "r_precision"):
-        return share(hits.sum(axis=1), positives, np.nan)
+        return share(count, positives, np.nan)
+    so_far = hits.cumsum() - (count.cumsum() - count)[found.query]  # hits at this place and before it
     if kind in ("map", "map@r"):
-        return share((hits * hits.cumsum(axis=1) / place).sum(axis=1), positives, np.nan)
-    best = (hits / place).max(axis=1, initial=0)  # of the first hit
+        return share(total(found, hits * so_far / found.place), positives, np.nan)
+    best = total(found, (hits & (so_far == 1)) / found.place)  # of the first hit
     return np.where(positives > 0, best if kind == "mrr" else best > 0, np.nan)
 
 

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from capgrade.kernels import njit
-from capgrade.schemas.errors import InputError
 
 Array: TypeAlias = npt.NDArray[Any]
 Ties: TypeAlias = Literal["expected", "reference"]
 
 _U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
-_SIGN, _ALL, _INF = np.uint64(1 << 31), np.uint64(0xFFFFFFFF), np.uint64(0x7F800000)  # of float32's bits
+_SIGN, _ALL = np.uint64(1 << 31), np.uint64(0xFFFFFFFF)  # of float32's bits
 _DIGIT = np.uint64(2047)
 _SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
 
@@ -71,7 +70,7 @@ def _radix(packed, scratch, counts):
 
 @njit(cache=True, nogil=True)
 def _rank_all(bits, order, end):
-    """Rank rows of float32 bits, best first; returns the flat position of a NaN, or -1."""
+    """Rank rows of float32 bits, best first."""
     rows, n = bits.shape
     packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
     counts = np.empty((3, 2048), np.int32)
@@ -79,8 +78,6 @@ def _rank_all(bits, order, end):
         for i in range(n):  # filled from the last candidate, so that a stable sort puts later ones first
             item = n - 1 - i
             u = np.uint64(bits[row, item])
-            if (u & ~_SIGN) > _INF:
-                return row * n + item
             if u == _SIGN:
                 u = np.uint64(0)  # -0.0 ties with 0.0
             key = u if u & _SIGN else _ALL ^ (u | _SIGN)
@@ -93,7 +90,6 @@ def _rank_all(bits, order, end):
                 stop, key = p + 1, here
             order[row, p] = np.int64(ordered[p] & _LOW)
             end[row, p] = stop
-    return -1
 
 
 @njit(cache=True, nogil=True)
@@ -116,21 +112,17 @@ def _settle(scores, order, end):
             pos = stop
 
 
-def rank(scores: Array, ties: Ties = "expected", *, what: str = "similarity", first: int = 0) -> Ranking:
-    """Rank each row of `scores` (b, n), C-contiguous float32 or float64, best first: a least-significant-digit radix
-    sort, O(n). NaN is an InputError that names its query (counted from `first`) and its candidate."""
-    width = scores.shape[1]
+def rank(scores: Array, ties: Ties = "expected") -> Ranking:
+    """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first: a
+    least-significant-digit radix sort, O(n)."""
     order, tied_end = np.empty(scores.shape, np.int32), np.empty(scores.shape, np.int32)
     with np.errstate(over="ignore"):  # infinity ties with what float32 cannot hold, until that is settled
-        bad = int(_rank_all(scores.astype(np.float32, copy=False).view(np.uint32), order, tied_end))
-    if bad >= 0:
-        where = f"query {first + bad // width}, candidate {bad % width}"
-        raise InputError(f"{what} holds NaN ({where})", remedy="find the pair that has no score and score it")
+        _rank_all(scores.astype(np.float32, copy=False).view(np.uint32), order, tied_end)
     if scores.dtype == np.float64:
         _settle(scores, order, tied_end)
     if ties == "expected":
         return Ranking(order, tied_end, tied_end)
-    alone = np.arange(1, width + 1, dtype=np.int32)
+    alone = np.arange(1, scores.shape[1] + 1, dtype=np.int32)
     return Ranking(order, np.tile(alone, (len(scores), 1)), tied_end)
 
 

@@ -13,14 +13,30 @@ from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, of_mat
 from capgrade.metrics.ranking import Array, Ties
 
 
+def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
+    """Of each query's best own candidate how many are above it, how many tie with it, itself among them, and how many
+    of these are own: int64 (b,) each. They are counted, which takes a tenth of the time of a ranking."""
+    own, similarity = block.positives(lists), block.similarity
+    values, best = similarity[own.queries, own.indices], np.full(len(similarity), -np.inf, similarity.dtype)
+    np.maximum.at(best, own.queries, values)
+    above, tied = (similarity > best[:, None]).sum(axis=1), similarity == best[:, None]
+    held = values == best[own.queries]
+    if block.queries.ties == "expected":
+        return above, tied.sum(axis=1), np.bincount(own.queries[held], minlength=len(best))
+    last, alone = np.zeros(len(best), np.int64), np.ones(len(best), np.int64)
+    np.maximum.at(last, own.queries[held], own.indices[held])
+    return above + (tied & (np.arange(block.width) > last[:, None])).sum(axis=1), alone, alone
+
+
 def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
-    """`recall` of a block: place by place the chance of a hit where there was none before, without replacement."""
-    own = block.positives(lists)
-    hits = block.hits_at(own, k)
-    start, size = block.ranking.groups(hits.shape[1])
-    left = size - (np.arange(hits.shape[1]) - start)  # of the group, at this place
-    missed = np.prod(1 - np.minimum(np.rint(hits * size) / left, 1), axis=1)
-    return np.where(np.diff(own.indptr) > 0, 1 - missed, np.nan)
+    """`recall` of a block: no hit before the first group with own ones, and in it place by place, without
+    replacement."""
+    above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
+    places = np.clip(k - above, 0, size)[:, None]  # of this group
+    place = np.arange(places.max())
+    chance = np.minimum(own[:, None] / np.maximum(size[:, None] - place, 1), 1)  # of a hit at this place of the group
+    missed = np.prod(np.where(place < places, 1 - chance, 1), axis=1)
+    return np.where(np.diff(block.positives(lists).indptr) > 0, 1 - missed, np.nan)
 
 
 def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Array:
@@ -32,17 +48,9 @@ def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Arr
 
 
 def first_of(block: QueryBlock, lists: str | None = None) -> Array:
-    """`first_rank` of a block, once for its median and its mean."""
-    return block.once(f"first {lists}", lambda: _first(block, block.positives(lists)))
-
-
-def _first(block: QueryBlock, own: Positives) -> Array:
-    marks = np.zeros(block.similarity.shape, bool)
-    marks[own.queries, own.indices] = True
-    hits, end = np.take_along_axis(marks, block.ranking.order, axis=1), block.ranking.end
-    tied = end == np.take_along_axis(end, hits.argmax(axis=1)[:, None], axis=1)  # the group of the first hit
-    place = tied.argmax(axis=1) + (tied.sum(axis=1) + 1) / ((tied & hits).sum(axis=1) + 1)
-    return np.where(np.diff(own.indptr) > 0, place, np.nan)
+    """`first_rank` of a block."""
+    above, size, own = block.once(f"first {lists}", lambda: _first(block, lists))
+    return np.where(np.diff(block.positives(lists).indptr) > 0, above + (size + 1) / (own + 1), np.nan)
 
 
 def map_of(block: QueryBlock, lists: str) -> Array:

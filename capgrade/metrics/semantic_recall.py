@@ -50,10 +50,10 @@ def _kernel(order, end, ideal, ideal_end, values, skip, groups, m, soft, places)
 
 def sr_of(block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
     """`semantic_recall` of a block."""
-    graded = (block.gains if weight == "soft" else block.graded)(relevance)
-    ranking, ideal = block.ranking, graded.ranking
-    places = np.empty((len(graded.values), min(k, block.width)))
-    shared = graded.values, *block.groups(removes), m, weight == "soft", places
+    values = (block.gains if weight == "soft" else block.relevance)(relevance)
+    ranking, ideal = block.ranking, block.ideal(relevance)
+    places = np.empty((len(values), min(k, block.width)))
+    shared = values, *block.groups(removes), m, weight == "soft", places
     whole = _kernel(ranking.order, ranking.end, ideal.order, ideal.end, *shared)
     return share(places.sum(axis=1), whole)
 
@@ -147,6 +147,6 @@ def sr_authors_of(
     size = np.diff(extending.indptr)
     if weight == "soft":
         row = extending.queries
-        gains = block.gains(relevance).values[row, extending.indices].astype(np.float64)
+        gains = block.gains(relevance)[row, extending.indices].astype(np.float64)
         gains /= (np.bincount(row, gains, len(size)) + 1e-20)[row]
     return share(block.hits_at(extending, k, gains=gains, removes=removes).sum(axis=1), size, np.nan)

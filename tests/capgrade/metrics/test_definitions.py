@@ -12,6 +12,7 @@ from capgrade import evaluate
 from capgrade.metrics import (
     Positives,
     asp,
+    base,
     coherent_score,
     collapse,
     first_rank,
@@ -21,6 +22,7 @@ from capgrade.metrics import (
     ndcg,
     pmrp,
     r_precision,
+    ranking,
     recall,
     recall_share,
     semantic_map,
@@ -198,6 +200,21 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(seed, images, k, 
     for scored, rows in zip((found.i2t, found.t2i), expected, strict=True):
         for name in names:
             np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-7, err_msg=name)
+
+
+def test_only_what_is_read_of_a_ranking_is_ranked(monkeypatch):
+    """Recall and the first rank are counted; relevance is ranked for metrics that want its best order."""
+    ranked = []
+    monkeypatch.setattr(base, "rank", lambda scores, *rest: ranked.append(1) or ranking.rank(scores, *rest))
+    scores, relevance = np.random.default_rng(0).random((2, 4, 9))
+    names = ["recall@1", "medr", "cs@3", "ndcg@5", "asp"]
+    for count, chosen in ((0, names[:2]), (1, names[:3]), (2, names)):
+        ranked.clear()
+        queries = base.Queries(scores, positives={"own": Positives.from_lists([[0]] * 4)}, relevance={"": relevance})
+        block = base.QueryBlock(queries, 0, 4)
+        for name in chosen:
+            metric(name).score(block)
+        assert len(ranked) == count
 
 
 def test_semantic_map_rewards_collapse_and_says_so():

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import tracemalloc
 from importlib.util import find_spec
 
 import numpy as np
@@ -69,6 +70,19 @@ def test_a_metric_of_lists_is_its_definition(seed):
     for name in NAMES:
         expected = [loop(name, run[q], qrels[q]) for q in qrels]
         assert found.values[name] == pytest.approx(expected, abs=1e-12), name
+
+
+def test_memory_is_that_of_the_lists():
+    """Whatever the cut-off is, and where one query has many more positives than the others."""
+    qrels = {f"q{k}": {f"d{d}": 1 for d in range(20_000 if k == 0 else 1)} for k in range(2_000)}
+    run = Run.from_dict({query: dict.fromkeys(found, 0.5) for query, found in qrels.items()})
+    judged = Qrels.from_dict(qrels)
+    tracemalloc.start()
+    found = evaluate_lists(run, judged, ["map@r", "ndcg@1000000000", "precision@1000000000"], intervals=None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.mean["map@r"] == found.mean["ndcg@1000000000"] == 1 and peak < 30e6
+    assert found.values["precision@1000000000"][0] == 20_000 / 1e9
 
 
 IN_RANX = """
