@@ -47,7 +47,12 @@ def split_at_spaces(lines: Sequence[str] | pa.Array) -> Words:
         raise InputError(problem, remedy="give captions that can be written in UTF-8") from error
     codes = pieces.flatten().dictionary_encode()
     ptr = np.concatenate([[0], np.cumsum(pc.list_value_length(pieces).to_numpy())])
-    return Words(ptr, codes.indices.to_numpy(zero_copy_only=False), codes.dictionary.to_pylist())
+    return Words(ptr, _numbers(codes), codes.dictionary.to_pylist())
+
+
+def _numbers(codes: pa.DictionaryArray) -> np.ndarray:
+    """int32, a copy: kernels are compiled for writable arrays."""
+    return codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)
 
 
 def words_of(tokens: Iterable[str]) -> list[str]:
@@ -88,8 +93,7 @@ def tokenized(texts: Sequence[str], tokenizer: str) -> Words:
 def tokens_of(captions: Captions) -> Words:
     """The tokens of a captions table, numbered as they come."""
     codes, start = captions.tokens()
-    word = codes.indices.to_numpy(zero_copy_only=False).astype(np.int32)  # kernels are compiled for writable arrays
-    return Words(start, word, codes.dictionary.to_pylist())
+    return Words(start, _numbers(codes), codes.dictionary.to_pylist())
 
 
 def number_words(sentences: Iterable[Sequence[str]]) -> Words:

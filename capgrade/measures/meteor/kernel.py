@@ -212,7 +212,7 @@ def score(begin, end, order, pairs, index, longest, values, counts):
                 for other in range(1, bounds.shape[0]):
                     if bounds[other] > bounds[r]:
                         r = other
-                if bounds[r] <= best:
+                if bounds[r] < best or (bounds[r] == best and r > of):
                     break
                 bounds[r] = -1
                 value = score_reference(c, r, some, im, words, room, found)
