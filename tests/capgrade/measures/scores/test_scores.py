@@ -112,7 +112,7 @@ def _coco(images: int) -> list[tuple[str, list[str]]]:
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.text(alphabet="ab 1/2.'-t,\n\xa0é&", max_size=20), min_size=1, max_size=8))
 def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
-    """Pieces that are read once for all captions, and captions that are not. Kernels are compiled for writable arrays."""
+    """Pieces that are read once for all captions, others by themselves; writable, as kernels are compiled for such."""
     for name in ("ptb_py", "lower_split", "none"):
         words = tokenized(texts, name)
         expected = [text.split(" ") for text in texts] if name == "none" else tokenize(name, texts)
