@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical, read_json
@@ -18,12 +18,15 @@ from capgrade.schemas.lines import appended_lines
 PLAN, RATINGS = "plan.json", "ratings-*.jsonl"  # in a review's folder
 INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
 SCORES = range(6)
+STRICT = ConfigDict(extra="forbid")  # a misspelt key is an error rather than a default
 
 
 @dataclass(frozen=True)
 class Item:
     """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol;
     `stratum` is the part of all pairs that it was drawn from, in a pool."""
+
+    __pydantic_config__ = STRICT
 
     image_id: str
     caption_id: str
@@ -34,6 +37,8 @@ class Item:
 @dataclass(frozen=True)
 class ReviewPlan:
     """What is rated, of which corpus, in an order that follows from the seed; `facts` are what a report needs."""
+
+    __pydantic_config__ = STRICT
 
     protocol: Annotated[str, Field(pattern=f"^({INFORMATION}|{SEMANTIC_MAP}|{POOL})$")]
     corpus: str  # fingerprint
@@ -75,8 +80,11 @@ def read_plan(folder: Path) -> ReviewPlan:
     path = folder / PLAN
     if not path.is_file():
         raise InputError(f"no {PLAN}: not a review", file=folder, remedy="start one: capgrade explore --sample")
+    found = read_json(path)
+    if isinstance(found, dict):
+        found.pop("kind", None)  # "review", for people
     try:
-        return TypeAdapter(ReviewPlan).validate_python(read_json(path))
+        return TypeAdapter(ReviewPlan).validate_python(found)
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"not a review plan ({'.'.join(map(str, first['loc']))}: {first['msg']})"

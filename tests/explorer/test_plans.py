@@ -97,8 +97,17 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Pa
         assert read_plan(tmp_path) == plan
     with pytest.raises(InputError, match="another review"):
         write_plan(tmp_path, replace(plan, seed=2))
-    other = json.dumps({"protocol": "x", "corpus": "", "seed": 0, "items": [], "facts": {}})
-    for damage in ("{}", "[1]", "", '{"items": [{"image": 1}]}', "{not json", other):
+    whole = plan.json()
+    other, misspelt = whole | {"protocol": "x"}, whole | {"fact": whole["facts"]}
+    item = whole | {"items": [{**whole["items"][0], "querry": "x"}]}
+    for damage in (
+        "{}",
+        "[1]",
+        "",
+        '{"items": [{"image": 1}]}',
+        "{not json",
+        *map(json.dumps, (other, misspelt, item)),
+    ):
         (tmp_path / PLAN).write_text(damage)
         with pytest.raises(InputError, match="not a review plan|not JSON"):
             read_plan(tmp_path)
