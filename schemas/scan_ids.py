@@ -11,16 +11,16 @@ from capgrade.schemas.lines import read_lines
 REPEAT = 5  # captions of an image; SCAN's dev and test files hold its features once a caption
 
 
-def read_ids(path: Path, rows: int, what: str) -> tuple[list[str], int]:
+def read_ids(path: Path, rows: int, what: str, otherwise: str | None = None) -> tuple[list[str], int]:
     """One id per image, and how many of the `rows` (of `what`) in turn it has: 1 or 5.
 
     The file has one id per row, with every id five times in turn when rows are repeated; or one per image for repeated
     rows; or one per caption, five in turn, for rows that are not. SCAN's data.py tells them apart by the count too
     (`im_div`). Without the file images are called `{split}-0`, `{split}-1`, ..., and the rows of `{split}_caps.txt` are
-    counted instead. InputError for any other count and for an id that comes again.
+    counted instead. InputError for any other count, with the remedy `otherwise`, and for an id that comes again.
     """
     if not path.is_file():
-        return _numbered(path, rows, what)
+        return _numbered(path, rows, what, otherwise or f"give {path.name}, which tells the images apart")
     ids = [line.strip() for _, line in read_lines(path)]
     if "" in ids:
         remedy = "delete the empty row or write the image's id"
@@ -37,7 +37,7 @@ def read_ids(path: Path, rows: int, what: str) -> tuple[list[str], int]:
     return unique, rows // len(unique)
 
 
-def _numbered(path: Path, rows: int, what: str) -> tuple[list[str], int]:
+def _numbered(path: Path, rows: int, what: str, remedy: str) -> tuple[list[str], int]:
     split = path.name.removesuffix("_ids.txt")
     captions = path.with_name(f"{split}_caps.txt")
     if not captions.is_file():
@@ -46,6 +46,6 @@ def _numbered(path: Path, rows: int, what: str) -> tuple[list[str], int]:
     count = sum(1 for _ in read_lines(captions))
     if rows not in (count, count / REPEAT) or count % REPEAT or not rows:
         problem = f"{count} captions, {REPEAT} an image, for {rows} {what}"
-        raise InputError(problem, file=captions, remedy=f"give {path.name}, or use --source tsv for other captions")
+        raise InputError(problem, file=captions, remedy=remedy)
     images = count // REPEAT
     return [f"{split}-{k}" for k in range(images)], rows // images

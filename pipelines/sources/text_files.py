@@ -97,7 +97,7 @@ def read_precomp(name: str, params: CaptionsParams) -> Iterator[Caption]:
     for part in parts_of(split, splits, folder):
         path = folder / f"{part}_caps.txt"
         captions, ids = list(read_lines(path)), folder / f"{part}_ids.txt"
-        images, times = read_ids(ids, len(captions), f"captions of {path.name}")
+        images, times = read_ids(ids, len(captions), f"captions of {path.name}", TABLE)
         if times != REPEAT:
             remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {TABLE}"
             raise InputError(f"{len(captions)} different ids for {len(captions)} captions", file=ids, remedy=remedy)

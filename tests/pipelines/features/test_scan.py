@@ -155,5 +155,5 @@ def test_without_ids_images_are_called_as_their_captions_are(tmp_path: Path, rep
     captions = CaptionsParams(source="precomp", input=str(tmp_path), split="dev")
     assert list(dict.fromkeys(c.image_id for c in read_source(captions))) == ["dev-0", "dev-1"]
     (tmp_path / "dev_caps.txt").write_text("a\n" * 15)
-    with pytest.raises(InputError, match="dev_caps.txt: 15 captions, 5 an image, for"):
+    with pytest.raises(InputError, match="dev_caps.txt: 15 captions, 5 an image, for.* -> give dev_ids.txt, which"):
         list(read_scan(path))
