@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -509,25 +509,48 @@ class Params(ParamsBlock):
     bench: BenchParams = BenchParams()
 
 
-def load_params(path: Path | None = None, overrides: Sequence[str] = ()) -> Params:
-    """Read params.yaml (None: every default) and apply overrides such as `measures.sbert.references=mean`.
+def load_params(
+    path: Path | None = None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> Params:
+    """Read params.yaml (None: every default), apply overrides such as `measures.sbert.references=mean`, then values by
+    their keys.
 
-    Raises InputError naming the file, the key, what is wrong with it and what would be right.
+    Raises InputError naming the file unless the fault was given beside it, the key, what is wrong with it and what
+    would be right.
     """
     tree = {} if path is None else read_yaml(path)
     for text in overrides:
         override(tree, text)
+    for key, value in (options or {}).items():
+        _put(tree, key, value)
+    given = [*(text.partition("=")[0] for text in overrides), *(options or {})]
     if isinstance(tree.get("train"), dict):
-        tree["train"] = with_preset(tree["train"], tree.get("presets", {}), path)
-    return validated(Params, tree, file=path)
+        tree["train"] = with_preset(tree["train"], tree.get("presets", {}), None if "train.preset" in given else path)
+    return validated(Params, tree, file=path, given=given)
 
 
-def validated(model: type[_Model], values: dict, *, file: str | Path | None = None) -> _Model:
-    """Build a block from plain values; the first thing wrong with them becomes one InputError."""
+def validated(
+    model: type[_Model], values: dict, *, file: str | Path | None = None, given: Sequence[str] = ()
+) -> _Model:
+    """Build a block from plain values, those of the keys `given` not from the file; the first thing wrong with them
+    becomes one InputError."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise _first_problem(error, model, file) from error
+        first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if any(f"{key}.".startswith(f"{one}.") or one.startswith(f"{key}.") for one in given):
+        file = None
+    if first["type"] == "extra_forbidden":
+        block: Any = model
+        for name in first["loc"][:-1]:
+            block = block.model_fields[name].annotation
+        raise InputError(
+            f"unknown parameter '{key}'", file=file, remedy=f"known here: {', '.join(sorted(block.model_fields))}"
+        )
+    message = first["msg"].removeprefix("Value error, ")
+    whole = first["type"] == "value_error"  # a block's parts do not fit: the message names them
+    raise InputError(message if whole else f"parameter '{key}' is {first['input']!r}: {message}", file=file)
 
 
 def read_yaml(path: Path) -> dict:
@@ -548,30 +571,16 @@ def override(tree: dict, given: str) -> None:
     key, equals, text = given.partition("=")
     if not equals:
         raise InputError(f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
+    try:
+        _put(tree, key, yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise InputError(f"'{given}' is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def _put(tree: dict, key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for parent in parents:
         tree = tree.setdefault(parent, {})
         if not isinstance(tree, dict):
             raise InputError(f"'{key}': '{parent}' is a value, not a block")
-    try:
-        tree[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"'{given}' is not valid YAML: {' '.join(str(error).split())}") from error
-
-
-def _first_problem(error: ValidationError, model: type[BaseModel], file: str | Path | None) -> InputError:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_fields_at(model, first["loc"][:-1]))
-        return InputError(f"unknown parameter '{key}'", file=file, remedy=f"known here: {known}")
-    message = first["msg"].removeprefix("Value error, ")
-    whole = first["type"] == "value_error"  # a block's parts do not fit: the message names them
-    problem = message if whole else f"parameter '{key}' is {first['input']!r}: {message}"
-    return InputError(problem, file=file)
-
-
-def _fields_at(model: type[BaseModel], path: tuple) -> list[str]:
-    for name in path:
-        model = model.model_fields[name].annotation  # type: ignore[assignment]
-    return sorted(model.model_fields)
+    tree[last] = value

@@ -108,8 +108,7 @@ def load(
     from capgrade.schemas.params import load_params
 
     typed = ((f"{stage}.{key}", value) for stage, given in options.items() for key, value in given.items())
-    text = [f"{key}={json.dumps(value)}" for key, value in typed if value is not None]  # JSON is YAML
-    loaded = load_params(params, [*(sets or []), *text])
+    loaded = load_params(params, sets or [], {key: value for key, value in typed if value is not None})
     files = [one.strip() for one in (measures or "").split(",") if "=" in one]
     imported = {**loaded.measures.imported, **pairs(files, "--measures")}
     return loaded.model_copy(update={"measures": loaded.measures.model_copy(update={"imported": imported})})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from capgrade.pipelines.cli.options import load
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import load_params
 from tests.conftest import ROOT
@@ -50,6 +51,24 @@ def test_one_error_names_file_key_and_remedy(text: str, message: str, tmp_path: 
     (tmp_path / "p.yaml").write_text(text)
     with pytest.raises(InputError, match=message):
         load_params(tmp_path / "p.yaml")
+
+
+def test_an_option_is_taken_as_it_was_typed_and_the_file_is_not_blamed_for_it(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("shards: {top: -1}\ntrain: {preset: sam}\n")
+    for text in ("🐕.tsv", "a\x85b\u2028c", "true", "~"):
+        assert load(None, [], captions={"source": "tsv", "input": text}).captions.input == text
+    with pytest.raises(InputError, match=r"p\.yaml: parameter 'shards.top' is -1"):
+        load(tmp_path / "p.yaml", [], shards={"uniform": 3})
+    for sets, options, message in (
+        (["shards.top=-2"], {}, "parameter 'shards.top' is -2"),
+        ([], {"shards": {"top": -2}}, "parameter 'shards.top' is -2"),
+        ([], {"captions": {"source": "coco"}}, "source coco needs an input"),
+        (["shards.windows={width: 2}"], {}, "parameter 'shards.windows.width' is 2"),
+        (["shards.tpo=1"], {"shards": {"top": 1}}, "unknown parameter 'shards.tpo'"),
+        ([], {"train": {"preset": "sma"}}, "unknown preset 'sma'"),
+    ):
+        with pytest.raises(InputError, match=f"^{message}"):
+            load(tmp_path / "p.yaml", ["shards.top=1", *sets], **options)
 
 
 def test_bad_overrides() -> None:
