@@ -36,7 +36,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
     canonical,
-    digest,
+    entry_of,
     manifest_of,
     package_version,
     parse_manifest,
@@ -268,7 +268,7 @@ class Target:
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             file = Path(folder) / name
             write(file)
-            entry = {"bytes": file.stat().st_size, "sha256": digest(file)}
+            entry = entry_of(file)
             Remote(self.out).put(Path(folder), [name])
         return entry
 

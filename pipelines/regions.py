@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import TypeAdapter
 
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
@@ -27,7 +26,7 @@ from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, write_json, write_manifest
+from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest
 from capgrade.schemas.output import claim_all, work_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
@@ -38,28 +37,6 @@ MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 SHOWN = 20  # pictures named in one message
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A picture without regions, and why."""
-
-    image_id: str
-    file: str
-    problem: str
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """Written after a shard: what it was made from, what it holds, and which pictures are not in it."""
-
-    stamp: str  # of the pictures, as the file system has them
-    pictures: str  # SHA-256 over the SHA-256 of each picture's bytes
-    shard: str  # SHA-256 of the file
-    rows: int
-    regions: int
-    rounding: Rounding
-    left_out: list[LeftOut]
 
 
 @dataclass(frozen=True)
@@ -92,17 +69,10 @@ class PictureShards:
         """Where its receipt is until the stage ends."""
         return self.out / ".work" / "parts" / f"{shard:05d}.json"
 
-    def receipt(self, shard: int) -> Receipt:
-        """What was written of a shard. OSError or ValueError where there is none, or a damaged one."""
-        return TypeAdapter(Receipt).validate_json(self.receipt_file(shard).read_bytes())
-
     def finished(self, shard: int) -> bool:
         """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
-        try:
-            receipt = self.receipt(shard)
-            return receipt.stamp == self.stamp(shard) and receipt.shard == digest(self.file(shard))
-        except (OSError, ValueError):
-            return False
+        receipt = whole(self.out, self.receipt_file(shard))
+        return receipt is not None and receipt["stamp"] == self.stamp(shard)
 
 
 def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | None:
@@ -186,7 +156,7 @@ class Seen:
 
 
 def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
-    """A shard, then its receipt."""
+    """A shard, then its receipt, a manifest: what it was made from, what it holds, and which pictures are not in it."""
     images, left_out, rounding = [], [], Rounding()
     stamp = cut.stamp(shard)
     for number in cut.numbers(shard):
@@ -196,36 +166,39 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
                 raise InputError(one.problem or "no region found")
             images.append(one.regions.check())
         except InputError as error:
-            left_out.append(LeftOut(picture.image_id, picture.name, error.problem))
+            left_out.append({"image_id": picture.image_id, "file": picture.name, "problem": error.problem})
     rows = write_shard(cut.file(shard), images, cut.schema, rounding)
-    read = _sha256(seen[number].digest for number in cut.numbers(shard))
-    receipt = Receipt(stamp, read, digest(cut.file(shard)), rows, sum(map(len, images)), rounding, left_out)
-    write_json(cut.receipt_file(shard), asdict(receipt))
+    read = _sha256(seen[number].digest for number in cut.numbers(shard))  # of the bytes; `stamp` is the file system's
+    receipt = manifest_of(
+        KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
+        regions=sum(map(len, images)), rounding=asdict(rounding), left_out=left_out,
+    )  # fmt: skip
+    write_json(cut.receipt_file(shard), receipt)
 
 
 def finish(
     cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str]
 ) -> dict[str, Any]:
     """The manifest over all shards. InputError if there is no image, or if one was left out that may not be."""
-    receipts = [cut.receipt(shard) for shard in range(cut.n_shards)]
-    left_out = [one for receipt in receipts for one in receipt.left_out]
-    rows = {shard_name(k): receipt.rows for k, receipt in enumerate(receipts)}
+    receipts = [parse_manifest(cut.receipt_file(shard)) for shard in range(cut.n_shards)]
+    left_out = [one for receipt in receipts for one in receipt["left_out"]]
+    rows = {name: entry["rows"] for receipt in receipts for name, entry in receipt["files"].items()}
     if left_out and (params.unreadable == "fail" or not any(rows.values())):
         remedy = "mend or remove them and run again, which does only what is missing; or --set regions.unreadable=skip"
         raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
     if left_out:
         log.info("left out: %s", _named(left_out, sum(rows.values())))
-    pictures = _sha256(receipt.pictures for receipt in receipts)
+    pictures = _sha256(receipt["pictures"] for receipt in receipts)
     return write_manifest(
         cut.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
-        regions=sum(receipt.regions for receipt in receipts), dim=detector.n_features,
-        rounding={name: max(getattr(r.rounding, name) for r in receipts) for name in ("max_abs", "max_rel")},
-        left_out=[asdict(one) for one in left_out], classes=detector.classes, attributes=detector.attributes,
+        regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
+        rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
+        left_out=left_out, classes=detector.classes, attributes=detector.attributes,
     )  # fmt: skip
 
 
-def _named(left_out: Sequence[LeftOut], others: int) -> str:
-    names = "; ".join(f"{one.file} ({one.problem})" for one in left_out[:SHOWN])
+def _named(left_out: Sequence[Mapping[str, str]], others: int) -> str:
+    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:SHOWN])
     more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
     return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
 

@@ -7,11 +7,13 @@ was stopped is known as ours, and what it did not write is known as somebody els
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -26,6 +28,7 @@ class Claims:
     def __init__(self, folder: Path, stage: str, names: set[str]) -> None:
         self.folder, self.stage, self.names = folder, stage, names
         self.begun = False
+        self.before: dict[str, Any] = {}  # the manifest that stood here
 
     def begin(self) -> None:
         """From now on the folder has no manifest: its files may be of this run or of the one before."""
@@ -34,6 +37,8 @@ class Claims:
             temporary = self.folder / f"{STAGE}.tmp"
             temporary.write_text("".join(f"{line}\n" for line in (self.stage, *sorted(self.names))), encoding="utf-8")
             temporary.replace(self.folder / STAGE)
+            with suppress(OSError, ValueError, TypeError, RecursionError):
+                self.before = dict(json.loads((self.folder / MANIFEST).read_bytes()))
             (self.folder / MANIFEST).unlink(missing_ok=True)
 
     def add(self, *names: str) -> None:
@@ -65,7 +70,7 @@ def finish_claims(folder: Path, keep: set[str]) -> None:
             (folder / name).unlink()
     (folder / STAGE).unlink(missing_ok=True)
     if claims is not None:
-        claims.names, claims.begun = set(keep), False
+        claims.names, claims.begun, claims.before = set(keep), False, {}
 
 
 def claim(path: Path) -> None:

@@ -14,8 +14,8 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from capgrade.schemas.claims import (
     temporaries,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import tell
 
 FORMAT = 1
 DIGITS = 5  # at least, of the numbers of numbered files
@@ -259,12 +260,12 @@ def write_manifest(
 
     `inputs` maps a name to the SHA-256 of what the stage read; `facts` are counts worth knowing.
     """
-    files = {
-        name: {"rows": count, "bytes": (folder / name).stat().st_size, "sha256": digest(folder / name)}
-        for name, count in sorted(rows.items())
-    }
+    files = {name: entry_of(folder / name, rows=count) for name, count in sorted(rows.items())}
     manifest = manifest_of(kind, files, params=params, inputs=inputs, **facts)
     write_json(folder / MANIFEST, manifest)
+    claims = opened(folder)
+    if claims and claims.before and (changed := differences(claims.before, manifest)):
+        tell(f"{folder}: replaced its earlier result of other parameters or inputs: {changed}")
     finish_claims(folder, set(files))
     remove_work(folder)
     return manifest
@@ -286,10 +287,40 @@ def remove_work(folder: Path) -> None:
     shutil.rmtree(work)
 
 
+def entry_of(file: Path, **more: int) -> dict[str, Any]:
+    """What a manifest says of a file."""
+    return {"bytes": file.stat().st_size, "sha256": digest(file), **more}
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
+    old, new = ({**_leaves(one.get("params")), **_leaves(one.get("inputs"))} for one in (before, now))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    values = {name: f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}" for name in names[:3]}
+    said = [name + (value if len(value) <= 60 else "") for name, value in values.items()]
+    return ", ".join([*said, *(["..."] if names[3:] else [])])
+
+
+def _leaves(value: Any, name: str = "") -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {name: canonical(value)}
+    below = (_leaves(one, f"{name}.{key}".lstrip(".")) for key, one in value.items())
+    return {key: text for one in below for key, text in one.items()}
+
+
 def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
     """A manifest's content: of each file by name "rows", "bytes" and "sha256"; params, inputs and other facts."""
     manifest = {"kind": kind, "format": MANIFEST_FORMAT, "package": package_version(), "files": files, **facts}
     return {**manifest, SELF: self_digest(manifest)}
+
+
+def whole(folder: Path, manifest: Path) -> dict[str, Any] | None:
+    """A manifest of files in a folder, if it and each of them are here as they were written."""
+    with suppress(InputError, OSError):
+        found = parse_manifest(manifest)
+        if all(digest(folder / name) == entry["sha256"] for name, entry in found["files"].items()):
+            return found
+    return None
 
 
 def self_digest(manifest: dict[str, Any]) -> str:

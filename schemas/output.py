@@ -186,8 +186,13 @@ def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
 
 
 def starting(start: bytes) -> Recogniser:
-    """Files that begin with these bytes."""
-    return signed(start, "")
+    """Files that begin with these very bytes."""
+
+    def ours(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(start)) == start
+
+    return ours
 
 
 def signed(start: bytes, signature: str = SIGNATURE) -> Recogniser:
@@ -198,7 +203,7 @@ def signed(start: bytes, signature: str = SIGNATURE) -> Recogniser:
         with path.open("rb") as file:
             head, size = file.read(WITHIN), file.seek(0, 2)
             file.seek(max(0, size - WITHIN))
-            return head.lstrip().startswith(start) and signature.encode() in head + file.read()
+            return head.startswith(start) and signature.encode() in head + file.read()
 
     return ours
 

@@ -15,7 +15,7 @@ from capgrade.pipelines.verify import verify
 from capgrade.schemas.claims import STAGE
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, atomic, parse_manifest, write_json, write_manifest, write_text
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.output import output_folder, signed, starting
 from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import call, random_sets
 
@@ -169,6 +169,19 @@ def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path:
     assert again.keys() == first.keys()
 
 
+def test_what_a_run_replaces_is_told_where_it_differs(world: Path, tmp_path: Path, capsys) -> None:
+    line = f"shards --captions {world}/captions --measures rouge_l --out {tmp_path}/out --set shards.top="
+    for top, said in ((3, ""), (3, ""), (5, "shards.top 3 -> 5"), (5, "")):
+        capsys.readouterr()
+        assert call(*f"{line}{top}".split()) == 0
+        expected = (
+            f"{tmp_path}/out: replaced its earlier result of other parameters or inputs: {said}\n" if said else ""
+        )
+        assert capsys.readouterr().err == expected
+    (tmp_path / "out" / MANIFEST).write_text("[1]")
+    assert call(*f"{line}5".split()) == 2, "and what is no manifest of ours is not replaced"
+
+
 def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "out"
     assert call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
@@ -274,6 +287,13 @@ def test_a_file_is_replaced_only_by_its_like(command: str, world: Path, tmp_path
     listed = world / "captions" / "captions.arrow"
     line = command.format(root=world, out=listed)
     assert "a file of the finished folder" in refused(line, world / "captions", capsys)
+
+
+def test_a_file_is_known_by_its_very_first_bytes(tmp_path: Path) -> None:
+    for ours, content in ((starting(b"| measure |"), b"| measure |"), (signed(b"\x89PNG"), b"\x89PNG capgrade")):
+        for before, known in ((b"", True), (b"\n\n", False), (b" ", False)):
+            (tmp_path / "a").write_bytes(before + content)
+            assert ours(tmp_path / "a") == known
 
 
 @pytest.mark.parametrize("format", ["tsv", "scan"])

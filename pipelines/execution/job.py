@@ -10,7 +10,6 @@ number of workers, or on interruptions.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -29,20 +28,22 @@ import pyarrow as pa
 
 from capgrade.kernels import start_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
-from capgrade.pipelines.execution.remote import Remote, fetch_folder
+from capgrade.pipelines.execution.remote import TEMPORARY, Remote, fetch_folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     KEY,
     MANIFEST,
-    digest,
+    entry_of,
     manifest_of,
     open_arrow,
+    whole,
     write_arrow,
     write_json,
     write_manifest,
     write_text,
+    writing,
 )
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
@@ -160,27 +161,16 @@ class Job:
         return self.work / "parts" / f"{block:06d}-{table}.arrow"
 
     def receipt(self, block: int) -> Path:
-        """Written after a block's parts, with their digests: a block without a whole one is computed again."""
+        """A manifest of a block's parts, written after them: a block without a whole one is computed again."""
         return self.work / "parts" / f"{block:06d}-.json"
 
     def name(self, file: Path) -> str:
         """A file of the work folder as the URL names it."""
         return file.relative_to(self.work).as_posix()
 
-    def digests(self, block: int) -> dict[str, str]:
-        """Table -> SHA-256, of a receipt; OSError for one that is not there or not whole."""
-        try:
-            found = json.loads(self.receipt(block).read_text(encoding="utf-8"))
-            return {str(table): str(sha) for table, sha in found.items()}
-        except (ValueError, AttributeError) as error:
-            raise OSError("not a receipt") from error
-
     def finished(self, block: int) -> bool:
         """Its receipt and its parts are here, and they fit."""
-        try:
-            return all(digest(self.part(block, table)) == sha for table, sha in self.digests(block).items())
-        except OSError:
-            return False
+        return whole(self.work, self.receipt(block)) is not None
 
     def done(self, block: int) -> bool:
         """It needs no second time: finished here, or its receipt, which is written last, is at the URL."""
@@ -195,21 +185,17 @@ class Job:
                 here = replace(self, work=Path(folder))
             for table, batch in batches.items():
                 write_arrow(here.part(block, table), batch.schema, [batch])
-            write_json(here.receipt(block), {table: digest(here.part(block, table)) for table in batches})
-            if self.remote:
-                files = [*(here.part(block, table) for table in batches), here.receipt(block)]
-                self.remote.put(here.work, [here.name(file) for file in files])
+            here.list_files([here.part(block, table) for table in batches], here.receipt(block))
 
     def fetch(self, block: int) -> bool:
         """Bring a block's parts here from the URL. False where they are not as they were written: their receipt is
         deleted there, so that they are computed again."""
         assert self.remote is not None
+        receipt = self.name(self.receipt(block))
         with suppress(OSError):
-            self.remote.get(self.name(self.receipt(block)), self.work)
-            for table, sha in self.digests(block).items():
-                self.remote.get(self.name(self.part(block, table)), self.work, sha)
+            self.remote.get_listed(receipt, self.work)
             return True
-        self.remote.delete(self.name(self.receipt(block)))
+        self.remote.delete(receipt)
         return False
 
     def done_elsewhere(self) -> set[int]:
@@ -234,9 +220,14 @@ class Job:
         """Copy what workers read to the URL, if there is one, and last a manifest: where that is, all is."""
         if self.remote and not self.remote.has(MANIFEST):
             files = [file for folder in SHARED for file in (self.work / folder).rglob("*") if file.is_file()]
-            found = {self.name(file): {"bytes": file.stat().st_size, "sha256": digest(file)} for file in sorted(files)}
-            write_json(self.work / MANIFEST, manifest_of("fit", found))
-            self.remote.put(self.work, [*found, MANIFEST])
+            self.list_files(sorted(files), self.work / MANIFEST)
+
+    def list_files(self, files: Sequence[Path], manifest: Path) -> None:
+        """Write the manifest of files of the work folder, and put them to the URL if there is one, it last."""
+        found = {self.name(file): entry_of(file) for file in files}
+        write_json(manifest, manifest_of("parts", found))
+        if self.remote:
+            self.remote.put(self.work, [*found, self.name(manifest)])
 
     def forget(self) -> None:
         """Delete what a finished run left at the URL, and its copies on this machine."""
@@ -250,11 +241,11 @@ class Job:
         if self.url is None:
             return self
         copy = self._copy()
-        copy.mkdir(mode=0o700, exist_ok=True)
+        with writing(copy, TEMPORARY):
+            copy.mkdir(mode=0o700, exist_ok=True)
         if copy.lstat().st_uid != os.getuid():
             raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
-        fetch_folder(self.url, copy, "delete the folder and run again")
-        (copy / "parts").mkdir(exist_ok=True)
+        fetch_folder(self.url, copy, "delete the folder and run again", TEMPORARY, last="parts")
         return replace(self, work=copy)
 
     def _copy(self) -> Path:

@@ -24,13 +24,15 @@ from filelock import FileLock
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.files import CACHE, MANIFEST, atomic, digest, parse_manifest, writing
+from capgrade.schemas.files import CACHE, MANIFEST, OUT, atomic, digest, parse_manifest, writing
 
 if TYPE_CHECKING:
     import fsspec
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
+TEMPORARY = "set TMPDIR to a folder that may be written, or change its permissions"
+COPY = "copy the whole folder there, with its manifest.json"
 PAUSES = (0.1, 0.4, 1.6)  # seconds before a file is fetched again
 CUT = re.compile("Payload|Incomplete|Streaming|Checksum")  # in the names of errors for a body that is cut or changed
 SECRETS = {  # in URLs
@@ -67,13 +69,25 @@ class Remote:
                 self._do(self.files.put_file, str(folder / name), temporary)
                 self._do(self.files.mv, temporary, path)
 
-    def get(self, name: str, folder: Path, sha: str | None = None) -> None:
+    def get_listed(self, manifest: str, folder: Path, allow: str = OUT) -> None:
+        """Copy a manifest into a local folder, and those of its files that are not there as it says. OSError as
+        `get`, and for what is no manifest."""
+        self.get(manifest, folder, allow=allow)
+        try:
+            files = parse_manifest(folder / manifest)["files"]
+        except InputError as error:
+            raise OSError(f"{self}/{manifest}: {error.problem}") from error
+        for name, entry in files.items():
+            if not (folder / name).is_file() or digest(folder / name) != entry["sha256"]:
+                self.get(name, folder, entry["sha256"], allow)
+
+    def get(self, name: str, folder: Path, sha: str | None = None, allow: str = OUT) -> None:
         """Copy a file into a local folder, again if its SHA-256 is another, or it is no JSON where none is given.
-        FileNotFoundError when it is not there, OSError when it never arrives as it should."""
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        FileNotFoundError when it is not there, OSError when it never arrives as it should; `allow` is the remedy where
+        the folder may not be written."""
         for pause in (*PAUSES, None):
             try:
-                with atomic(folder / name) as temporary, _missing():
+                with atomic(folder / name, allow) as temporary, _missing():
                     self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
                     if sha is None:
                         json.loads(temporary.read_text(encoding="utf-8"))
@@ -124,27 +138,25 @@ class Remote:
             raise InputError(f"{self}: {text}", remedy=remedy) from error
 
 
-def fetch_folder(url: str, folder: Path, remedy: str = "copy the whole folder there, with its manifest.json") -> Path:
+def fetch_folder(url: str, folder: Path, remedy: str = COPY, allow: str = TEMPORARY, last: str = "") -> Path:
     """Copy the manifest at the URL and the files it lists, those that the folder does not have. Returns the folder.
-    Of those who do it together one fetches. InputError when a file is not there, or does not arrive as it was written.
-    """
-    with writing(folder, CACHE):
+    Of those who do it together one fetches; `last` is a folder in it that is made then, and where it is nothing is read
+    again. InputError when a file is not there, or does not arrive as it was written; `allow` is the remedy where the
+    folder may not be written."""
+    with writing(folder, allow):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):
-            _fetch(Remote(url), folder, remedy)
+            if last and (folder / last).is_dir():
+                return folder
+            remote = Remote(url)
+            try:
+                remote.get_listed(MANIFEST, folder, allow)
+            except FileNotFoundError as error:
+                raise InputError(f"{remote}: not a finished folder of a stage ({error})", remedy=remedy) from None
+            except OSError as error:
+                raise InputError(str(error), remedy=remedy) from error
+            (folder / last).mkdir(exist_ok=True)
     return folder
-
-
-def _fetch(remote: Remote, folder: Path, remedy: str) -> None:
-    try:
-        remote.get(MANIFEST, folder)
-        for name, entry in parse_manifest(folder / MANIFEST, remedy)["files"].items():
-            if not (folder / name).is_file() or digest(folder / name) != entry["sha256"]:
-                remote.get(name, folder, entry["sha256"])
-    except FileNotFoundError as error:
-        raise InputError(f"{remote}: not a finished folder of a stage ({error})", remedy=remedy) from None
-    except OSError as error:
-        raise InputError(f"{remote}: {error}", remedy=remedy) from error
 
 
 def here(given: str) -> Path:
@@ -153,7 +165,7 @@ def here(given: str) -> Path:
     if "://" not in given:
         return Path(given)
     name = hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
-    return fetch_folder(given, cache_folder().with_name("fetched") / name)
+    return fetch_folder(given, cache_folder().with_name("fetched") / name, allow=CACHE)
 
 
 def without_secrets(text: str) -> str:

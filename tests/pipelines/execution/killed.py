@@ -122,10 +122,8 @@ def finished(folder: Path) -> dict[Path, tuple[int, int]]:
     """Inode and time of each receipt, and of each part, which is as its receipt says. Each file has all its content."""
     found = []
     for receipt in folder.rglob(".work/parts/*-.json"):
-        parts = {
-            receipt.with_name(f"{receipt.stem}{name}.arrow"): sha
-            for name, sha in json.loads(receipt.read_text()).items()
-        }
+        listed = json.loads(receipt.read_text())["files"]
+        parts = {receipt.parents[1] / name: entry["sha256"] for name, entry in listed.items()}
         whole = all(part.is_file() and digest(part) == sha for part, sha in parts.items())
         assert whole or (folder / "url").exists(), receipt  # from there the receipt comes first
         found += [receipt, *parts] if whole else []

@@ -3,6 +3,8 @@ lose workers and rebuild what is lost: the same bytes all the same."""
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -14,11 +16,12 @@ import pytest
 from apache_beam.internal import pickler
 
 from capgrade.pipelines.execution.job import Job, Worker, run_url
-from capgrade.pipelines.execution.remote import Remote
+from capgrade.pipelines.execution.remote import Remote, here
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.shards import SampledTables, job_of, shards, source_of
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 from capgrade.schemas.output import work_folder
 from capgrade.schemas.params import MeasuresParams
@@ -41,17 +44,29 @@ def job(captions_dir: Path, tmp_path: Path) -> Job:
 def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     get, fetched = Remote.get, list[str]()
 
-    def counting(remote: Remote, name: str, *given: object) -> None:
+    def counting(remote: Remote, name: str, *given: object, **more: object) -> None:
         fetched.append(name)
-        get(remote, name, *given)  # type: ignore[arg-type]
+        get(remote, name, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Remote, "get", counting)
     together(4, lambda: Worker(job))
     there = [path for path in (tmp_path / "url").rglob("*") if path.is_file()]
-    copied = [name for name in fetched if name != MANIFEST]
-    assert len(copied) == len(set(copied)) == len(there) - 1
+    assert len(fetched) == len(set(fetched)) == len(there)
+    monkeypatch.setattr("capgrade.pipelines.execution.remote.digest", None)
+    Worker(job)  # of a process that starts later: nothing is read again
+    assert len(fetched) == len(there)
     job.forget()
     assert not list((tmp_path / "machine").iterdir())
+
+
+def test_where_a_copy_may_not_be_written_the_remedy_is_of_that_folder(job: Job, monkeypatch) -> None:
+    def refuse(path: Path, *args: object, **kwargs: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    for fetch, remedy in ((job.here, "TMPDIR"), (lambda: here(str(job.url)), "CAPGRADE_CACHE")):
+        with pytest.raises(InputError, match=f"cannot be written .* -> set {remedy} to"):
+            fetch()
 
 
 def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
