@@ -159,7 +159,6 @@ class Explorer:
 
     @cached_property
     def _judged(self) -> LabelledPairs:
-        """The judged pairs with every voice's value and people's score."""
         assert self.people is not None
         image, caption = self.people.image, self.people.caption
         values = {voice.name: voice.of_pairs(image, caption) for voice in self.voices}

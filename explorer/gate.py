@@ -28,7 +28,6 @@ class Gate:
         await answer(scope, receive, send)
 
     def _refused(self, scope: Scope) -> tuple[int, str] | None:
-        """Status and reason, or None."""
         headers, reads = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
         if headers.get("host") not in self.names:
             return 400, "asked by a name that is not this server's; --set explore.host=NAME gives it one"

@@ -1,4 +1,4 @@
-"""From folders to an explorer: what `capgrade explore`, a Space and screenshots start with."""
+"""From folders to an explorer: what `capgrade explore` and screenshots start with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
 from capgrade.explorer.voices import measure_voices
-from capgrade.labels.named import SET, as_named
+from capgrade.labels.named import as_named
 from capgrade.pipelines.agree import read_judgements
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.pictures.lookup import PictureLookup, find
@@ -27,8 +27,8 @@ INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unl
 
 @dataclass(frozen=True)
 class ExplorerFolders:
-    """Where everything is. Either `dataset`, or `captions` with `shards`, with `relevance`, or alone; `detector` looks
-    at uploaded pictures."""
+    """Where everything is. Either `dataset`, a folder or USER/NAME of the hub; or `captions` with `shards`, with
+    `relevance`, or alone. `detector` looks at uploaded pictures."""
 
     dataset: Path | None = None
     captions: Path | None = None
@@ -42,7 +42,6 @@ class ExplorerFolders:
     judgements: Path | None = None
     params: MeasuresParams = field(default_factory=MeasuresParams)
     detector: RegionsParams | None = None
-    naming: str = SET  # how the user names an encoder that is not the default one
 
 
 def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
@@ -77,7 +76,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     pictures.lost |= {image_id: "not there" for image_id in captions.image_ids if image_id not in pictures}
     pictures.tell()
     people = read_judgements(folders.judgements, captions) if folders.judgements else None
-    params = as_named(corpus.params, folders.params, corpus.folder, folders.naming)
+    params = as_named(corpus.params, folders.params, corpus.folder)
     measures = measure_voices(captions, list(corpus.pairs.values), params)
     detector = None
     if folders.detector is not None:

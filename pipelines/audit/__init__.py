@@ -137,7 +137,6 @@ def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any
 def _errors(
     captions_dir: Path, captions: Captions, curve: Curve, similarity: Sequence[Path], stand_in: int | None
 ) -> dict[str, Errors]:
-    """By direction; none where no model is given."""
     if not similarity and stand_in is None:
         return {}
     from capgrade.trainer.evaluation.task import load_task

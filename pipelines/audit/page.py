@@ -77,7 +77,6 @@ def accepted(one: Mapping[str, Any]) -> str:
 
 
 def _headline(found: dict[str, Any]) -> tuple[str, str]:
-    """The audit's answer: its figure, and what that is."""
     one = found["likely_captions_per_image"]
     return f"{one['pairs']:.2f}", (
         f"captions per image are likely positives beside the {found['given_captions_per_image']:.2f} own captions. "
@@ -113,7 +112,6 @@ def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
 
 
 def _trust(audited: Audited) -> PageSection:
-    """Captions per image by P, and beside it how far P holds."""
     kind = audited.found["calibration"]
     said = MEANING.format(
         measure=audited.measures[0], likely=LIKELY, which="these very" if kind["same_captions"] else "other", **kind

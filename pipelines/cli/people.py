@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class LabelFolders:
     """The labels that `explore` shows: a dataset, or captions and folders of the stages."""
 
-    dataset: Annotated[Path | None, Option(help="Folder that `capgrade publish` wrote; enough by itself.")] = None
+    dataset: Annotated[Path | None, Option(help="Folder of `capgrade publish`, or USER/NAME of the hub.")] = None
     captions: Annotated[Path | None, Option(help="Instead: folder that `capgrade captions` wrote.")] = None
     shards: Annotated[Path | None, Option(help="With --captions: folder of `capgrade shards`.")] = None
     relevance: Annotated[Path | None, Option(help="With --captions: folder of `capgrade relevance`.")] = None
@@ -119,6 +119,8 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
     from capgrade.schemas.files import read_manifest
 
     if of.dataset:
+        if not of.dataset.is_dir():  # of the hub, if anything
+            return set()
         return parts_of(read_manifest(of.dataset, "publish")["measures"])
     if of.shards:
         return parts_of(read_manifest(of.shards, "shards")["params"]["measures"])

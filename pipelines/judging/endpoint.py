@@ -115,40 +115,31 @@ class _AgainError(Exception):
         self.after, self.charged = after, charged
 
 
-def token() -> str | None:
-    """Of the environment. InputError for one that no header can carry, which is not shown."""
-    found = os.environ.get(TOKEN)
-    if found and not (found.isascii() and found.isprintable() and " " not in found):
-        raise InputError(f"{TOKEN} holds a space or another character that no token has", remedy="set it anew")
-    return found or None
-
-
-def address(endpoint: str) -> str:
-    """Where chats are completed below an endpoint. InputError for what is no address, or names a user or a key."""
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        remedy = f"give the address alone, and the token in {TOKEN}"
-        raise InputError("the endpoint's address carries more than a place", remedy=remedy)
-    place = endpoint.rstrip("/")
-    return place if place.endswith(PATH) else place + PATH
-
-
 class Endpoint:
-    """A judge at an address. Threads may ask at the same time."""
+    """A judge at an address, with the token of the environment. Threads may ask at the same time.
+
+    InputError for what is no address, for one that names a user or a key, and for a token that no header can carry, or
+    that would be sent unencrypted.
+    """
 
     def __init__(
         self, endpoint: str, model: str, prompt: Prompt, params: JudgeParams, max_cost: float | None = None
     ) -> None:
-        self.address, self.model, self.prompt = address(endpoint), model, prompt
+        parts, place, found = urlsplit(endpoint), endpoint.rstrip("/"), os.environ.get(TOKEN)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            remedy = f"give the address alone, and the token in {TOKEN}"
+            raise InputError("the endpoint's address carries more than a place", remedy=remedy)
+        if found and not (found.isascii() and found.isprintable() and " " not in found):
+            raise InputError(f"{TOKEN} holds a space or another character that no token has", remedy="set it anew")
+        if found and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
+            remedy = f"give an https address, or unset {TOKEN}"
+            raise InputError("the token would be sent unencrypted", file=place, remedy=remedy)
+        self.address, self.model, self.prompt = f"{place.removesuffix(PATH)}{PATH}", model, prompt
         self.tries, self.seconds, self.stop = params.tries, params.timeout, threading.Event()
         self.pace, self.budget = Pace(params.per_minute, self.stop), Budget(params.price_in, params.price_out, max_cost)
-        self._token = token()
-        parts = urlsplit(self.address)
-        if self._token and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
-            remedy = f"give an https address, or unset {TOKEN}"
-            raise InputError("the token would be sent unencrypted", file=self.address, remedy=remedy)
+        self._token = found or None
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx.Limits(max_connections=None)
         self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(self.seconds), limits=limits)

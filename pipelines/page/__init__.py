@@ -37,13 +37,6 @@ def vega() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def content_policy(scripts: Sequence[str]) -> str:
-    """No network, no frame, no form, no script but these. Charts bring style attributes of their own."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
-    rest = "img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; script-src {hashes}; {rest}"
-
-
 def generated_by(generator: str) -> Recogniser:
     """Pages that `render` made for this stage: neither replaces the page of another."""
     return signed(b"<!doctype html>", f'content="{generator}"')
@@ -56,12 +49,15 @@ def render(title: str, opening: PageSection, sections: Sequence[PageSection], ge
     environment.globals.update(data_uri=data_uri, themes=themes())
     environment.filters["cell"] = cell
     scripts = [vega(), (FOLDER / "page.js").read_text(encoding="utf-8")]
+    # No network, no frame, no form, no script but these. Charts bring style attributes of their own.
+    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
+    rest = "img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return environment.get_template("page.html.j2").render(
         title=title,
         generator=generator,
         opening=opening,
         sections=sections,
-        policy=content_policy(scripts),
+        policy=f"default-src 'none'; script-src {hashes}; {rest}",
         scripts=[Markup(script) for script in scripts],  # our own
         style=Markup(STYLE.read_text(encoding="utf-8")),
         **facts,

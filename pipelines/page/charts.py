@@ -28,7 +28,6 @@ def palette(dark: bool = False) -> dict[str, str]:
 
 
 def _config(dark: bool) -> dict[str, Any]:
-    """Vega-Lite's `config`."""
     colours = palette(dark)
     ink, soft, grid = (colours[name] for name in ("ink", "soft", "line"))
     series = [colour for name, colour in colours.items() if name.startswith("series")]

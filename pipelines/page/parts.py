@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Headline:
     """A page's answer: a figure, drawn large, and the sentence that it begins."""
 
-    kind: ClassVar[str] = "headline"
     figure: str
     text: str
 
@@ -20,7 +19,6 @@ class Headline:
 class Facts:
     """Numbers that stand for themselves, each under its name."""
 
-    kind: ClassVar[str] = "facts"
     values: Mapping[str, str]
 
 
@@ -28,7 +26,6 @@ class Facts:
 class Note:
     """A paragraph, and a command line to go on with."""
 
-    kind: ClassVar[str] = "note"
     text: str
     command: str | None = None
 
@@ -37,7 +34,6 @@ class Note:
 class MissingList:
     """All that a page lacks, and the commands that change it, where one does."""
 
-    kind: ClassVar[str] = "missing"
     all: Sequence[Note]
 
 
@@ -45,7 +41,6 @@ class MissingList:
 class Chart:
     """A Vega-Lite specification, drawn in the page by its own script, and as files."""
 
-    kind: ClassVar[str] = "chart"
     name: str  # of its files
     title: str
     alt: str
@@ -57,7 +52,6 @@ class Chart:
 class PagePicture:
     """Pixels: bytes of an image file, and what to say to those who do not see it."""
 
-    kind: ClassVar[str] = "picture"
     name: str
     title: str
     alt: str
@@ -125,7 +119,6 @@ def share(value: float) -> Value:
 class PageTable:
     """Rows that the reader can sort. `groups` are heads over the columns after the first: text, number of columns."""
 
-    kind: ClassVar[str] = "table"
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Value]]
@@ -158,7 +151,6 @@ class Example:
 class Examples:
     """Queries with what was found for them."""
 
-    kind: ClassVar[str] = "examples"
     measure: str
     examples: Sequence[Example]
 
@@ -179,7 +171,6 @@ class Fit:
 class Fits:
     """Pairs that readers filter by P of a measure, `most` at a time."""
 
-    kind: ClassVar[str] = "fits"
     fits: Sequence[Fit]
     measures: Sequence[str]
     least: Sequence[float]  # values of P to choose from

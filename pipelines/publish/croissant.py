@@ -150,7 +150,6 @@ def _responsible(contents: Contents) -> dict[str, Any]:
 
 
 def _judged(contents: Contents) -> str:
-    """Agreement of the measures with judgements, or that it is not known."""
     if not contents.agreement:
         return "Agreement of the measures with people was not measured on these captions."
     found = contents.agreement["measures"].items()

@@ -78,8 +78,6 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
 
 
 class _Local:
-    """The files of a published folder, by name."""
-
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
         self.name, self.version = manifest["params"].get("name"), str(manifest["params"]["version"])
         self.sha256 = {name: entry["sha256"] for name, entry in manifest["files"].items()}

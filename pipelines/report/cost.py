@@ -49,13 +49,9 @@ def _row(folder: Path, path: Path, time: Time | None) -> list[Value]:
     files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
     size = sum(one.stat().st_size for one in files) / MEGA
     spent = [math.nan] * 3 if time is None else [time.seconds, time.processor_seconds, time.peak_mb]
-    return [str(path.relative_to(folder)), _rows(path), len(files), cell(size, 2), *(cell(x, 1) for x in spent)]
-
-
-def _rows(path: Path) -> int | float:
-    manifest = path / MANIFEST
-    files = read_json(manifest)["files"].items() if manifest.is_file() else ()
-    return sum(entry["rows"] for name, entry in files if not name.endswith(".csv")) or math.nan
+    listed = read_json(path / MANIFEST)["files"].items() if (path / MANIFEST).is_file() else ()
+    rows = sum(entry["rows"] for name, entry in listed if not name.endswith(".csv")) or math.nan
+    return [str(path.relative_to(folder)), rows, len(files), cell(size, 2), *(cell(x, 1) for x in spent)]
 
 
 def _chart(times: dict[str, Time]) -> Chart:

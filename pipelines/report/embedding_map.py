@@ -34,9 +34,11 @@ INTRO = (
 def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """A map for each run that has one vector an item; the others compare sets of vectors."""
     folders, missing = data.folders(EMBEDDINGS, MANIFEST, "embeddings of a trained run")
-    for folder in folders.values():
+    single = []
+    for run, folder in folders.items():
         read_manifest(folder, EMBEDDINGS)
-    single = [run for run, folder in folders.items() if IMAGES in _names(folder)]
+        with safe_open(folder / ENCODINGS, framework="np") as file:
+            single += [run] if IMAGES in file.keys() else []  # noqa: SIM118
     # A map on threads of its own takes many times as long: they wait for each other.
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
         points = list(pool.map(lambda run: _points(folders[run]), single))
@@ -44,12 +46,6 @@ def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     if sets := [run for run in folders if run not in single]:
         parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
     return PageSection("map", "Map of embeddings", INTRO, parts, missing)
-
-
-def _names(folder: Path) -> set[str]:
-    """Of the tensors in an index, from its header alone."""
-    with safe_open(folder / ENCODINGS, framework="np") as file:
-        return set(file.keys())
 
 
 def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:

@@ -99,7 +99,6 @@ def runs_section(data: ReportData) -> PageSection:
 
 
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
-    """A metric of every run."""
     values = [_value(run, way, name) for run in runs.values()]
     intervals = [_interval(run, way, name) for run in runs.values()]
     return with_best(values, intervals, partial(said, name), smaller_is_better(name))

@@ -169,8 +169,6 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)  # a process takes ten seconds to start
     monkeypatch.setitem(MEASURES, "length", None)  # docs/measures.md adds it; taken out afterwards
     monkeypatch.delitem(MEASURES, "length")
-    monkeypatch.setenv("CAPGRADE_DATASET", "dataset")
-    monkeypatch.setenv("PORT", "0")
     monkeypatch.setenv("COLUMNS", "80")  # as the pages show it
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100, raising=False)
     with contextlib.chdir(tmp_path / "here"):

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from capgrade.explorer import space
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams, WindowsParams
 from capgrade.schemas.reviews import read_plan
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
@@ -62,19 +60,15 @@ def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Pa
     assert list(tmp_path.iterdir()) == [], "nothing is written before somebody reviews"
 
 
-def test_a_space_is_told_by_its_environment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="CAPGRADE_DATASET is not set"):
-        space.main()
+def test_a_dataset_of_the_hub_is_served_to_everybody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Space does."""
     served: list = []
-    monkeypatch.setattr(space, "serve", lambda *given: served.extend(given))
-    monkeypatch.setenv("CAPGRADE_DATASET", str(folder / "dataset"))
-    monkeypatch.setenv("CAPGRADE_REVIEWS", str(tmp_path))
-    space.main()
-    assert served[1:4] == [tmp_path, "0.0.0.0", 7860] and served[0].corpus.pairs.values.keys() == set(NAMES)
-    monkeypatch.setenv("CAPGRADE_DATASET", "me/mine")
+    monkeypatch.setattr("capgrade.explorer.app.serve", lambda *given: served.extend(given))
     monkeypatch.setattr("capgrade.labels.hub.Repository.head", lambda *_: "0" * 40)
     monkeypatch.setattr("capgrade.labels.hub.Repository.download", lambda *_: folder / "dataset")
-    space.main()
+    for dataset in (folder / "dataset", "me/mine"):
+        assert call("explore", "--dataset", dataset, "--set", "explore.host=0.0.0.0") == 0
+    assert served[1:4] == [Path("reviews"), "0.0.0.0", 7860] and served[0].corpus.pairs.values.keys() == set(NAMES)
     assert served[5].corpus.fingerprint == served[0].corpus.fingerprint
 
 
@@ -99,7 +93,7 @@ def test_a_review_is_chosen_from_a_dataset_and_exported(folder: Path, tmp_path: 
         ("explore", "give one of --dataset and --captions"),
         ("explore --dataset {dataset} --captions x", "give one of --dataset and --captions"),
         ("explore --dataset {dataset} --shards {dataset}", "leave --shards and --relevance out"),
-        ("explore --dataset nowhere", "not a finished publish folder"),
+        ("explore --dataset nowhere", "no such folder, nor a dataset USER/NAME"),
         ("explore --dataset {dataset} --index x", "--index for 0 --run"),
         ("explore --dataset {dataset} --images {dataset}", "no picture"),
         ("explore --reviews nowhere --export x.csv", "capgrade explore --sample"),
