@@ -244,20 +244,23 @@ def _is_eccv(path: Path) -> bool:
 
 def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     """1 for each pair that ECCV Caption lists for an annotated image or caption (Chun et al. 2022, the package's
-    `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by `seed`: what neither of its lists has.
+    `eccv_*.json`), 0 for the rest of OTHERS pairs of each, drawn uniformly by ids and `seed`: what neither list has.
 
     Own captions are among the positives; two listed captions are not in the split, and are left out. InputError without
     the package, and for captions that are not COCO's 5K.
     """
     of_images, of_captions = human_lists(NAME, captions.image_ids, captions.caption_ids)
-    images, n = captions.n_images, captions.n_captions
+    n = captions.n_captions
+    by_image, by_caption = (np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids))  # not by row
     image, caption = (np.repeat(np.arange(len(one.absent)), np.diff(one.indptr)) for one in (of_images, of_captions))
     yes = np.unique(np.concatenate([image * n + of_images.indices, of_captions.indices * n + caption]))
     random = np.random.default_rng(seed)
-    other = [i * n + random.choice(n, min(OTHERS, n), replace=False) for i in np.flatnonzero(of_images.sizes)]
-    other += [
-        random.choice(images, min(OTHERS, images), replace=False) * n + c for c in np.flatnonzero(of_captions.sizes)
-    ]
+    other = [i * n + _drawn(random, by_caption) for i in by_image[of_images.sizes[by_image] > 0]]
+    other += [_drawn(random, by_image) * n + c for c in by_caption[of_captions.sizes[by_caption] > 0]]
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
     return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED, scale=SHARES)
+
+
+def _drawn(random: np.random.Generator, rows: np.ndarray) -> np.ndarray:
+    return random.choice(rows, min(OTHERS, len(rows)), replace=False)

@@ -214,64 +214,6 @@ def test_a_picture_without_regions_is_left_out(images: Path, tmp_path: Path) -> 
     assert done["left_out"] == [{"image_id": "dot", "file": "dot.png", "problem": "no region found"}]
 
 
-# ---- lists of pictures
-
-
-def test_lists(images: Path, tmp_path: Path) -> None:
-    file = tmp_path / "list.txt"
-    file.write_text(f"b\t{images}/000.jpg\na\t{os.path.relpath(images, tmp_path)}/004.png\n")
-    assert [p.image_id for p in read_pictures(file)] == ["b", "a"]
-    run(file, tmp_path / "out")
-    assert RegionStore(tmp_path / "out").ids == ["b", "a"]
-
-
-def test_folders_below_are_looked_into(tmp_path: Path) -> None:
-    for name in ("b/2.JPG", "a/3.png", "1.webp", "a/.hidden.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert [p.image_id for p in read_pictures(tmp_path)] == ["1", "3", "2"]
-
-
-def test_pictures_of_a_captions_folder(tmp_path: Path) -> None:
-    from capgrade.pipelines.captions import captions
-    from capgrade.schemas.params import CaptionsParams, ScenesParams
-
-    world = ScenesParams(train=2, val=1, test=0, size=64)
-    captions(tmp_path / "c", CaptionsParams(scenes=world))
-    run(tmp_path / "c", tmp_path / "out")
-    assert RegionStore(tmp_path / "out").ids == [p.image_id for p in read_pictures(tmp_path / "c")]
-    assert all((found.width, found.height) == (64, 64) for found in RegionStore(tmp_path / "out"))
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"list.txt": "a b.jpg\n"}, "list.txt row 1: not image_id<TAB>path -> write one picture a line"),
-        ({"list.txt": "a\tx.jpg\n\nb\ty.jpg"}, "list.txt row 2: not image_id<TAB>path"),
-        ({"list.txt": "a\tx.jpg\na\ty.jpg"}, "y.jpg: image 'a' is .*x.jpg too -> give every image an id of its own"),
-        ({"list.txt": "a \tx.jpg"}, "x.jpg: image id 'a ': visible characters"),
-        ({"list.txt": ""}, "list.txt: no picture -> give pictures named .bmp"),
-        ({"list.txt": b"\xff\xd8\xff\xe0"}, "list.txt: not text in UTF-8"),
-        ({"in/a.jpg": "", "in/a.png": ""}, r"a.png: image 'a' is .*a.jpg too"),
-        ({}, "none: no such file or folder"),
-    ],
-)
-def test_bad_lists(tmp_path: Path, files: dict[str, str | bytes], message: str) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    first = next(iter(files), "none").partition("/")[0]
-    with pytest.raises(InputError, match=message):
-        read_pictures(tmp_path / first)
-
-
-def test_header_sizes(images: Path) -> None:
-    for picture in read_pictures(images):
-        height, width = picture.decode()[0].shape[:2]
-        assert picture.size() == (width, height), picture.image_id
-    assert Picture("x", str(images / "notes.txt")).size() is None
-
-
 # ---- interruptions and several processes
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from capgrade.agreement.calibration import scale_of
 from capgrade.agreement.curve import Scale
 from capgrade.agreement.judgement_files import (
     OTHERS,
+    eccv_judgements,
     judged_digest,
     read_judgements,
     read_people,
@@ -22,7 +24,7 @@ from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.rouge import RougeL
 from capgrade.pipelines.agree import agree, who_judged
-from capgrade.schemas.captions import Captions
+from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
@@ -168,6 +170,23 @@ def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions) -> None:
     assert found.binary and found.uncalibrated is not None and len(judged_digest(Path("eccv"))) == 64
     with pytest.raises(InputError, match="not in the captions table"):
         read_judgements(Path("eccv"), make_captions(SETS))
+
+
+def test_the_random_pairs_of_eccv_caption_follow_ids_and_seed_alone() -> None:
+    pytest.importorskip("eccv_caption")
+    rows = [(image, str(one)) for image, own in read_lists("original_image_to_caption.json").items() for one in own]
+
+    def judged(order: np.ndarray, seed: int) -> dict[tuple[str, str], float]:
+        images, ids = zip(*(rows[k] for k in order), strict=True)
+        columns = {"image_id": images, "caption_id": ids, "split": ["test"] * len(ids), "caption": ids}
+        table = pa.table({**columns, "tokens": [[]] * len(ids), "image_file": pa.nulls(len(ids))}).cast(SCHEMA)
+        captions = Captions(table, "test", "words", "digest")
+        found = eccv_judgements(captions, seed)
+        pairs = [(captions.image_ids[i], ids[c]) for i, c in zip(found.image, found.caption, strict=True)]
+        return dict(zip(pairs, found.score.tolist(), strict=True))
+
+    as_listed, shuffled = np.arange(len(rows)), np.random.default_rng(0).permutation(len(rows))
+    assert judged(as_listed, 0) == judged(shuffled, 0) != judged(as_listed, 1)
 
 
 def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> None:
