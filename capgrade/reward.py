@@ -15,6 +15,7 @@ from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import TokenIds, are_ids, given, token_ids
 from capgrade.measures.scores.measures import SIGMA, cider_scores
 from capgrade.schemas.errors import InputError
+from capgrade.text.tokens import one_line_each
 from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space, tokenized
 
 
@@ -75,7 +76,8 @@ class CiderReward:
 
     def _texts(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
         found = given(candidates, references)
-        words = split_at_white_space(tokenized(found.texts, self.tokenizer))
+        texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
+        words = split_at_white_space(tokenized(texts, self.tokenizer))
         return words, np.bincount(found.owner), found.ref_ptr
 
     def _ids(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -189,14 +189,6 @@ def required(batch: ScoredBatch, *names: str) -> list[Tensor]:
             remedy = "give it: labels.block(...), float [B, C]" if name == "relevance" else of_model
             raise InputError(f"a loss asks for `{name}`, which this batch lacks", remedy=remedy)
     return list(found.values())
-
-
-def scores_of(batch: ScoredBatch, part: str) -> ScoredBatch:
-    """The batch with the scores of a part of the model. InputError where it has none of this name."""
-    if part not in batch.more:
-        known = ", ".join(batch.more) or "the model has no parts"
-        raise InputError(f"a loss looks at the scores of '{part}'", remedy=f"known: {known}")
-    return replace(batch, scores=batch.more[part])
 
 
 def all_known(batch: ScoredBatch, loss: str) -> Tensor:

@@ -49,7 +49,7 @@ class GradedClipLoss(torch.nn.Module):
         own = {name: value for name, value in options.items() if name not in OF_OPEN_CLIP}
         if given := own.keys() & self.LOGITS.keys():
             raise InputError(f"the {min(given)} is the model's", remedy="leave it out: the logits have it already")
-        self.options = {**checked({"name": self.NAME, **own}), **self.LOGITS}
+        self.options = {**checked(self.NAME, own), **self.LOGITS}
         self.labels, self.measure, self.unknown = labels, labels.chosen(measure), unknown
         self.world_size, self.owner = world_size, torch.from_numpy(labels.owner)
         self._rows = torch.empty(0, dtype=torch.int64)  # the captions of the batches that `keyed` gave last
@@ -76,7 +76,7 @@ class GradedClipLoss(torch.nn.Module):
             self._rows, self._fetched = self._rows[-len(image_features) :], 0
             rows = self._rows
         else:
-            rows = torch.from_numpy(self.labels.rows_of_captions(keys))
+            rows, self._fetched = torch.from_numpy(self.labels.rows_of_captions(keys)), 0
         if len(rows) != len(image_features):
             problem = f"{len(image_features)} pairs, and the captions of {len(rows)} are known"
             raise InputError(problem, remedy="train on loss.keyed(loader) of (images, texts, keys), or give keys")
@@ -126,4 +126,6 @@ class KeyedBatches:
         return len(self.loader)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "loader":  # not there yet, while a copy is made
+            raise AttributeError(name)
         return getattr(self.loader, name)

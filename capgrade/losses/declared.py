@@ -5,30 +5,32 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
+from dataclasses import dataclass, replace
+from functools import partial, wraps
 from typing import Any, ParamSpec, get_type_hints
 
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
-from capgrade.losses.base import Finite, ScoredBatch, counting, scores_of
+from capgrade.losses.base import Finite, ScoredBatch, counting
 from capgrade.schemas.errors import InputError
 
 P = ParamSpec("P")
 DIVIDED = ("info_nce", "soft_info_nce", "sigmoid")  # their scores, by `temperature`: that of daa is of ranks
 
 ACTIVE = "active_"
+WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
 ROUNDING = 1e-5  # by which a measure may leave its range
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, what it needs of a batch beside the scores (relevance, vectors or logits), a check of its options
-    together, and the range of relevance that its formula is written for (None: any)."""
+    """A loss, the types of its options, what it needs of a batch beside the scores (relevance, vectors or logits), a
+    check of its options together, and the range of relevance that its formula is written for (None: any)."""
 
     function: Callable[..., Tensor]
+    kinds: Mapping[str, TypeAdapter[Any]]
     needs: str | None = None
     check: Callable[..., object] | None = None
     within: tuple[float, float] | None = None
@@ -45,68 +47,53 @@ def declared(
     call; a term of a preset names the same function."""
 
     def declare(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
-        name = function.__name__
+        name, hints = function.__name__, get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+        defaults = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
         @wraps(function)
         def loss(*args: P.args, **given: P.kwargs) -> Tensor:
-            given.update(checked({"name": name, **{key: given[key] for key in DEFAULTS[name].keys() & given.keys()}}))
+            given.update(checked(name, {key: given[key] for key in defaults.keys() & given.keys()}))
             return function(*args, **given)
 
-        LOSSES[name] = Loss(loss, needs, check, within)
-        parameters = inspect.signature(function).parameters.values()
-        DEFAULTS[name] = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+        kinds = {key: TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True)) for key in defaults}
+        LOSSES[name], DEFAULTS[name] = Loss(loss, kinds, needs, check, within), defaults
         return loss
 
     return declare
 
 
-def named(term: Mapping[str, Any]) -> Loss:
-    """The loss of a term. InputError for an unknown name, listing the known ones."""
-    if term.get("name") not in LOSSES:
-        remedy = f"choose from: {', '.join(LOSSES)}"
-        raise InputError(f"unknown loss '{term.get('name')}'", remedy=remedy)
-    return LOSSES[term["name"]]
+def named(name: Any) -> Loss:
+    """The loss of a name. InputError for an unknown one, listing the known ones."""
+    if name not in LOSSES:
+        raise InputError(f"unknown loss '{name}'", remedy=f"choose from: {', '.join(LOSSES)}")
+    return LOSSES[name]
 
 
-def checked(term: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a term, each as its type has it; tensors, such as a learned temperature, as they are.
+def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a loss, each as its type has it; tensors, such as a learned temperature, as they are.
 
-    Raises InputError for an unknown loss or option, listing the known ones, and for a value that does not fit."""
-    loss = named(term)
-    known = DEFAULTS[term["name"]]
-    options = {}
-    for key in term.keys() - {"name", "weight", "of"}:
+    Raises InputError for an unknown option, listing the known ones, and for a value that does not fit."""
+    loss, known, found = named(name), DEFAULTS[name], {}
+    for key, value in options.items():
         if key not in known:
-            problem = f"loss '{term['name']}' has no option '{key}'"
-            raise InputError(problem, remedy=f"known: {', '.join(('weight', 'of', *known))}")
-        options[key] = converted(key, _hints(loss.function)[key], term[key], term)
+            remedy = f"known: {', '.join(known) or 'none'}; a term of several also has weight and of"
+            raise InputError(f"loss '{name}' has no option '{key}'", remedy=remedy)
+        found[key] = _converted(name, key, loss.kinds[key], value)
     if loss.check is not None:
-        loss.check(**{**known, **options})
-    if term.get("of") == "logits" and term["name"] in DIVIDED and options.get("temperature") != 1:
-        problem = f"loss '{term['name']}' of the logits divides them by a temperature, and they have a learned one"
-        raise InputError(problem, remedy="give this term temperature: 1.0")
-    return options
+        loss.check(**{**known, **found})
+    return found
 
 
-@lru_cache
-def _hints(function: Callable[..., Tensor]) -> dict[str, Any]:
-    return get_type_hints(function, include_extras=True)
-
-
-@lru_cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
-
-
-def converted(key: str, kind: Any, value: Any, term: Mapping[str, Any]) -> Any:
+def _converted(name: str, key: str, kind: TypeAdapter[Any], value: Any) -> Any:
     """The value as the option's type has it: YAML reads 1e-3 as text."""
     if isinstance(value, Tensor):
         return value
     try:
-        return _adapter(kind).validate_python(value)
+        return kind.validate_python(value)
     except ValidationError as error:
         said = error.errors()[0]["msg"]
-        raise InputError(f"option '{key}' of loss '{term.get('name')}' is {value!r}: {said}") from error
+        raise InputError(f"option '{key}' of loss '{name}' is {value!r}: {said}") from error
 
 
 class LossTerms:
@@ -117,17 +104,27 @@ class LossTerms:
     """
 
     def __init__(self, terms: Sequence[Mapping[str, Any]]) -> None:
-        self._terms = [(converted("weight", Finite, one.get("weight", 1.0), one), _term(one), one) for one in terms]
+        self._terms: list[tuple[str, float, str | None, Callable[[ScoredBatch], Tensor]]] = []
         self._hinges: dict[str, Tensor] = {}  # int64 [2]: active, all
+        for term in terms:
+            loss, name, of = named(term.get("name")), term["name"], term.get("of")
+            options = checked(name, {key: term[key] for key in term if key not in ("name", "weight", "of")})
+            if of == "logits" and name in DIVIDED and options.get("temperature") != 1:
+                problem = f"loss '{name}' of the logits divides them by a temperature, and they have a learned one"
+                raise InputError(problem, remedy="give this term temperature: 1.0")
+            weight = _converted(name, "weight", WEIGHT, term.get("weight", 1.0))
+            self._terms.append((name, weight, of, partial(loss.function, **options)))
 
     def __call__(self, batch: ScoredBatch) -> Tensor:
         total = batch.scores.new_zeros(())
-        for weight, loss, term in self._terms:
+        for name, weight, of, loss in self._terms:
+            if of is not None and of not in batch.more:
+                known = ", ".join(batch.more) or "the model has no parts"
+                raise InputError(f"a loss looks at the scores of '{of}'", remedy=f"known: {known}")
             with counting() as hinges:
-                total = total + weight * loss(batch)
+                total = total + weight * loss(batch if of is None else replace(batch, scores=batch.more[of]))
             if hinges:
-                counts = self._hinges.get(term["name"], 0)
-                self._hinges[term["name"]] = counts + torch.stack(hinges).sum(dim=0)
+                self._hinges[name] = self._hinges.get(name, 0) + torch.stack(hinges).sum(dim=0)
         return total
 
     def active_hinges(self) -> dict[str, float]:
@@ -138,28 +135,22 @@ class LossTerms:
 
 
 def needs(terms: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """What the terms need of a batch beside the scores."""
-    found = {named(term).needs for term in terms if _asks(term)}
+    """What the terms need of a batch beside the scores: no relevance where the pairs alone are the targets, by choice
+    or by default."""
+    targets = {"targets": "relevance"}
+    found = {
+        named(term.get("name")).needs
+        for term in terms
+        if {**targets, **DEFAULTS.get(term.get("name", ""), {}), **term}["targets"] == "relevance"
+    }
     return frozenset(name for name in found if name is not None)
 
 
 def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, high: float) -> None:
     """InputError for a loss whose formula is written for another range than the measure's low..high."""
     for term in terms:
-        wanted = named(term).within
+        wanted = named(term.get("name")).within
         if wanted is not None and not wanted[0] - ROUNDING <= low <= high <= wanted[1] + ROUNDING:
             problem = f"loss '{term['name']}' is written for relevance in {wanted[0]:g}..{wanted[1]:g}"
             remedy = "choose a measure of that range, such as sbert"
             raise InputError(f"{problem}, and {measure} is in {low:g}..{high:g}", remedy=remedy)
-
-
-def _asks(term: Mapping[str, Any]) -> bool:
-    """Not where the pairs alone are its targets, by choice or by default."""
-    return {**DEFAULTS.get(term.get("name", ""), {}), **term}.get("targets", "relevance") == "relevance"
-
-
-def _term(term: Mapping[str, Any]) -> Callable[[ScoredBatch], Tensor]:
-    function = partial(named(term).function, **checked(term))
-    if (part := term.get("of")) is None:
-        return function
-    return lambda batch: function(scores_of(batch, part))

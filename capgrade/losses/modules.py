@@ -9,18 +9,23 @@ from torch import Tensor
 
 from capgrade.losses.base import Scores
 from capgrade.losses.declared import DEFAULTS, LOSSES, checked
+from capgrade.schemas.errors import InputError
 
 
 class LossModule(torch.nn.Module):
     """A loss with its options kept: those of `LEARNED` as parameters, unless `learn` is False, a temperature as its
-    logarithm. Options and arguments are those of the function, InputError too."""
+    logarithm. Options, given by name, and arguments are those of the function, InputError too."""
 
     NAME: ClassVar[str]
     LEARNED: ClassVar[tuple[str, ...]] = ("temperature",)
 
-    def __init__(self, *, learn: bool = True, **options: Any) -> None:
+    def __init__(self, *unnamed: Any, **options: Any) -> None:
         super().__init__()
-        self.options = {**DEFAULTS[self.NAME], **checked({"name": self.NAME, **options})}
+        if unnamed:
+            problem = f"{type(self).__name__}({unnamed[0]!r}): an option without its name"
+            raise InputError(problem, remedy=f"write {next(iter(DEFAULTS[self.NAME]))}=...")
+        learn = options.pop("learn", True) if self.LEARNED else False
+        self.options = {**DEFAULTS[self.NAME], **checked(self.NAME, options)}
         start = {name: torch.tensor(float(self.options.pop(name))) for name in self.LEARNED}
         if "temperature" in start:
             self.log_temperature = torch.nn.Parameter(start.pop("temperature").log(), requires_grad=learn)

@@ -13,6 +13,7 @@ import torch
 
 import capgrade
 from capgrade.coco import Cider
+from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
@@ -113,6 +114,30 @@ def test_reward_is_cider() -> None:
     np.testing.assert_allclose(part, found[1:2], atol=1e-12)
     with pytest.raises(InputError, match=r"candidates\[1\]: 1 candidates, 2 of the first image"):
         reward([["a", "b"], ["a"]], references[:2])
+
+
+def test_half_a_character_does_not_stop_a_run() -> None:
+    """A sampled caption may hold half of a surrogate pair, whatever the tokenizer: it is U+FFFD."""
+    references = [["a dog runs", "\ufffd"], ["two men talk"]]
+    for tokenizer in ("none", "ptb_py", "lower_split"):
+        reward = capgrade.CiderReward(capgrade.Frequencies.of(references, tokenizer))
+        found = reward([["a \ud83d", "a \ufffd"], ["two", "men"]], references)
+        assert found[0, 0] == found[0, 1] > 0, tokenizer
+
+
+def test_bleu_that_is_0_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(say, "_said", set())
+    found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "rouge_l"])
+    assert found.corpus["bleu_2"] > 0.3 and found.corpus["bleu_3"] < 1e-3
+    assert capsys.readouterr().err == (
+        "warning: bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger "
+        "corpora)\n"
+    )
+    capgrade.score(CANDIDATES, REFERENCES, ["bleu_1", "bleu_2"])
+    capgrade.score(["a dog runs fast"], [["a dog runs fast"]], ["bleu"])
+    assert not capsys.readouterr().err
+    capgrade.score(["", ""], [["a dog"], ["a cat"]], ["bleu"])
+    assert capsys.readouterr().err.count("warning") == 1, "one cause, one note"
 
 
 def test_token_ids_are_their_texts(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import torch
 
 from capgrade import Labels
 from capgrade.losses import GradedClipLoss, GradedSigLipLoss
-from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
 
 PAIRS = 8
@@ -148,35 +147,3 @@ def test_a_model_trains_two_steps_in_open_clips_loop(kind: type, accumulated: in
     assert rows == [order[:4]] * accumulated + [order[4:]] * accumulated and np.isfinite(losses).all()
     moved = [name for name, value in model.state_dict().items() if not torch.equal(value, before[name])]
     assert "visual.proj" in moved and "text_projection" in moved
-
-
-def test_targets_follow_the_keys(tmp_path: Path) -> None:
-    """The loss of pairs in one order is that of the same pairs in another order."""
-    random = np.random.default_rng(1)
-    labels = labels_of(tmp_path, np.maximum(np.eye(PAIRS), random.random((PAIRS, PAIRS)) * 0.9))
-    loss, vectors = GradedClipLoss(labels, softness=0.2), torch.randn(2, PAIRS, 4)
-    order = torch.tensor([3, 1, 0, 2, 7, 6, 5, 4])
-    ids = [labels.caption_ids[k] for k in order]
-    one, two, other = (float(loss(*x, 1.0, keys=k)) for x, k in (
-        (vectors, range(PAIRS)), (vectors[:, order], ids), (vectors, order)))  # fmt: skip
-    assert one == pytest.approx(two, rel=1e-6) and one != pytest.approx(other, rel=1e-3)
-    with pytest.raises(InputError, match="8 pairs, and the captions of 0 are known -> train on loss.keyed"):
-        loss(*vectors, 1.0)
-    with pytest.raises(InputError, match="no 2 processes -> start them"):
-        GradedClipLoss(labels, world_size=2)(*vectors, 1.0, keys=range(PAIRS))
-    with pytest.raises(InputError, match="has no option 'margin'"):
-        GradedClipLoss(labels, margin=0.2)
-    with pytest.raises(InputError, match="the temperature is the model's -> leave it out"):
-        GradedClipLoss(labels, temperature=0.07)
-
-
-def test_a_loop_that_fetches_ahead_does_not_learn_from_the_next_batch_s_labels(tmp_path: Path) -> None:
-    labels = labels_of(tmp_path, np.eye(PAIRS))
-    loss, vectors = GradedClipLoss(labels), torch.randn(2, PAIRS // 2, 4)
-    loader = loss.keyed([(0, 0, labels.caption_ids[:4]), (0, 0, labels.caption_ids[4:])])
-    ahead = iter(loader)
-    next(ahead), next(ahead)
-    with pytest.raises(InputError, match="8 pairs were fetched before the loss of 4 -> fetch a batch when"):
-        loss(*vectors, 1.0)
-    for _ in loader:  # what the loop before left over does not count
-        loss(*vectors, 1.0)

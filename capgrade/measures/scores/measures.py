@@ -24,6 +24,7 @@ from capgrade.measures.scene_graph import kernel as scene_kernel
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
+from capgrade.schemas.say import warn
 
 SIGMA = 6.0  # of CIDEr-D
 
@@ -149,4 +150,8 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
         if name not in found:
             with as_python(len(corpus.given.texts) <= FEW and not is_compiled(KERNELS[measure])):
                 found |= MEASURES[measure](corpus)
+    none = [name for name in names if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()]
+    if none and corpus.words.sizes[: len(corpus.given.owner)].any():  # else that is said already
+        why = f"no {none[0][-1]} words in a row of any candidate are in its references (BLEU is for larger corpora)"
+        warn(f"{', '.join(none)}: 0, as {why}")
     return {name: found[name] for name in names}

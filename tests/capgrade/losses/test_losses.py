@@ -411,10 +411,23 @@ def test_modules_learn_what_they_are_for():
         assert all(p.grad is not None and p.grad.abs() > 0 for p in module.parameters())
         torch.optim.SGD(module.parameters(), lr=1e-3).step()
         assert float(module(*given_).detach()) < float(before.detach())
-    with pytest.raises(InputError, match="loss 'sam' has no option 'tua'"):
-        losses.Sam(tua=1)
-    with pytest.raises(InputError, match="option 'temperature' of loss 'info_nce' is 0"):
-        losses.InfoNCE(temperature=0)
+
+
+@pytest.mark.parametrize(
+    ("module", "given_", "options", "message"),
+    [
+        (losses.Sam, (), {"tua": 1}, "loss 'sam' has no option 'tua'"),
+        (losses.Sam, (), {"learn": False}, "loss 'sam' has no option 'learn'"),
+        (losses.Sam, (), {"weight": 2.0}, "loss 'sam' has no option 'weight'"),
+        (losses.InfoNCE, (), {"temperature": 0}, "option 'temperature' of loss 'info_nce' is 0"),
+        (losses.InfoNCE, (0.07,), {}, r"InfoNCE\(0.07\): an option without its name -> write temperature=..."),
+        (losses.Sam, (3.0,), {}, r"Sam\(3.0\): an option without its name -> write tau=..."),
+    ],
+)
+def test_modules_refuse_options_that_do_nothing(module, given_, options, message):
+    with pytest.raises(InputError, match=message):
+        module(*given_, **options)
+    assert not any(one.requires_grad for one in losses.Sigmoid(learn=False).parameters())
 
 
 def test_soft_asp_becomes_asp():
