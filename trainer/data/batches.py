@@ -1,4 +1,4 @@
-"""Which pairs of a split are learnt from, which make a batch, in what company; and batches made ahead of the loop."""
+"""Which pairs of a split are learnt from, and in what company; and batches made ahead of the loop."""
 
 from __future__ import annotations
 
@@ -7,35 +7,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from capgrade.labels import batches
 from capgrade.labels.batches import Neighbours
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
 
-Composition = Literal["random", "seeded"]
 
-
-class EpochPlan(batches.BatchPlan):
-    """The plan of the pairs that are learnt from. random: without neighbours. seeded: with partners, the captions that
-    shards keep as relevant to an image (`Neighbours.kept_for`); InputError for none."""
-
-    def __init__(
-        self, pairs: Pairs, batch_size: int, composition: Composition = "random", seed: int = 0,
-        partners: LookedUp | None = None, unique_images: bool = False, drop_last: bool = True,
-    ) -> None:  # fmt: skip
-        self.pairs = pairs
-        neighbours = _partners(pairs, partners) if composition == "seeded" else None
-        super().__init__(pairs.captions.owner, pairs.rows, batch_size, seed, neighbours, unique_images, drop_last)
-
-
-def _partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
-    """Partners of each image among the captions that are learnt from."""
+def partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
+    """The captions that shards keep as relevant to each image, of those that are learnt from. InputError for none."""
     if labels is None:
         raise InputError("seeded batches need the sampled captions of each image", remedy="give --shards")
     allowed = np.zeros(pairs.captions.n_captions, np.bool_)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -24,11 +25,6 @@ class Batch:
     texts: CaptionTokens
     image_numbers: np.ndarray  # int64 [B]
     caption_rows: np.ndarray  # int64 [B]
-
-    @property
-    def own(self) -> np.ndarray:
-        """bool [B, B], caption j is one of image i's."""
-        return self.image_numbers[:, None] == self.image_numbers[None, :]
 
 
 class Pairs:
@@ -55,12 +51,11 @@ class Pairs:
 
     def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
         """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch is."""
-        images = self.captions.owner[rows]
-        regions = [self.store[self.captions.image_ids[i]] for i in images]
-        tokens = [self.tokens[r] for r in rows]
-        most, longest = max(map(len, regions)), max(map(len, tokens))
-        texts = replace(pad_texts(tokens[part], longest), images=torch.from_numpy(images[part]))
-        return Batch(pad_images(regions[part], most), texts, images, rows)
+        numbers = self.captions.owner[rows]
+        images = pad_images([self.store[self.captions.image_ids[i]] for i in numbers])
+        texts = replace(pad_texts([self.tokens[r] for r in rows]), images=torch.from_numpy(numbers))
+        mine = ([x[part] for x in vars(side).values()] for side in (images, texts))
+        return Batch(Images(*next(mine)), CaptionTokens(*next(mine)), numbers, rows)
 
     def image_batches(self, size: int) -> Iterator[Images]:
         """Every image of the split in order."""
@@ -88,9 +83,9 @@ def require_count(config: object, pairs: Pairs) -> None:
             raise InputError(problem, file=pairs.store.folder, remedy=remedy)
 
 
-def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
+def pad_images(regions: Sequence[Regions]) -> Images:
     """Region sets as tensors; boxes as shares of the picture, zeros where they or its size are unknown."""
-    most = most or max(map(len, regions))
+    most = max(map(len, regions))
     features = np.zeros((len(regions), most, regions[0].features.shape[1]), np.float32)
     boxes = np.zeros((len(regions), most, 5), np.float32)
     mask = np.zeros((len(regions), most), np.bool_)
@@ -104,11 +99,7 @@ def pad_images(regions: Sequence[Regions], most: int | None = None) -> Images:
     return Images(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))
 
 
-def pad_texts(tokens: Sequence[np.ndarray], longest: int | None = None) -> CaptionTokens:
+def pad_texts(tokens: Sequence[np.ndarray]) -> CaptionTokens:
     """Token numbers int64 [length] of each caption -> a batch [B, longest], zeros and a False mask behind."""
-    longest = longest or max(map(len, tokens))
-    numbers = np.zeros((len(tokens), longest), np.int64)
-    mask = np.zeros((len(tokens), longest), np.bool_)
-    for k, row in enumerate(tokens):
-        numbers[k, : len(row)], mask[k, : len(row)] = row, True
-    return CaptionTokens(torch.from_numpy(numbers), torch.from_numpy(mask))
+    numbers = pad_sequence([torch.from_numpy(row) for row in tokens], batch_first=True)
+    return CaptionTokens(numbers, torch.arange(numbers.shape[1]) < torch.tensor(list(map(len, tokens))).unsqueeze(1))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from capgrade.labels.unsampled import Unknown
 from capgrade.measures import MEASURES, Fitted, Measure
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-
-RelevanceOf = Literal["image_set", "caption"]
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,13 @@ def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:
 class ExactRelevance:
     """Computed from a measure fitted on the captions that are learnt from (`rows`, None: all): every pair is known.
 
-    image_set: of caption j to the reference set of image i. caption: of caption j to caption i, the one that stands
-    for image i in the batch, see `against_captions`; with Sentence-BERT the label of BCLS. Each caption is an image's
-    own there, so captions of one image have the relevance that the measure gives them, and 1 stands on the diagonal.
+    Of caption j to the reference set of image i; or `between_captions`, to caption i, the one that stands for image i
+    in the batch, see `against_captions`; with Sentence-BERT the label of BCLS. Each caption is an image's own there, so
+    captions of one image have the relevance that the measure gives them, and 1 stands on the diagonal.
     """
 
     def __init__(
-        self, measure: Measure, captions: Captions, rows: np.ndarray | None = None, of: RelevanceOf = "image_set"
+        self, measure: Measure, captions: Captions, rows: np.ndarray | None = None, between_captions: bool = False
     ) -> None:
         rows = np.arange(captions.n_captions) if rows is None else rows
         self.captions = learnt_from(captions, rows)
@@ -82,10 +80,10 @@ class ExactRelevance:
         self._row = np.full(captions.n_captions, -1)
         self._image = np.full(captions.n_images, -1)
         self._row[rows], self._image[captions.owner[rows]] = np.arange(len(rows)), self.captions.owner
-        self._between = against_captions(self.fitted) if of == "caption" else None
+        self._between = against_captions(self.fitted) if between_captions else None
 
     def block(self, images: np.ndarray, captions: np.ndarray) -> RelevanceBlock:
-        """As `LookedUp.block`, of captions that are learnt from; for `caption` image i is captions[i]'s."""
+        """As `LookedUp.block`, of captions that are learnt from; between captions image i is captions[i]'s."""
         rows = self._row[captions]
         assert rows.min(initial=0) >= 0, "a caption that is not learnt from"
         return RelevanceBlock(

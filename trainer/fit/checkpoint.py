@@ -38,16 +38,14 @@ from capgrade.trainer.models.base import Config, RetrievalModel
 AFRESH = "start afresh with --restart"
 
 
-def begin(out: Path, afresh: bool) -> None:
+def begin(
+    out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str],
+    afresh: bool,
+) -> None:  # fmt: skip
     """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
-    so that a stop at any time leaves nothing that speaks for another run."""
+    so that a stop at any time leaves nothing that speaks for another run. Then what it is: parameters, vocabulary, and
+    the digests of what it reads."""
     begin_output(out, sorted(written(out)) if afresh else (SUMMARY,))  # the manifest goes too
-
-
-def save_config(
-    out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str]
-) -> None:
-    """What a run is, written when it starts and goes on: parameters, vocabulary, and the digests of what it reads."""
     tokens.save(out / VOCABULARY)
     content = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
     write_json(out / CONFIG, {**content, "inputs": inputs, "package": package_version()})
@@ -98,7 +96,7 @@ def weights_of(folder: Path, best_by: str | None = None) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What `save_config` wrote. InputError for anything else, and for a pretrained model that is not here."""
+    """What `begin` wrote. InputError for anything else, and for a pretrained model that is not here."""
     config = read_json(folder / CONFIG)
     try:
         _ = config["params"]["model"]["name"], config["feature_dim"]

@@ -43,11 +43,6 @@ class History:
             torch.cuda.set_rng_state(self._state["cuda_rng"], device)
         self._state = None
 
-    def mean_loss(self) -> float:
-        """Of the steps of the epoch that is going on."""
-        losses = [loss for epoch, loss, _ in self.steps if epoch == self.epoch]
-        return sum(losses) / len(losses)
-
     def best_is_last(self, best_by: str) -> bool:
         """Does the model of the last epoch stand for the run?"""
         best = _best(self.epochs, best_by)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.labels.batches import BatchPlan
 from capgrade.losses import DEFAULTS, LossTerms
 from capgrade.losses.declared import check_scale, needs
 from capgrade.measures import choose, names_of, read_by
@@ -20,7 +21,7 @@ from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
 from capgrade.schemas.inputs import file_digest, given_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
-from capgrade.trainer.data.batches import EpochPlan, rows_of_share
+from capgrade.trainer.data.batches import partners, rows_of_share
 from capgrade.trainer.data.images import image_digest, open_images
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
@@ -55,7 +56,8 @@ class Setup:
     config: Config
     tokens: Tokens
     feature_dim: int
-    plan: EpochPlan
+    pairs: Pairs
+    plan: BatchPlan
     loss: LossTerms
     first_loss: LossTerms  # in the epochs of `all_negatives_first`
     needs: frozenset[str]
@@ -117,16 +119,17 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     if isinstance(tokens, Vocabulary):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
     not_initial = None if params.init is None else start_from(model, params.init, params.init_strict)
-    batches = params.seed, shards, params.unique_images, params.drop_last
-    plan = EpochPlan(pairs, params.batch_size, params.composition, *batches)
+    beside = partners(pairs, shards) if params.composition == "seeded" else None
+    batches = params.batch_size, params.seed, beside, params.unique_images, params.drop_last
+    plan = BatchPlan(captions.owner, rows, *batches)
     validation = None if held_out is None else Pairs(held_out, store, tokens.encode(held_out))
     dense = None
     if split is not None and held_out is not None and computed:
         dense = _dense(params, measures, split, held_out)
     return Setup(
-        model=model, config=config, tokens=tokens, feature_dim=dim, plan=plan, loss=loss, first_loss=first_loss,
-        needs=needed, relevance=relevance, validation=validation, validation_relevance=dense, inputs=inputs,
-        key=_key(params, measures.used(computed), inputs), not_initial=not_initial,
+        model=model, config=config, tokens=tokens, feature_dim=dim, pairs=pairs, plan=plan, loss=loss,
+        first_loss=first_loss, needs=needed, relevance=relevance, validation=validation, validation_relevance=dense,
+        inputs=inputs, key=_key(params, measures.used(computed), inputs), not_initial=not_initial,
     )  # fmt: skip
 
 
@@ -182,7 +185,8 @@ def _relevance(
     """Labels of the captions that are learnt from, `rows`. InputError where the source knows of others too."""
     whole = len(rows) == captions.n_captions
     if params.relevance == "exact" and (whole or params.measure not in measures.imported):
-        return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, params.relevance_of)
+        between = params.relevance_of == "caption"
+        return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, between)
     if params.relevance == "shards" and shards is None:
         raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
     if not whole:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -20,7 +19,6 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from capgrade.losses import LossTerms, ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.pipelines.execution.processes import Process, together
-from capgrade.schemas.captions import Captions
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import remove_temporaries, write_text
@@ -38,7 +36,6 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     finish,
     finished,
     load_state,
-    save_config,
     save_model,
 )
 from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
@@ -46,7 +43,7 @@ from capgrade.trainer.fit.history import History, Parts
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.validation import validate
-from capgrade.trainer.models.base import Encoded, RetrievalModel
+from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
 
@@ -116,14 +113,22 @@ def _train(
     setup = prepare(data, params, measures)
     for size in (params.batch_size, *setup.plan.rests):
         _part(size, process)
-    key = setup.key
-    done, state = (None, None) if restart else from_first(lambda: (finished(out, key), load_state(out, key)))
+    key, state, done = setup.key, None, None
+    if not restart:
+        done, state = from_first(lambda: (finished(out, key), load_state(out, key)))
     history = History(out, key, state)
     if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
-    run = _started(out, params, setup, device, process, history)
+    model = setup.model.to(device)
+    optimiser = make_optimiser(model, params)
+    schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
+    same_on_all(model.state_dict().values())
+    average = None if params.ema is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
+    if average is not None:
+        average.update_parameters(model)  # the mean starts as the weights before the first step
+    run = TrainingRun(out, params, setup, device, process, model, optimiser, schedule, average, history)
     history.restore(run.parts, device)
-    same_on_all([*run.model.state_dict().values(), *(run.average.state_dict().values() if run.average else ())])
+    same_on_all([*model.state_dict().values(), *(average.state_dict().values() if average else ())])
     from_first(lambda: _open(run))
     an_epoch = setup.plan.pairs_an_epoch
     with progress("training", params.epochs * an_epoch, "pairs") as advance:
@@ -141,27 +146,13 @@ def _train(
     return summary
 
 
-def _started(
-    out: Path, params: TrainParams, setup: Setup, device: torch.device, process: Process, history: History
-) -> TrainingRun:
-    model = setup.model.to(device)
-    optimiser = make_optimiser(model, params)
-    schedule = make_schedule(optimiser, params, -(-setup.plan.batches_an_epoch // params.accumulate))
-    same_on_all(model.state_dict().values())
-    average = None if params.ema is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
-    if average is not None:
-        average.update_parameters(model)  # the mean starts as the weights before the first step
-    return TrainingRun(out, params, setup, device, process, model, optimiser, schedule, average, history)
-
-
 def _open(run: TrainingRun) -> None:
     """The folder as it is while a run trains: nothing in it says that one has ended, or is of another run."""
     out, setup, history = run.out, run.setup, run.history
     last = history.best_is_last(run.params.best_by)
     if history.epoch and not last and not (out / MODEL).is_file():
         raise InputError("the model of the best epoch is missing", file=out / MODEL, remedy=AFRESH)
-    begin(out, afresh=not history.epoch)
-    save_config(out, run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs)
+    begin(out, run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs, afresh=not history.epoch)
     _save_best(run)  # the run may have been stopped after its state was written and before its model was
 
 
@@ -171,11 +162,18 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     run.model.train()
     start = time.perf_counter()
     rows = plan.epoch(history.epoch)
-    made = prefetched(lambda some: plan.pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
+    pairs, accumulate = run.setup.pairs, run.params.accumulate
+    made = prefetched(lambda some: pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
     for at, batch in enumerate(made):
-        first = at - at % run.params.accumulate
-        together = min(run.params.accumulate, len(rows) - first)  # fewer at the end of an epoch
-        _learn(run, batch, 1 / together)
+        first = at - at % accumulate
+        together = min(accumulate, len(rows) - first)  # fewer at the end of an epoch
+        with autocast(run.params.precision, run.device):
+            scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.needs)
+        loss = run.loss(scored)
+        if not loss.isfinite():
+            raise _unfit(loss.item(), batch, run)
+        (loss if together == 1 else loss * (1 / together)).backward()
+        history.steps.append((history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
         if at + 1 == first + together:
             _step(run)
         advance(len(rows[at]))
@@ -184,17 +182,8 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     same_on_all([*run.model.buffers(), *run.kept.buffers()])  # each process's statistics are of its part of batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)
-    return from_first(lambda: {"loss": history.mean_loss(), **hinges, **metrics, "pairs_per_s": rate})
-
-
-def _learn(run: TrainingRun, batch: Batch, share: float) -> None:
-    """Add `share` of a batch's gradient to what the next step goes by."""
-    with autocast(run.params.precision, run.device):
-        scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.needs)
-    loss = run.loss(scored)
-    _stop_at_nan(loss, batch, run.setup.plan.pairs.captions, run.history, run.out)
-    (loss if share == 1 else loss * share).backward()
-    run.history.steps.append((run.history.epoch, loss.item(), float(run.schedule.get_last_lr()[0])))
+    mean = sum(loss for _, loss, _ in history.steps[-len(rows) :]) / len(rows)
+    return from_first(lambda: {"loss": mean, **hinges, **metrics, "pairs_per_s": rate})
 
 
 def scored_batch(
@@ -208,42 +197,33 @@ def scored_batch(
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
+    seen: dict[str, Any] = {}
+    if "vectors" in needs:
+        vector = (lambda side: side.sets[0][:, 0]) if isinstance(model, SingleStream) else (lambda side: side.vector)
+        seen = {"images": vector(images), "captions": vector(captions)}
+    if isinstance(model, SingleStream) and "logits" in needs:
+        seen |= {"image_logits": model.classify(images), "caption_logits": model.classify(captions)}
     return ScoredBatch(
         model.scores(images, captions),
-        torch.from_numpy(batch.own).to(device),
+        owner[:, None] == owner,
         labels=owner,
         more=model.more_scores(images, captions),
         own_losses=own,
         in_order=True,
         **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
-        **_vectors(model, images, captions, needs),
+        **seen,
     )
 
 
-def _vectors(model: RetrievalModel, images: Encoded, captions: Encoded, needs: frozenset[str]) -> dict[str, Any]:
-    """What losses on vectors and classes see: the outputs of the single stream, or the unit vectors of a model."""
-    seen: dict[str, Any] = {}
-    if "vectors" in needs:
-        seen |= {"images": images.vector, "captions": captions.vector}
-        if isinstance(model, SingleStream):
-            seen = {"images": images.sets[0][:, 0], "captions": captions.sets[0][:, 0]}
-    if isinstance(model, SingleStream) and "logits" in needs:
-        seen |= {"image_logits": model.classify(images), "caption_logits": model.classify(captions)}
-    return seen
-
-
-def _stop_at_nan(loss: Tensor, batch: Batch, captions: Captions, history: History, out: Path) -> None:
-    """InputError when the loss is NaN or infinite; the batch's image and caption ids go to unfit_batch.json."""
-    if loss.isfinite():
-        return
-    rows = batch.caption_rows.tolist()
-    ids = {"captions": [captions.caption_ids[r] for r in rows]}
+def _unfit(loss: float, batch: Batch, run: TrainingRun) -> InputError:
+    """Of a loss that is NaN or infinite; the batch's image and caption ids go to unfit_batch.json."""
+    captions, history, file = run.setup.pairs.captions, run.history, run.out / UNFIT
+    ids = {"captions": [captions.caption_ids[r] for r in batch.caption_rows.tolist()]}
     ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
-    told = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss.item()), **ids}
-    write_text(out / UNFIT, json.dumps(told, indent=2) + "\n")
-    problem = f"the loss is {loss.item()} at step {told['step']}, epoch {told['epoch']}"
-    remedy = "lower train.lr or the weight of a loss; the batch is in this file"
-    raise InputError(problem, file=out / UNFIT, remedy=remedy)
+    told = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss), **ids}
+    write_text(file, json.dumps(told, indent=2) + "\n")
+    problem = f"the loss is {loss} at step {told['step']}, epoch {told['epoch']}"
+    return InputError(problem, file=file, remedy="lower train.lr or the weight of a loss; the batch is in this file")
 
 
 def _step(run: TrainingRun) -> None:

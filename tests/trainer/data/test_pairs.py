@@ -12,11 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.labels.batches import BatchPlan
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
-from capgrade.trainer.data.batches import EpochPlan, prefetched, rows_of_share
+from capgrade.trainer.data.batches import partners, prefetched, rows_of_share
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import LookedUp
 from capgrade.trainer.data.text import Vocabulary
@@ -32,6 +33,16 @@ def pairs(small) -> Pairs:
 @pytest.fixture(scope="module")
 def sampled(small) -> LookedUp:
     return LookedUp.load(small.sampled.shards, small.data.captions, "train", "rouge_l", "mask")
+
+
+def plan(pairs: Pairs, size: int, labels: LookedUp | None = None, seed: int = 0, **options: bool) -> BatchPlan:
+    beside = None if labels is None else partners(pairs, labels)
+    return BatchPlan(pairs.captions.owner, pairs.rows, size, seed, beside, **options)
+
+
+@pytest.fixture(params=["random", "seeded"])
+def company(request, sampled) -> LookedUp | None:
+    return sampled if request.param == "seeded" else None
 
 
 def some(pairs: Pairs, rows: np.ndarray) -> Pairs:
@@ -77,8 +88,10 @@ def test_a_batch_holds_what_the_tables_hold(pairs):
         assert batch.texts.tokens[k][batch.texts.mask[k]].tolist() == pairs.tokens[row].tolist()
     assert batch.images.features.dtype == batch.images.boxes.dtype == torch.float32
     assert batch.image_numbers.tolist() == pairs.captions.owner[rows].tolist()
-    owner = batch.image_numbers
-    assert batch.own.tolist() == [[a == b for b in owner] for a in owner]
+    part = pairs.collate(rows, slice(2, 4))  # of one process
+    assert part.image_numbers.tolist() == batch.image_numbers.tolist()
+    for side, name in (("images", "features"), ("images", "boxes"), ("images", "mask"), ("texts", "tokens")):
+        assert torch.equal(getattr(getattr(part, side), name), getattr(getattr(batch, side), name)[2:4])
 
 
 def test_a_whole_split_comes_in_order(pairs):
@@ -88,33 +101,27 @@ def test_a_whole_split_comes_in_order(pairs):
     assert rows == [row.tolist() for row in pairs.tokens]
 
 
-@pytest.mark.parametrize("composition", ["random", "seeded"])
-def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, sampled, composition):
+def test_what_fills_no_batch_is_a_smaller_one_or_left_out(pairs, company):
     """As a DataLoader with `drop_last` or without, but for a rest of one pair, which has no negative."""
     n = len(pairs.rows)
-    whole = EpochPlan(pairs, 9, composition, 0, sampled)
-    plan = EpochPlan(pairs, 9, composition, 0, sampled, drop_last=False)
+    whole, smaller = plan(pairs, 9, company), plan(pairs, 9, company, drop_last=False)
     for number in (0, 1):
-        dropped, kept = whole.epoch(number), plan.epoch(number)
+        dropped, kept = whole.epoch(number), smaller.epoch(number)
         assert [len(rows) for rows in kept] == [9] * (n // 9) + [n % 9]
         assert all(np.array_equal(a, b) for a, b in zip(dropped, kept, strict=False)) and n % 9 > 1
-        assert len(kept) == plan.batches_an_epoch and sum(map(len, kept)) == plan.pairs_an_epoch
-        assert not set(kept[-1]) & set(np.concatenate(dropped)) or composition == "seeded"
-    one = EpochPlan(some(pairs, pairs.rows[:19]), 9, drop_last=False)
+        assert len(kept) == smaller.batches_an_epoch and sum(map(len, kept)) == smaller.pairs_an_epoch
+        assert not set(kept[-1]) & set(np.concatenate(dropped)) or company
+    one = plan(some(pairs, pairs.rows[:19]), 9, drop_last=False)
     assert [len(rows) for rows in one.epoch(0)] == [9, 9] and one.batches_an_epoch == 2
-    images = EpochPlan(pairs, 9, unique_images=True, drop_last=False)
+    images = plan(pairs, 9, unique_images=True, drop_last=False)
     rests = [rows for rows in images.epoch(0) if len(rows) < 9]
     assert len(rests) == len(images.rests) > 1
     assert all(len(set(pairs.captions.owner[rows])) == len(rows) for rows in rests)
 
 
 @pytest.mark.parametrize("unique_images", [False, True])
-@pytest.mark.parametrize("composition", ["random", "seeded"])
-def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, composition, unique_images):
-    def plan(seed: int) -> EpochPlan:
-        return EpochPlan(pairs, 9, composition, seed, sampled, unique_images)
-
-    first, again = plan(3), plan(3)
+def test_an_epoch_follows_from_its_number_and_the_seed(pairs, company, unique_images):
+    first, again, other = (plan(pairs, 9, company, seed, unique_images=unique_images) for seed in (3, 3, 4))
     first.epoch(0)
     for number in (4, 1):
         batches = again.epoch(number)
@@ -124,18 +131,18 @@ def test_an_epoch_follows_from_its_number_and_the_seed(pairs, sampled, compositi
             assert len(rows) == len(set(rows)) == 9
             assert not unique_images or len(set(pairs.captions.owner[rows])) == 9
     assert not np.array_equal(first.epoch(0), first.epoch(1))
-    assert not np.array_equal(first.epoch(0), plan(4).epoch(0))
+    assert not np.array_equal(first.epoch(0), other.epoch(0))
 
 
 def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(InputError, match=f"a batch of 999 from {len(pairs.rows)} pairs -> lower the size of batches"):
-        EpochPlan(pairs, 999)
+        plan(pairs, 999)
     with pytest.raises(InputError, match="a batch of 25 from 24 images"):
-        EpochPlan(pairs, 25, unique_images=True)
+        plan(pairs, 25, unique_images=True)
     with pytest.raises(InputError, match="seeded batches need the sampled captions of each image -> give --shards"):
-        EpochPlan(pairs, 8, "seeded")
+        partners(pairs, None)
     with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
-        EpochPlan(some(pairs, np.array([0, 1])), 2, "seeded", partners=sampled)
+        partners(some(pairs, np.array([0, 1])), sampled)
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
     with pytest.raises(InputError, match="no regions of image 'train-i5', 19 such of 24 -> extract them"):
         Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)

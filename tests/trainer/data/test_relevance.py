@@ -79,7 +79,7 @@ def test_dense_labels_are_looked_up_too(sampled, tmp_path):
 
 def between(measure: str, captions: Captions, rows: np.ndarray, measures: MeasuresParams) -> np.ndarray:
     """Relevance of a batch of these captions, each standing for its image."""
-    relevance = ExactRelevance(choose([measure], measures)[measure], captions, of="caption")
+    relevance = ExactRelevance(choose([measure], measures)[measure], captions, between_captions=True)
     values, known, _ = relevance.block(captions.owner[rows], rows)
     assert known is None
     return values
@@ -153,4 +153,4 @@ def test_an_imported_matrix_has_neither_side_alone(tmp_path):
     exact = ExactRelevance(choose(["mine"], measures)["mine"], captions)
     assert exact.block(np.array([1]), np.array([1, 2]))[0].tolist() == [[1, 0]]
     with pytest.raises(InputError, match="an imported matrix has images and captions only"):
-        ExactRelevance(choose(["mine"], measures)["mine"], captions, of="caption")
+        ExactRelevance(choose(["mine"], measures)["mine"], captions, between_captions=True)

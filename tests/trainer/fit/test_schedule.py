@@ -42,7 +42,7 @@ def plain_run(small, asked: TrainParams, steps_of: int, decay: float | None = No
     model = setup.model.train()
     optimiser = torch.optim.Adam(model.parameters(), lr=asked.lr)
     mean = {name: p.detach().clone() for name, p in model.named_parameters()}
-    batches = [setup.plan.pairs.collate(rows) for rows in setup.plan.epoch(0)]
+    batches = [setup.pairs.collate(rows) for rows in setup.plan.epoch(0)]
     for at in range(0, len(batches), steps_of):
         some = batches[at : at + steps_of]
         optimiser.zero_grad()

@@ -215,7 +215,7 @@ def test_labels_of_other_captions_than_those_learnt_from_are_refused(small, tmp_
 def test_bcls_sees_the_cosine_of_paired_captions(small):
     options = "train.model.options={embed: 8, word: 8, similarity: 8}"
     setup = prepare(small.data, params("train.measure=sbert", options, preset="bcls"), MeasuresParams())
-    batch = setup.plan.pairs.collate(setup.plan.epoch(0)[0])
+    batch = setup.pairs.collate(setup.plan.epoch(0)[0])
     scored = scored_batch(setup.model, batch, setup.relevance, setup.needs)
     paired = embed_texts(small.train.texts, "all-MiniLM-L6-v2")[batch.caption_rows]
     assert np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
@@ -227,7 +227,7 @@ VSE = "train.model={name: vse, options: {embed: 16, word: 8}}"
 def test_a_batch_has_the_weights_of_its_shards(small) -> None:
     asked = params("train.relevance=shards", "train.unknown=mask", "train.batch_size=16", VSE, preset="daa")
     setup = prepare(small.sampled, asked, MeasuresParams())
-    one = setup.plan.pairs.collate(setup.plan.epoch(0)[0])
+    one = setup.pairs.collate(setup.plan.epoch(0)[0])
     found = scored_batch(setup.model, one, setup.relevance, setup.needs)
     shards = read_shards(small.sampled.shards)
     kept: dict[tuple[int, int], float] = {}
