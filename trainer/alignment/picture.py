@@ -40,7 +40,10 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
     """One picture: the image with the regions that words point at, numbered, and the caption below."""
     scale = SIDE / max(image.size)
     image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
-    regions = _sure(given)
+    regions = [given.region(k) for k in range(len(given.words))]
+    values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
+    least = LEAST * max([0.0, *values])  # function words would box the whole image
+    regions = [r if value >= least else None for r, value in zip(regions, values, strict=True)]
     number = {region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
     pen = ImageDraw.Draw(image)
     taken: list[tuple[float, float]] = []
@@ -53,14 +56,6 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
         pen.rectangle((left, top, left + 22, top + 22), fill=_colour(k))
         pen.text((left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm")
     return _with_words(image, given, [None if region is None else number[region] for region in regions], regions)
-
-
-def _sure(given: Aligned) -> list[int | None]:
-    """The region of each word, None where it is not surely one: function words would box the whole image."""
-    regions = [given.region(k) for k in range(len(given.words))]
-    values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
-    least = LEAST * max([0.0, *values])
-    return [r if value >= least else None for r, value in zip(regions, values, strict=True)]
 
 
 def _with_words(image: Image.Image, given: Aligned, numbers: list, regions: list) -> Image.Image:

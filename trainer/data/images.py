@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
@@ -44,17 +44,14 @@ class PictureStore:
         return Regions(key, rgb.shape[1], rgb.shape[0], boxes=None, features=pixels.reshape(1, -1))
 
     def digest(self, image_ids: Iterable[str]) -> str:
-        """SHA-256 over these pictures' ids and bytes, in the order of their ids; files are read whole."""
-        lines = (f"{name} {_content(self._pictures[name])}" for name in sorted(set(image_ids) & self._pictures.keys()))
+        """SHA-256 over these pictures' ids and bytes, in the order of their ids; files are read whole. One in a table
+        is known by the table and its row."""
+        these = (self._pictures[name] for name in sorted(set(image_ids) & self._pictures.keys()))
+        lines = (f"{one.image_id} {file_digest(Path(one.file))} {'' if one.row is None else one.row}" for one in these)
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 ImageStore = RegionStore | PictureStore  # images by their ids, as sets of regions of `metadata["dim"]` numbers
-
-
-def _content(picture: Picture) -> str:
-    """The SHA-256 of a picture's file; of one in a table, that of the table and its row."""
-    return f"{file_digest(Path(picture.file))} {'' if picture.row is None else picture.row}"
 
 
 def open_images(name: str, options: dict[str, Any], regions: Path | None, images: Path | None) -> ImageStore:

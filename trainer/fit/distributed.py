@@ -25,10 +25,6 @@ def device_of_process(name: str, process: Process) -> torch.device:
     return device_of(name, process.local)
 
 
-def backend_of(device: torch.device) -> str:
-    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-
-
 def from_first(make: Callable[[], _T]) -> _T:
     """What `make` gives on the first process, on all, or its InputError; only there is it called."""
     if not _several():

@@ -72,12 +72,11 @@ def depths(names: Sequence[str]) -> dict[str, int]:
     top: dict[str, int] = {}
     for match in layer.values():
         top[match["tower"]] = max(top.get(match["tower"], 0), int(match["number"]))
-    return {name: _depth(name, layer.get(name), top) for name in names}
 
+    def depth(name: str) -> int:
+        if match := layer.get(name):
+            return top[match["tower"]] - int(match["number"])
+        below = _BELOW.match(name)
+        return max((n + 1 for tower, n in top.items() if below and tower.startswith(below["part"])), default=0)
 
-def _depth(name: str, match: re.Match[str] | None, top: Mapping[str, int]) -> int:
-    if match is not None:
-        return top[match["tower"]] - int(match["number"])
-    below = _BELOW.match(name)
-    over = [number for tower, number in top.items() if below and tower.startswith(below["part"])]
-    return max(over) + 1 if over else 0
+    return {name: depth(name) for name in names}

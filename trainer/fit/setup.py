@@ -28,7 +28,7 @@ from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, Look
 from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import start_from, vocabulary_of
-from capgrade.trainer.fit.validation import first_images, require_fold
+from capgrade.trainer.fit.validation import first_images
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
@@ -93,7 +93,11 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
     dim, needed = store.metadata["dim"], needs(params.loss)
-    terms = [_with_alpha(term, params, measures, learnt_from(captions, rows)) for term in params.loss]
+    terms: list[Mapping[str, Any]] = list(params.loss)
+    if any(term.get("alpha") == "auto" for term in terms):
+        learnt = learnt_from(captions, rows)
+        alpha = {"alpha": own_spread(choose([params.measure], measures)[params.measure].fit(learnt), learnt)}
+        terms = [{**term, **alpha} if term.get("alpha") == "auto" else term for term in terms]
     loss, first_loss = LossTerms(terms), LossTerms(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
@@ -105,8 +109,9 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         check_scale(params.loss, params.measure, *relevance.span)
     split = None if params.validation is None else read_captions(data.captions, params.validation)
     held_out = None if split is None else first_images(split, params.validation_images)
-    if held_out is not None:
-        require_fold(held_out.n_images, params.validation_fold)
+    if held_out is not None and (fold := params.validation_fold) and held_out.n_images % fold:
+        problem = f"train.validation_fold {fold} does not divide the {held_out.n_images} images of the validation split"
+        raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
     computed = _computed(params, measures, shards, held_out)
     folders = {"captions": data.captions, **({} if shards is None else {"shards": shards.folder})}
     inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
@@ -221,13 +226,3 @@ def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mappin
         problem = f"train.all_negatives_first is {epochs}, and no triplet of the hardest negative is in train.loss"
         raise InputError(problem, remedy="set train.all_negatives_first=0, or add {name: triplet}")
     return first
-
-
-def _with_alpha(
-    term: Mapping[str, Any], params: TrainParams, measures: MeasuresParams, captions: Captions
-) -> Mapping[str, Any]:
-    """A Kendall term's `alpha: auto` as a number."""
-    if term.get("alpha") != "auto":
-        return term
-    fitted = choose([params.measure], measures)[params.measure].fit(captions)
-    return {**term, "alpha": own_spread(fitted, captions)}

@@ -38,7 +38,7 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     load_state,
     save_model,
 )
-from capgrade.trainer.fit.distributed import backend_of, device_of_process, from_first, mean_gradients, same_on_all
+from capgrade.trainer.fit.distributed import device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.history import History, Parts
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
@@ -62,9 +62,11 @@ def train(
     """
     process = Process.current()
     device = device_of_process(params.device, process)
+    backend = "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    in_turn, precision = together(process, backend_of(device)), precision_of(params.precision, device)
+        backend = "cpu:gloo,cuda:nccl"
+    in_turn, precision = together(process, backend), precision_of(params.precision, device)
     with output_folder(out, "run"), in_turn as wait, precision:
         remove_temporaries(out)
         summary = _train(data, out, params, measures, restart, device, process)

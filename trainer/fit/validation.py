@@ -9,7 +9,6 @@ import torch
 
 from capgrade.metrics.evaluation import RECALL, SUMMED, Evaluation, evaluate
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.data.relevance import learnt_from
 from capgrade.trainer.models.base import RetrievalModel
@@ -50,13 +49,6 @@ def first_images(captions: Captions, images: int | None) -> Captions:
     validate on 1,000 of COCO's 5,000."""
     rows = np.arange(captions.n_captions) if images is None else np.flatnonzero(captions.owner < images)
     return learnt_from(captions, rows)
-
-
-def require_fold(images: int, fold: int | None) -> None:
-    """InputError for folds that do not divide the images of the validation split."""
-    if fold is not None and images % fold:
-        problem = f"train.validation_fold {fold} does not divide the {images} images of the validation split"
-        raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
 
 
 def _folds(

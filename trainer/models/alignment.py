@@ -82,13 +82,17 @@ def _at(floor: Tensor | None, at: Tensor | slice) -> Tensor | None:
 
 def _tile(rows: Encoded, columns: Encoded, pooling: str, least: Tensor | None, least_words: Tensor | None) -> Tensor:
     """Scores of all images and a tile of captions, a block of images at a time that fits `CELLS`."""
-    (v, _), (words, _) = rows.sets, columns.sets
+    (v, _), (words, taking) = rows.sets, columns.sets
     if not (v.shape[1] and words.shape[1]):
         return (v.sum() + words.sum()) * 0 + v.new_zeros(len(v), len(words))
     step = max(CELLS.get(v.device.type, 2**22) // (v.shape[1] * words.shape[0] * words.shape[1]), 1)
     blocks = [slice(at, at + step) for at in range(0, len(v), step)]
     if pooling == "scan":
-        return _scan([_cut(rows[at]) for at in blocks], columns)
+        gram = words @ words.mT  # [C, W, W]
+        asked = [(regions, words, gram, there, taking) for regions, there in (_cut(rows[at]).sets for at in blocks)]
+        if gram.requires_grad:
+            return torch.cat([checkpoint(_attended, *some, use_reentrant=False) for some in asked])
+        return torch.cat([_attended(*some) for some in asked])
     return torch.cat([_max_sum(_cut(rows[at]), columns, pooling, _at(least, at), least_words) for at in blocks])
 
 
@@ -109,16 +113,6 @@ def _floored(best: Tensor, floor: Tensor | None) -> Tensor:
     """Maxima, 0 where there is nothing, and at least 0 where there is a floor."""
     nothing = best == -torch.inf
     return best.masked_fill(nothing if floor is None else nothing | floor & (best < 0), 0)
-
-
-def _scan(blocks: list[Encoded], columns: Encoded) -> Tensor:
-    words, taking = columns.sets
-    gram = words @ words.mT  # [C, W, W]
-    scores = []
-    for regions, there in (block.sets for block in blocks):
-        block = (regions, words, gram, there, taking)
-        scores.append(checkpoint(_attended, *block, use_reentrant=False) if gram.requires_grad else _attended(*block))
-    return torch.cat(scores)
 
 
 def _attended(regions: Tensor, words: Tensor, gram: Tensor, region_mask: Tensor, word_mask: Tensor) -> Tensor:

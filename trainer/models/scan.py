@@ -69,10 +69,16 @@ class Scan(RetrievalModel):
             return regions.new_zeros(len(regions), len(words)) + 0 * (regions.sum() + words.sum())
         products = regions.flatten(0, 1) @ words.flatten(0, 1).T  # (n R, c L)
         products = products.unflatten(0, mask.shape).unflatten(2, words.shape[:2])  # (n, R, c, L)
-        if gram is None:
-            return _pooled(_to_words(products, mask, words, self.config), mask, self.config)
-        every = mask.new_ones(len(mask), words.shape[1])
-        return _pooled(_to_regions(products, mask, gram, self.config), every, self.config)
+        temperature, norm = self.config.temperature, self.config.first_norm
+        if gram is not None:  # words ask
+            a, square = attention(products, mask, gram, temperature, norm)
+            cosine = _cosine((a * products.flatten(2)).sum(1), square).unflatten(1, words.shape[:2])
+            return _pooled(cosine, mask.new_ones(len(mask), words.shape[1]), self.config)
+        a = (temperature * first_norm(products, 1, mask[:, :, None, None], norm)).softmax(3)
+        seen = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
+        square = (seen * (seen @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
+        cosine = _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(1)
+        return _pooled(cosine, mask, self.config)
 
 
 def attention(
@@ -83,20 +89,6 @@ def attention(
     asked = first_norm(products, 3, None, norm).flatten(2)
     a = (temperature * asked).masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min).softmax(1)
     return a, (a * (gram @ a)).sum(1)
-
-
-def _to_regions(products: Tensor, mask: Tensor, gram: Tensor, config: ScanConfig) -> Tensor:
-    """Cosines [n, c, L] of each word with the regions that it attends to; the words have unit length."""
-    a, square = attention(products, mask, gram, config.temperature, config.first_norm)
-    return _cosine((a * products.flatten(2)).sum(1), square).unflatten(1, products.shape[2:])
-
-
-def _to_words(products: Tensor, mask: Tensor, words: Tensor, config: ScanConfig) -> Tensor:
-    """Cosines [n, c, R] of each region with the words that it attends to; 0 where no region is."""
-    a = (config.temperature * first_norm(products, 1, mask[:, :, None, None], config.first_norm)).softmax(3)
-    seen = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
-    square = (seen * (seen @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
-    return _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(1)
 
 
 def _cosine(product: Tensor, square: Tensor) -> Tensor:
