@@ -93,6 +93,7 @@ def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, t
     run(small.data, tmp_path, epochs=6)
     run(small.data, tmp_path / "whole", epochs=6)
     assert same(tmp_path, tmp_path / "whole")
+    assert json.loads((tmp_path / "config.json").read_text())["params"]["epochs"] == 6
 
 
 @pytest.mark.parametrize("at", [1, 8])  # in the first epoch, and in the second
@@ -219,12 +220,3 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
     assert state["cuda_rng"] is None
     torch.save({**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)}, tmp_path / "state.pt")
     assert run(small.data, tmp_path, epochs=2)["epochs"] == 2
-
-
-def test_a_finished_run_asked_for_more_epochs_trains_on(small, tmp_path):
-    run(small.data, tmp_path / "whole", RANDOM, epochs=5)
-    run(small.data, tmp_path / "part", RANDOM, epochs=2)
-    torch.manual_seed(99)
-    summary = run(small.data, tmp_path / "part", RANDOM, epochs=5)
-    assert summary["epochs"] == 5 and same(tmp_path / "whole", tmp_path / "part")
-    assert json.loads((tmp_path / "part/config.json").read_text())["params"]["epochs"] == 5

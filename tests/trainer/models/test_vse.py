@@ -1,10 +1,8 @@
 """VSE++ beside a loop over images and captions."""
 
-from dataclasses import replace
-
 import torch
 
-from .made import REGIONS, WORDS, close, encoded, images, made, same, texts
+from .made import REGIONS, WORDS, encoded, images, made, same, texts
 
 
 def test_scores_are_cosines_of_mean_regions_and_last_states() -> None:
@@ -15,11 +13,3 @@ def test_scores_are_cosines_of_mean_regions_and_last_states() -> None:
     read = [model.read.gru(model.read.embed(t[None, :n]))[1][0, 0] for t, n in zip(b.tokens, WORDS, strict=True)]
     expected = torch.cosine_similarity(torch.stack(rows)[:, None], torch.stack(read)[None], dim=2)
     same(model, [model.scores(*encoded(model))], [expected], 1e-7, 1e-6)
-
-
-def test_one_global_feature_is_one_region_of_any_size() -> None:
-    model, batch = made("vse", embed=8, word=5).float(), images((1, 1), padded=1)
-    feature = batch.features[:, 0]
-    image = torch.nn.functional.normalize(model.project(feature / feature.norm(dim=1, keepdim=True)), dim=1)
-    close(model.encode_images(batch).vector, image)
-    close(model.encode_images(replace(batch, features=7 * batch.features)).vector, image)
