@@ -57,7 +57,7 @@ def align(
         if not isinstance(model, TERAN):
             raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
         captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
-        require_dim(config, store)
+        require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
         own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
         shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
         first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]

@@ -137,10 +137,11 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
     names = [_of_one_measure(name, read, runs) for name in metrics]
     columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]
     values = {label: [_value(read[label], path, *column) for column in columns] for label, path in runs.items()}
-    rows = [
-        [_label(label, runs[label]), *(shown(name, v) for (_, name), v in zip(columns, cells, strict=True))]
-        for label, cells in values.items()
-    ]
+    rows = []
+    for label, path in runs.items():
+        models = averaged(read_manifest(path, "evaluation")["inputs"]) if path.is_dir() else 1
+        cells = (shown(name, v) for (_, name), v in zip(columns, values[label], strict=True))
+        rows.append([f"{label} (mean of {models})" if models > 1 else label, *cells])
     for place, (_, name) in enumerate(columns):
         pick = min if smaller_is_better(name) else max
         best = shown(name, pick(cells[place] for cells in values.values()))
@@ -149,12 +150,6 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
     header = ["run", *(f"{way} {name}".strip() for way, name in columns)]
     return latex(header, rows) if style == "latex" else markdown(header, rows)
-
-
-def _label(label: str, path: Path) -> str:
-    """A run's label; the number of models where the scores are a mean of several."""
-    models = averaged(read_manifest(path, "evaluation")["inputs"]) if path.is_dir() else 1
-    return f"{label} (mean of {models})" if models > 1 else label
 
 
 def first_measure(run: Mapping[str, Any]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,11 @@ def load_task(
     table, notes = read_captions(captions, split), []
     kept = np.arange(table.n_captions)
     if stand_in is not None:
-        chosen = _stand_ins(table.ref_ptr, table.refs, stand_in)
+        sizes = np.diff(table.ref_ptr)
+        if stand_in < 0 or (sizes <= max(stand_in, 1)).any():  # every image keeps another caption
+            problem = f"image {sizes.argmin()} has {sizes.min()} captions, none to spare for number {stand_in}"
+            raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
+        chosen = table.refs[table.ref_ptr[:-1] + stand_in]
         kept = np.setdiff1d(kept, chosen)
         from capgrade.measures.embeddings import embed
         from capgrade.pretrained import EMBEDDED
@@ -140,15 +144,6 @@ def _of_kept(lists: tuple[Positives, Positives], kept: Array) -> tuple[Positives
     held = [where[items[items >= 0]] for items in of_images.lists()]  # a dropped positive is no positive any more
     held = [items[items >= 0] for items in held]
     return Positives.from_lists(held), Positives.from_lists([of_captions[row] for row in kept])
-
-
-def _stand_ins(starts: Array, refs: Array, which: int) -> Array:
-    """The caption that stands for each image; every image keeps another one."""
-    sizes = np.diff(starts)
-    if which < 0 or (sizes <= max(which, 1)).any():
-        problem = f"image {int(np.argmin(sizes))} has {int(sizes.min())} captions, none to spare for number {which}"
-        raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
-    return np.asarray(refs[starts[:-1] + which])
 
 
 def read_similarity(path: Path, captions: Captions) -> Array:
@@ -336,39 +331,37 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     """
     found: list[Array] = []
     labelled = None
-    for row, fields in _rows(path):
-        if labelled is None:
-            labelled = names is not None and not is_number(fields[0])
-            if labelled and names is not None:
-                _require_ids(fields[1:], names, path, row, "column")
-                continue
-        if labelled:
-            _require_ids(fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row")
-            fields = fields[1:]
-        try:
-            found.append(np.array(fields, np.float32))
-        except ValueError:
-            at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
-            problem = f"field {at} is {field.strip()!r}, not a number"
-            raise InputError(problem, file=path, row=row, remedy=PLAIN) from None
-        if len(found[-1]) != len(found[0]):
-            problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
-            raise InputError(problem, file=path, row=row, remedy="give every row as many")
-    if not found:
-        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=PLAIN)
-    return np.stack(found)
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number and the fields of each line that is not blank."""
     try:
         with path.open(encoding="utf-8-sig") as file:  # any line end
             reader = csv.reader(file, skipinitialspace=True)
-            yield from ((reader.line_num, row) for row in reader if len(row) > 1 or "".join(row).strip())
+            for fields in reader:
+                row = reader.line_num
+                if len(fields) < 2 and not "".join(fields).strip():
+                    continue
+                if labelled is None:
+                    labelled = names is not None and not is_number(fields[0])
+                    if labelled and names is not None:
+                        _require_ids(fields[1:], names, path, row, "column")
+                        continue
+                if labelled:
+                    _require_ids(fields[:1], ids[len(found) : len(found) + 1] or fields[:1], path, row, "row")
+                    fields = fields[1:]
+                try:
+                    found.append(np.array(fields, np.float32))
+                except ValueError:
+                    at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
+                    problem = f"field {at} is {field.strip()!r}, not a number"
+                    raise InputError(problem, file=path, row=row, remedy=PLAIN) from None
+                if len(found[-1]) != len(found[0]):
+                    problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
+                    raise InputError(problem, file=path, row=row, remedy="give every row as many")
     except UnicodeDecodeError as error:
         raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=PLAIN) from None
     except csv.Error as error:
         raise InputError(f"not a CSV file ({error})", file=path, remedy=PLAIN) from None
+    if not found:
+        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=PLAIN)
+    return np.stack(found)
 
 
 def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str) -> None:

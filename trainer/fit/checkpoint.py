@@ -28,7 +28,6 @@ from capgrade.schemas.output import written
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
-from capgrade.trainer.data.images import ImageStore
 from capgrade.trainer.data.text import Tokens, Vocabulary, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import build, configure
@@ -118,11 +117,11 @@ def _model(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def require_dim(config: dict[str, Any], store: ImageStore) -> None:
-    """InputError for regions of another detector than that of the training."""
-    if store.metadata["dim"] != config["feature_dim"]:
-        problem = f"{store.metadata['dim']} numbers per region, {config['feature_dim']} in training"
-        raise InputError(problem, file=store.folder, remedy="use the detector of the training")
+def require_dim(trained: int, given: int, file: Path) -> None:
+    """InputError for regions of another detector than that of the training, by the length of their features."""
+    if given != trained:
+        problem = f"{given} numbers per region, {trained} in training"
+        raise InputError(problem, file=file, remedy="use the detector of the training")
 
 
 def finished(out: Path, key: str) -> dict[str, Any] | None:

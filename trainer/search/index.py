@@ -64,7 +64,7 @@ def embed(
     with output_folder(out, INDEX):
         inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
-        require_dim(config, store)
+        require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
         pairs = Pairs(captions, store, tokens.encode(captions))
         require_count(getattr(model, "config", None), pairs)
         wanted = None if coarse is None else likely(read_similarity(coarse, captions), top)
@@ -164,9 +164,7 @@ class Searcher:
         of another detector, and for a model that reads pictures."""
         if self.model.reads == "pictures":
             raise InputError("this model reads pictures, not regions", file=self.folder, remedy="embed the picture")
-        if regions.features.shape[1] != self.feature_dim:
-            problem = f"{regions.features.shape[1]} numbers per region, {self.feature_dim} in training"
-            raise InputError(problem, file=self.folder, remedy="use the detector of the training")
+        require_dim(self.feature_dim, regions.features.shape[1], self.folder)
         encoded = encode_images(self.model, [pad_images([regions])])
         return scores(self.model, encoded, self.captions)[0]
 
@@ -193,7 +191,7 @@ def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
     """The images nearest to a caption in words, best first; equal scores keep the order of the index."""
     index = open_search(run, index_dir)
     values = index.of_text(query)
-    best = _best(values, top)
+    best = np.argsort(-values, kind="stable")[:top].tolist()
     sets = [index.captions_of(image) for image in best]
     hits = zip(best, sets, _relevance([query], sets), strict=True)
     return [Hit(index.image_ids[i], texts[0], float(values[i]), query in texts, r) for i, texts, r in hits]
@@ -206,13 +204,9 @@ def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> 
         raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
     image = index.image_ids.index(image_id)
     values, own = index.of_image(image), index.owner == image
-    best = _best(values, top)
+    best = np.argsort(-values, kind="stable")[:top].tolist()
     hits = zip(best, _relevance(index.captions_of(image), [[index.texts[c]] for c in best]), strict=True)
     return [Hit(index.caption_ids[c], index.texts[c], float(values[c]), bool(own[c]), r) for c, r in hits]
-
-
-def _best(values: np.ndarray, top: int) -> list[int]:
-    return np.argsort(-values, kind="stable")[:top].tolist()
 
 
 def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
