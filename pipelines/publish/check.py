@@ -59,7 +59,12 @@ def check(target: str, made: Path | None = None) -> Checked:
         problems = _problems(manifest, sizes, lambda file: repository.digest(file, commit), f"{name}/", PUSH)
         problems += _tag_problems(repository, commit, manifest)
     if made is not None:
-        problems += _against(manifest, made, name)
+        mine = read_manifest(made, "publish")
+        names = sorted({*mine["files"], *manifest["files"]})
+        differ = [file for file in names if mine["files"].get(file) != manifest["files"].get(file)]
+        differ = differ or ([MANIFEST] if mine != manifest else [])
+        problems += folder_problems(made, mine)
+        problems += [InputError(f"not the {file} of {made}", file=name, remedy=PUSH) for file in differ]
     size = sum(entry["bytes"] for entry in manifest["files"].values())
     return Checked(name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
 
@@ -137,12 +142,3 @@ def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any])
     differ = [n for n in (MANIFEST, *manifest["files"]) if n not in ours or ours[n] != theirs.get(n)]
     remedy = "give it a version of its own"
     return [InputError(f"tag {version} has another {n}", file=repository.address, remedy=remedy) for n in differ[:1]]
-
-
-def _against(manifest: dict[str, Any], made: Path, target: str) -> list[InputError]:
-    mine = read_manifest(made, "publish")
-    names = sorted({*mine["files"], *manifest["files"]})
-    differ = [name for name in names if mine["files"].get(name) != manifest["files"].get(name)]
-    differ = differ or ([MANIFEST] if mine != manifest else [])
-    others = [InputError(f"not the {name} of {made}", file=target, remedy=PUSH) for name in differ]
-    return folder_problems(made, mine) + others

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration, load
+from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration
 from capgrade.measures import MEASURES as CATALOGUE
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import MeasuresParams
-from capgrade.schemas.shards import Shards
 
 COLUMNS = {
     "image_id": "the image's id in the source",
@@ -131,11 +129,3 @@ class Calibrated:
         if column.endswith(SCORE):
             return f"human score to be expected, 0..5, {judged}"
         return f"probability that a person gives at least {facts['accept']:g} of {facts['high']:g}, {judged}"
-
-
-def read_calibrated(path: Path, shards: Shards) -> Calibrated:
-    """The calibration of the measures that it and the shards both have. InputError for another file, where they share
-    no measure, and where one has other parameters."""
-    used = shards.metadata["params"]["measures"]
-    known = load(path).of({name: used[name] for name in shards.measures}, shards.folder, path)
-    return Calibrated(path.name, file_digest(path), known)

@@ -13,14 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from capgrade.agreement.calibration import load
 from capgrade.labels.named import as_named, base_names
 from capgrade.labels.published import CAPTION_COLUMNS, hub_split, imported, measures_block
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
-from capgrade.pipelines.publish.columns import Calibrated, meaning, read_calibrated
+from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, of_all, read_manifest
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import MeasuresParams, PublishParams, validated
 from capgrade.schemas.shards import Shards, pair_columns
 
@@ -249,7 +251,8 @@ def sampled_pairs(
 ) -> Contents:  # fmt: skip
     """Write the layout `pairs`. InputError for splits of other measures or columns, and as `own_without_themselves`."""
     splits: list[PublishedSplit] = []
-    calibrated, read = None, dict[str, str]()  # digests of the files that the measures read
+    calibrated: Calibrated | None = None
+    read: dict[str, str] = {}  # digests of the files that the measures read
     for table, one in zip(captions, shards, strict=True):
         one.require(table)
         if one.measures != shards[0].measures:
@@ -262,7 +265,10 @@ def sampled_pairs(
             raise InputError(problem, file=one.folder, remedy=remedy)
         read = files
         own = {} if given is None else own_without_themselves(table, one, given)
-        calibrated = read_calibrated(calibration, one) if calibration else None
+        if calibration:
+            measures = {name: one.metadata["params"]["measures"][name] for name in one.measures}
+            known = load(calibration).of(measures, one.folder, calibration)  # those that both have
+            calibrated = Calibrated(calibration.name, file_digest(calibration), known)
         pairs = write_pairs(table, one, out, own, calibrated)
         texts = pa.Table.from_batches(table.table.select(CAPTIONS.names).to_batches(), CAPTIONS)
         tables = pairs, write_table(texts, "captions", "captions", pairs.split, out)

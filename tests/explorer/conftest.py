@@ -21,6 +21,7 @@ from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import caption_table, random_sets
+from tests.pipelines.publish.conftest import made  # noqa: F401  # a published dataset, and what it was made of
 from tests.tools.browser import running
 
 HOSTILE = [

@@ -14,36 +14,12 @@ from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
 from capgrade.labels.published import params_of
-from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, SELF, self_digest
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
-
-NAMES = ("cider", "rouge_l")
-PARAMS = MeasuresParams.model_validate({"cider": {"sigma": 5.0}})
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """captions, shards, relevance and dataset of two splits, train and dev-set, the shards of both."""
-    folder = tmp_path_factory.mktemp("made")
-    tables = [caption_table(random_sets(9, seed=5), "train"), caption_table(random_sets(4, seed=6), "dev-set")]
-    renamed = tables[1].to_pydict()
-    for name in ("image_id", "caption_id"):
-        renamed[name] = [f"dev-{value}" for value in renamed[name]]
-    tables[1] = tables[1].from_pydict(renamed, schema=tables[1].schema)
-    write_captions_folder(folder / "captions", tables)
-    for split in ("train", "dev-set"):
-        kept = ShardsParams(split=split, measures=NAMES, top=3, uniform=2, windows=WindowsParams(per_window=1))
-        shards(folder / "captions", folder / f"shards-{split}", kept, PARAMS)
-    relevance(folder / "captions", folder / "relevance", RelevanceParams(split="train", measures=NAMES), PARAMS)
-    both = [folder / "shards-train", folder / "shards-dev-set"]
-    publish(folder / "captions", both, folder / "dataset", PublishParams(license="cc0-1.0"))
-    return folder
+from capgrade.schemas.params import MeasuresParams
+from tests.conftest import make_captions
+from tests.pipelines.publish.conftest import BOTH, MEASURES, SETS
 
 
 def _rows(pairs: LabelledPairs) -> list[tuple]:
@@ -54,22 +30,23 @@ def _rows(pairs: LabelledPairs) -> list[tuple]:
 def _same(one: LabelledCorpus, other: LabelledCorpus) -> None:
     assert one.fingerprint == other.fingerprint
     assert one.captions.tokenizer == other.captions.tokenizer
-    assert list(one.pairs.values) == list(other.pairs.values) == list(NAMES)
+    assert list(one.pairs.values) == list(other.pairs.values) == list(BOTH)
     assert _rows(one.pairs) == _rows(other.pairs)
-    assert one.params == other.params == PARAMS
+    assert one.params == other.params == MEASURES
 
 
-@pytest.mark.parametrize(("split", "published"), [("train", "train"), ("dev-set", "dev_set")])
-def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str, published: str) -> None:
-    of_shards = read_labels(made / f"shards-{split}", MeasuresParams(), None, made / "captions")
-    _same(read_labels(made / "dataset", PARAMS, published), of_shards)
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str) -> None:
+    _same(
+        read_labels(made / "out", MEASURES, split), read_labels(made / split, MeasuresParams(), None, made / "captions")
+    )
 
 
 def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
-    computed = compute_labels(made / "captions", PARAMS, NAMES, "train")
-    stored = read_labels(made / "relevance", PARAMS, "train", made / "captions")
+    computed = compute_labels(made / "captions", MEASURES, BOTH, "val")
+    stored = read_labels(made / "relevance", MEASURES, "val", made / "captions")
     assert _rows(computed.pairs) == _rows(stored.pairs)
-    captions = read_captions(made / "captions", "train")
+    captions = read_captions(made / "captions", "val")
     own = set(zip(captions.owner.tolist(), range(captions.n_captions), strict=True))
     kept = computed.pairs
     assert own <= set(zip(kept.image.tolist(), kept.caption.tolist(), strict=True))
@@ -78,7 +55,7 @@ def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None
 
 def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **changes: object) -> Path:
     """A copy of the dataset with other columns in the pairs of train, and other entries in its manifest."""
-    shutil.copytree(made / "dataset", folder)
+    shutil.copytree(made / "out", folder)
     manifest = {**json.loads((folder / MANIFEST).read_text()), **changes}
     (path,) = (folder / "relevance").glob("train-*")
     table = pq.read_table(path)
@@ -95,7 +72,7 @@ def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **ch
 def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its manifest names an encoder of the hub: nobody is asked for it before the user names it too."""
     asked: list[str] = []
-    unit = np.ones((sum(map(len, random_sets(9, seed=5))), 1), np.float32)
+    unit = np.ones((sum(map(len, SETS["train"])), 1), np.float32)
     monkeypatch.setattr("capgrade.measures.sbert.embed", lambda texts, model, device: asked.append(model) or unit)
     measures = {"rouge_l": {}, "cider": {}, "sbert": {"model": "someone/encoder", "device": "cuda:7"}}
     folder = altered(made, tmp_path / "theirs", {"sbert": [np.float32(0)]}, measures=measures)
@@ -114,14 +91,14 @@ def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
     path = next((damaged / "captions").glob("train-*"))
     path.write_bytes(b"\0" * path.stat().st_size)
     for folder, split, said in (
-        (made / "dataset", None, "several splits: dev_set, train"),
-        (made / "dataset", "test", "no split 'test'"),
+        (made / "out", None, "several splits: train, val"),
+        (made / "out", "test", "no split 'test'"),
         (altered(made, tmp_path / "old", tokenizer=None), "train", "no tokenizer.*publish it again"),
-        (altered(made, tmp_path / "odd", {"image_id": ["nobody", "i0"]}), "train", "captions lack"),
+        (altered(made, tmp_path / "odd", {"image_id": ["nobody", "ti0"]}), "train", "captions lack"),
         (damaged, "train", "Parquet"),
     ):
         with pytest.raises(InputError, match=said):
-            read_labels(folder, PARAMS, split)
+            read_labels(folder, MEASURES, split)
 
 
 @pytest.mark.parametrize(("kind", "name", "said"), [
@@ -132,7 +109,7 @@ def test_a_path_is_no_dataset_of_the_hub_and_a_folder_is_of_its_kind(
     kind: str, name: str, said: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "shards").symlink_to(made / "shards-train")
+    (tmp_path / "data" / "shards").symlink_to(made / "train")
     monkeypatch.chdir(tmp_path)
     captions = None if kind == "dataset" else Path("data/captions")
     with pytest.raises(InputError, match=said):
@@ -140,7 +117,7 @@ def test_a_path_is_no_dataset_of_the_hub_and_a_folder_is_of_its_kind(
 
 
 def test_a_fingerprint_is_of_ids_and_texts() -> None:
-    one, other = (LabelledCorpus(make_captions([[text]]), None, PARAMS, Path()) for text in ("a", "b"))  # type: ignore[arg-type]
+    one, other = (LabelledCorpus(make_captions([[text]]), None, MEASURES, Path()) for text in ("a", "b"))  # type: ignore[arg-type]
     again = LabelledCorpus(make_captions([["a"]]), None, MeasuresParams(), Path("x"))  # type: ignore[arg-type]
     assert one.fingerprint == again.fingerprint != other.fingerprint
 

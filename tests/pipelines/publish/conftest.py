@@ -25,6 +25,7 @@ SETS = {
     "val": [["a red dog", "the dog"], ["a cat"], ["a big man rides"]],
 }
 BOTH = ("cider", "rouge_l")
+MEASURES = MeasuresParams.model_validate({"cider": {"sigma": 5.0}})
 README = """---
 license: cc-by-4.0
 task_categories:
@@ -72,8 +73,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_captions_folder(root / "captions", tables)
     for split, top in (("train", 3), ("val", 2)):
         kept = ShardsParams(split=split, measures=BOTH, top=top, uniform=3)
-        shards(root / "captions", root / split, kept, MeasuresParams())
-    relevance(root / "captions", root / "relevance", RelevanceParams(split="val", measures=BOTH), MeasuresParams())
+        shards(root / "captions", root / split, kept, MEASURES)
+    relevance(root / "captions", root / "relevance", RelevanceParams(split="val", measures=BOTH), MEASURES)
     publish_both(root, root / "out")
     return root
 
