@@ -12,6 +12,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from capgrade.pipelines.sources.scenes import World, draw, generate, truth, write
+from capgrade.pipelines.sources.scenes.drawings import DRAWN
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, is_a
 from capgrade.schemas.files import read_arrow
@@ -121,6 +122,10 @@ def test_boxes_lie_inside_and_things_can_be_seen(world: World) -> None:
             changed = ImageChops.difference(draw(scene), draw(without)).getbbox()
             assert changed is not None
             assert changed[0] >= x0 - 2 and changed[1] >= y0 - 2 and changed[2] <= x1 + 2 and changed[3] <= y1 + 2
+
+
+def test_every_kind_and_place_has_a_drawing() -> None:
+    assert DRAWN["kinds"].keys() == KINDS.keys() and DRAWN["places"].keys() == BACKGROUNDS.keys()
 
 
 def test_relations_hold_in_the_picture(world: World) -> None:
