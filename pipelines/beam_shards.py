@@ -6,7 +6,6 @@ fits the measures.
 
 from __future__ import annotations
 
-import hashlib
 import reprlib
 import tempfile
 import uuid
@@ -43,7 +42,7 @@ from capgrade.schemas.files import (
     write_arrow,
     write_json,
 )
-from capgrade.schemas.output import code_digest
+from capgrade.schemas.output import run_key
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
@@ -203,20 +202,10 @@ class FitCaptions:
                 fetch_folder(self.captions, work / "captions")
             source = source_of(work / "captions", self.params, self.measures)
             job = job_of(source, self.params, work)
-            key = _digest([made_by(), source.made_with, source.inputs])
-            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(key, min(parts[RUN]))}")
+            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(run_key(source.key), min(parts[RUN]))}")
             job.share()
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
         return ShardsRun(replace(job, work=Path()), facts)
-
-
-def made_by() -> list[str]:
-    """The version of the package, and the digest of its code, which may change where the version does not."""
-    return [package_version(), code_digest()]
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def _shares(run: ShardsRun) -> Iterator[tuple[int, tuple[ShardsRun, tuple[int, int]]]]:
@@ -293,7 +282,7 @@ class Target:
 def _claim(run: ShardsRun) -> str:
     """The name of the file that says whose an unfinished folder is: the same whenever these shards are made by this
     code."""
-    return f".capgrade-{_digest([made_by(), run.facts])[:32]}"
+    return f".capgrade-{run_key(run.facts)[:32]}"
 
 
 class WriteBlock(Opening):
@@ -315,12 +304,8 @@ class WriteBlock(Opening):
                 pq.write_table(pa.Table.from_batches([batch]), file)
 
         entry = {"rows": batch.num_rows, **self.target.put(name, write)}
-        yield (
-            0,
-            Written(
-                name, entry, len(batch["captions"].flatten()), tables[SCORED].to_pylist()[0], None if block else run
-            ),
-        )
+        pairs, scored = len(batch["captions"].flatten()), tables[SCORED].to_pylist()[0]
+        yield 0, Written(name, entry, pairs, scored, None if block else run)
 
 
 def keyed(element: Element) -> tuple[int, Fields]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, in_order, open_arrow, read_manifest, write_arrow
+from capgrade.schemas.files import by_size, digest, in_order, open_arrow, read_manifest, write_arrow
 from capgrade.schemas.output import work_folder
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
@@ -58,11 +58,8 @@ class SampledTables:
 def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
     """What to keep of each image, by fitted measures' ranges."""
     low, high = zip(*((measure.low, measure.high) for measure in measures), strict=True)
-    windows = params.windows
-    among = 1.0 if windows.among == "all" else windows.among
-    return Plan(
-        low, high, params.top, windows.width, windows.stride, windows.per_window, params.uniform, params.seed, among
-    )
+    w, among = params.windows, 1.0 if params.windows.among == "all" else params.windows.among
+    return Plan(low, high, params.top, w.width, w.stride, w.per_window, params.uniform, params.seed, among)
 
 
 def source_of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
@@ -220,24 +217,10 @@ def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
 
 def write_shards(out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int) -> tuple[dict[str, int], int]:
     """Shards of the parts of all blocks: the rows of each, and pairs."""
-    groups = list(_by_size(parts, target_mb * 2**20))
+    groups = list(by_size(parts, lambda part: part.stat().st_size, target_mb * 2**20))
     rows, pairs = {}, 0
     for k, group in enumerate(groups):
         name = shard_name(k, len(groups))
         rows[name] = write_arrow(out / name, schema, (open_arrow(path).get_batch(0) for path in group))
         pairs += sum(len(open_arrow(path).get_batch(0)["captions"].flatten()) for path in group)
     return rows, pairs
-
-
-def _by_size(parts: Sequence[Path], target: int) -> Iterator[list[Path]]:
-    """Runs of consecutive parts that add up to about `target` bytes."""
-    run: list[Path] = []
-    size = 0
-    for part in parts:
-        run.append(part)
-        size += part.stat().st_size
-        if size >= target:
-            yield run
-            run, size = [], 0
-    if run:
-        yield run

@@ -33,7 +33,12 @@ def device_of(name: str, local: int = 0) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     number = int(name.partition(":")[2] or local)
     if number >= count:
-        raise InputError(f"no GPU {number} for device {name}: torch sees {count}", remedy=_remedy(name, count))
+        remedy = (
+            f"use cuda:0 to cuda:{count - 1}" if ":" in name else f"start at most {count} processes, one on each GPU"
+        )
+        if not count:
+            remedy = "use device cpu, or install a torch build for the GPU"
+        raise InputError(f"no GPU {number} for device {name}: torch sees {count}", remedy=remedy)
     return torch.device("cuda", number)
 
 
@@ -76,9 +81,3 @@ def autocast(name: Precision, device: torch.device) -> torch.autocast:
     import torch
 
     return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
-
-
-def _remedy(name: str, count: int) -> str:
-    if not count:
-        return "use device cpu, or install a torch build for the GPU"
-    return f"use cuda:0 to cuda:{count - 1}" if ":" in name else f"start at most {count} processes, one on each GPU"

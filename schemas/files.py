@@ -14,11 +14,11 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,7 @@ OUT = "give an --out that may be written, or change its permissions"
 CACHE = "set CAPGRADE_CACHE to a folder that may be written, or change its permissions"
 _FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing", "unexpected pos")
 _METADATA = b"capgrade"
+_T = TypeVar("_T")
 
 
 def package_version() -> str:
@@ -88,12 +89,12 @@ def digest(path: Path) -> str:
 def digests(paths: Iterable[Path]) -> dict[str, str]:
     """SHA-256 of files by their names, each with as many of the folders above it as tell it from the others."""
     files = list(dict.fromkeys(path.resolve() for path in paths))
-    return {_own_name(path, files): digest(path) for path in files}
-
-
-def _own_name(path: Path, files: list[Path]) -> str:
-    ends = (path.parts[-count:] for count in range(1, len(path.parts) + 1))
-    return "/".join(next(end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1))
+    found = {}
+    for path in files:
+        ends = (path.parts[-count:] for count in range(1, len(path.parts) + 1))
+        own = next(end for end in ends if [other.parts[-len(end) :] for other in files].count(end) == 1)
+        found["/".join(own)] = digest(path)
+    return found
 
 
 def canonical(value: Any) -> str:
@@ -158,6 +159,20 @@ def write_text(path: Path, text: str, allow: str = OUT) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON with sorted keys, whole or not at all. Errors as `atomic`."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def by_size(items: Iterable[_T], size: Callable[[_T], int], target: int) -> Iterator[list[_T]]:
+    """Runs of consecutive items that add up to `target`, or hardly more."""
+    run: list[_T] = []
+    total = 0
+    for item in items:
+        run.append(item)
+        total += size(item)
+        if total >= target:
+            yield run
+            run, total = [], 0
+    if run:
+        yield run
 
 
 def numpy_type(kind: pa.DataType) -> np.dtype:

@@ -39,7 +39,9 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
                 remedy = f"end them with line feeds: tr '\\r' '\\n' < {path.name} > converted"
                 raise InputError("rows end with carriage returns alone, as on old Macs", file=path, remedy=remedy)
             line = decoded(raw.removeprefix(codecs.BOM_UTF8) if row == 1 else raw, path, first_row=row)
-            yield row, line if keep_ends else _without_end(line)
+            if not keep_ends and line.endswith("\n"):
+                line = line[:-1].removesuffix("\r")
+            yield row, line
 
 
 def append_line(path: Path, line: Mapping[str, Any], allow: str = OUT) -> None:
@@ -108,10 +110,6 @@ def whole_rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, d
             problem = "the row has more or fewer fields than the header"
             raise InputError(problem, file=path, row=reader.line_num, remedy="give every row a field for each column")
         yield reader.line_num, row
-
-
-def _without_end(line: str) -> str:
-    return line[:-1].removesuffix("\r") if line.endswith("\n") else line
 
 
 def number(text: str | None, path: Path, line: int) -> float:

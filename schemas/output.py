@@ -85,7 +85,7 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
     may not be written.
     """
     work = out / WORK
-    name = hashlib.sha256(canonical([package_version(), code_digest(), key]).encode()).hexdigest()
+    name = run_key(key)
     marker = work / KEY
     with writing(out), output_folder(out, stage):
         remove_temporaries(out)
@@ -95,6 +95,11 @@ def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
             (work / "parts").mkdir(parents=True)
             marker.write_text(name, encoding="utf-8")
         yield work
+
+
+def run_key(made_of: Any) -> str:
+    """Of what this code makes of it: other code makes something else, also where the version is the same."""
+    return hashlib.sha256(canonical([package_version(), code_digest(), made_of]).encode()).hexdigest()
 
 
 def code_digest() -> str:
@@ -109,7 +114,9 @@ def refuse_foreign(out: Path, stage: str) -> set[str]:
         if out.exists():
             raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
         return set()
-    there = sorted(path.name for path in out.iterdir() if not (path.name == LOCK and _is_lock(path)))
+    there = sorted(path.name for path in out.iterdir())
+    if LOCK in there and (out / LOCK).is_file() and re.fullmatch(rb"\d{0,22}\n?", (out / LOCK).read_bytes()[:24]):
+        there.remove(LOCK)
     if not there:
         return set()
     wrote, names = _who_wrote(out)
@@ -139,10 +146,6 @@ def stage_of(manifest: dict) -> str:
 
 def _command(stage: str) -> str:
     return f"capgrade {COMMAND.get(stage, stage)}"
-
-
-def _is_lock(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size < 24 and re.fullmatch(rb"\d*\n?", path.read_bytes()) is not None
 
 
 def begin(out: Path, gone: Sequence[str] = ()) -> None:

@@ -203,16 +203,16 @@ class MeasuresParams(ParamsBlock):
     def used(self, names: Sequence[str]) -> dict[str, Any]:
         """The parameters of the named measures only, for metadata; an imported one is known by its file, a mixture by
         its weights and the parameters of its parts."""
-        return {name: self._used(name) for name in names}
-
-    def _used(self, name: str) -> dict[str, Any]:
-        if name in self.imported:
-            return {"imported": self.imported[name]}
-        if name in self.all_mixtures:
-            weights = self.all_mixtures[name]
-            return {"weights": weights, "measures": self.used(list(weights))}
-        block = self.of(name)
-        return block.model_dump() if block is not None else {}
+        found: dict[str, Any] = {}
+        for name in names:
+            if name in self.imported:
+                found[name] = {"imported": self.imported[name]}
+            elif weights := self.all_mixtures.get(name):
+                found[name] = {"weights": weights, "measures": self.used(list(weights))}
+            else:
+                block = self.of(name)
+                found[name] = {} if block is None else block.model_dump()
+        return found
 
 
 class RelevanceParams(ParamsBlock):

@@ -39,7 +39,18 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
     try:
         with warnings.catch_warnings(), open_picture(data) as image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            return _rgb(image, name, row)
+            turned = ImageOps.exif_transpose(image)
+            if not image.mode.startswith(("I", "F")):
+                return np.array(turned.convert("RGB"))
+            # Pillow gives a TIFF's 12 bits as 16, and others' 32 as mode I.
+            right = image.mode.startswith("I")
+            if isinstance(image, TiffImageFile):
+                right = image.mode.startswith("I;16") and image.tag_v2.get(BITSPERSAMPLE) == (16,)
+            if not right:
+                problem = f"pixels of mode {image.mode}; only 8 or 16 bits per channel are read"
+                raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits per channel")
+            # Its own conversion cuts grey values above 255 to 255, which makes a 16-bit picture white.
+            return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError(f"too many pixels ({error})", file=name, row=row) from error
     except UnidentifiedImageError:
@@ -50,21 +61,3 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
     except Exception as error:  # Pillow's decoders let through whatever damaged bytes make them raise
         text = str(error) or type(error).__name__
         raise InputError(f"not a readable picture ({text})", file=name, row=row) from error
-
-
-def _rgb(image: Image.Image, name: str | Path, row: int | str | None) -> np.ndarray:
-    """Pillow's own conversion cuts grey values above 255 to 255, which makes a 16-bit picture white."""
-    turned = ImageOps.exif_transpose(image)
-    if not image.mode.startswith(("I", "F")):
-        return np.array(turned.convert("RGB"))
-    if not _of_16_bits(image):
-        problem = f"pixels of mode {image.mode}; only 8 or 16 bits per channel are read"
-        raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits per channel")
-    return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
-
-
-def _of_16_bits(image: Image.Image) -> bool:
-    """Grey values of 0 to 65535. Pillow gives a TIFF's 12 bits as 16, and others' 32 as mode I."""
-    if isinstance(image, TiffImageFile):
-        return image.mode.startswith("I;16") and image.tag_v2.get(BITSPERSAMPLE) == (16,)
-    return image.mode.startswith("I")

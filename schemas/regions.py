@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, numpy_type, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import by_size, metadata_of, numpy_type, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder
 
 KIND = "regions"
@@ -66,7 +66,15 @@ class Regions:
             yield f"{np.count_nonzero(~np.isfinite(x))} feature values are NaN or infinite"
         yield from self._box_problems()
         for name, dtype in LISTS.items():
-            yield from _list_problems(name, getattr(self, name), dtype, len(x))
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if values.shape != (len(x),) or values.dtype != dtype:
+                yield f"{name} of shape {values.shape} and type {values.dtype} for {len(x)} regions, not {dtype}"
+            if not np.isfinite(values).all():
+                yield f"{name} has a value that is NaN or infinite"
+            if dtype == "int32" and values.min(initial=0) < 0:
+                yield f"{name} has a negative number"
 
     def _box_problems(self) -> Iterator[str]:
         boxes, n = self.boxes, len(self)
@@ -89,17 +97,6 @@ class Regions:
 def well_formed(image_id: str) -> bool:
     """Visible characters and no space around them."""
     return bool(image_id) and image_id == image_id.strip() and image_id.isprintable()
-
-
-def _list_problems(name: str, values: np.ndarray | None, dtype: str, n: int) -> Iterator[str]:
-    if values is None:
-        return
-    if values.shape != (n,) or values.dtype != dtype:
-        yield f"{name} of shape {values.shape} and type {values.dtype} for {n} regions, not {dtype} [{n}]"
-    if not np.isfinite(values).all():
-        yield f"{name} has a value that is NaN or infinite"
-    if dtype == "int32" and values.min(initial=0) < 0:
-        yield f"{name} has a negative number"
 
 
 def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None) -> pa.Schema:
@@ -242,16 +239,8 @@ def shard_name(number: int) -> str:
 
 
 def _batches(images: Iterable[Regions], schema: pa.Schema, rounding: Rounding, limit: int) -> Iterator[pa.RecordBatch]:
-    group: list[Regions] = []
-    size = 0
     width = 2 if metadata_of(schema)["dtype"] == "float16" else 4
-    for regions in images:
-        group.append(regions)
-        size += regions.features.size * width
-        if size >= limit:
-            yield region_batch(group, schema, rounding)
-            group, size = [], 0
-    if group:
+    for group in by_size(images, lambda regions: regions.features.size * width, limit):
         yield region_batch(group, schema, rounding)
 
 

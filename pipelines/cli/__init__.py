@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from capgrade.pipelines.cli import bench, labels, pages, people, regions, score, training
+from capgrade.pipelines.cli import labels, people, regions, training, uses
 from capgrade.pipelines.cli.options import BEAM, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
@@ -38,15 +38,15 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     ),
     "agree": (labels.agree, "--captions data/captions --split test --judgements data/captions/truth-test.arrow"),
     "publish": (labels.publish, "--captions captions --shards shards --license cc-by-4.0 --out dataset"),
-    "report": (pages.report, "--data data --out report.html"),
-    "score": (score.score, "--candidates results.json --references captions.json"),
-    "audit": (pages.audit, "--captions captions --relevance relevance --out audit.html"),
+    "report": (uses.report, "--data data --out report.html"),
+    "score": (uses.score, "--candidates results.json --references captions.json"),
+    "audit": (uses.audit, "--captions captions --relevance relevance --out audit.html"),
     "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
     "explore": (people.explore, "--dataset dataset"),
     "judge": (people.judge, f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv"),
     "reproduce": (training.reproduce, "--list"),
     "verify": (labels.verify, "data"),
-    "bench": (bench.bench, "relevance --captions captions --measures cider,rouge_l"),
+    "bench": (uses.bench, "relevance --captions captions --measures cider,rouge_l"),
 }
 
 
@@ -116,7 +116,11 @@ def main() -> None:
         handler.addFilter(_worth_saying)
     try:
         with _timed(sys.argv[1:]):
-            _run()
+            try:
+                app()
+            except SystemExit as done:  # Typer exits whenever it has run
+                if done.code:
+                    raise
     except ModuleNotFoundError as error:
         told = missing_extra(error)
         if told is None or os.environ.get("CAPGRADE_DEBUG"):
@@ -131,19 +135,6 @@ def main() -> None:
             raise
         typer.echo(_stopped(sys.argv[1:]), err=True)
         sys.exit(130)
-
-
-def _run() -> None:
-    """Typer exits whenever it has run."""
-    from capgrade.pipelines.cli.renamed import moved
-
-    if told := moved(sys.argv[1:]):
-        raise told
-    try:
-        app()
-    except SystemExit as done:
-        if done.code:
-            raise
 
 
 def _timed(arguments: Sequence[str]) -> AbstractContextManager[None]:
@@ -186,13 +177,10 @@ def _stopped(arguments: Sequence[str]) -> str:
 
 
 def _say_error(error: InputError | OSError) -> NoReturn:
-    typer.secho(f"error: {_one_line(error)}", fg="red", err=True)
-    sys.exit(2)
-
-
-def _one_line(error: InputError | OSError) -> str:
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
         # The second of a rename is the one that was asked for; of a write that fails nobody says which file.
         name = error.filename2 or error.filename or _out(sys.argv[1:])
-        return f"{name}: {error.strerror}" if name else error.strerror
-    return str(error)
+        text = f"{name}: {error.strerror}" if name else error.strerror
+    typer.secho(f"error: {text}", fg="red", err=True)
+    sys.exit(2)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -221,7 +220,7 @@ def agree(
     if captions is None:
         unused = {"split": split, "folds": folds, "pairs": pairs, "calibrate": calibrate, "calibration": calibration}
         refuse("without --captions", **unused)
-        result, judged = _of_texts(judgements[0], measures, given)
+        result, facts = _of_texts(judgements[0], measures, given)
     else:
         loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
         require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
@@ -233,25 +232,23 @@ def agree(
             captions, judgements[0], names, loaded.measures, split, folds=folds, pairs=pairs, calibrate=calibrate,
             calibration=named(calibration) if calibration else None, params=loaded.agree,
         )  # fmt: skip
-        judged = partial(who_judged, captions, judgements[0], split)
+        facts = who_judged(captions, judgements[0], split) if out else {}
     if out and out.suffix in AGREEMENT_TEXTS:
         write_text(out, agreement_text(result, out.suffix))
     elif out:
-        write_json(out, {"judgements": judged(), "measures": result})
+        write_json(out, {"judgements": facts, "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True) if given.as_json else agreement_table(result)
 
 
-def _of_texts(
-    table: Path, measures: str | None, given: CommonOptions
-) -> tuple[dict[str, Any], Callable[[], dict[str, Any]]]:
-    """The coefficients of a table of texts, and what gives who judged."""
+def _of_texts(table: Path, measures: str | None, given: CommonOptions) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The coefficients of a table of texts, and who judged."""
     loaded, names = load(given.params, given.sets), names_of(measures, ("bleu", "meteor", "rouge_l", "cider"))
     require_all(measures=names)
     from capgrade.pipelines.judged_texts import agree_on_texts
     from capgrade.schemas.judges import PEOPLE
 
     rows, result = agree_on_texts(table, names, loaded.agree.columns, loaded.score.tokenizer)
-    return result, partial(dict, by=PEOPLE, file=table.name, pairs=rows, split=None, captions=None)
+    return result, {"by": PEOPLE, "file": table.name, "pairs": rows, "split": None, "captions": None}
 
 
 def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:

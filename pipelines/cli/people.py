@@ -82,7 +82,11 @@ def explore(
     asked, names = loaded.explore, names_of(measures, loaded.shards.measures)
     if sample is not None:
         refuse("with --sample", images=images)
-        _refuse_sample(asked, runs or [])
+        if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
+            problem = "explore.pool goes with explore.similarity, not with --run"
+            raise InputError(problem, remedy="set explore.pool and explore.similarity, or give --run")
+        if runs and len(runs) > 1:
+            raise InputError("--sample looks at the misses of one model", remedy="give --run once")
         fitted = set() if of.dataset or of.shards or of.relevance else set(names)
         require_all(*(["torch"] if runs else []), measures=fitted, params=loaded.measures)
     else:
@@ -125,14 +129,6 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
     if of.shards:
         return parts_of(read_manifest(of.shards, "shards")["params"]["measures"])
     return {path.stem for path in of.relevance.glob("*.arrow")} if of.relevance else set(names)
-
-
-def _refuse_sample(asked: ExploreParams, runs: Sequence[Path]) -> None:
-    if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
-        problem = "explore.pool goes with explore.similarity, not with --run"
-        raise InputError(problem, remedy="set explore.pool and explore.similarity, or give --run")
-    if len(runs) > 1:
-        raise InputError("--sample looks at the misses of one model", remedy="give --run once")
 
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:

@@ -313,7 +313,12 @@ def reproduce(
 
     if listed:
         recipes = listing()
-        say(recipes, given.as_json, "\n".join(_listed(key, one) for key, one in recipes.items()))
+        lines = [
+            f"{key:22}{one['paper']}, table {one['table']}; needs {', '.join(one['needs'])}; "
+            f"verified: {one['verified']}{'; ' if one['network'] else ''}{one['network'] or ''}"
+            for key, one in recipes.items()
+        ]
+        say(recipes, given.as_json, "\n".join(lines))
         return
     recipe = load_recipe(name) if name is not None else None  # an unknown one is said before what else is missing
     if name is None or recipe is None or captions is None or out is None:
@@ -331,9 +336,3 @@ def reproduce(
         sets=given.sets or [], small=small, say=lambda text: typer.echo(text, err=True),
     )  # fmt: skip
     typer.echo(json.dumps(table, indent=2) if given.as_json else f"{markdown(table)}\n-> {out / name}")
-
-
-def _listed(name: str, one: dict) -> str:
-    of = f"{one['paper']}, table {one['table']}"
-    line = f"{name:22}{of}; needs {', '.join(one['needs'])}; verified: {one['verified']}"
-    return f"{line}; {one['network']}" if one["network"] else line

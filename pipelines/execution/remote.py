@@ -27,7 +27,7 @@ from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, MANIFEST, OUT, atomic, digest, parse_manifest, writing
 
 if TYPE_CHECKING:
-    import fsspec
+    pass
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
@@ -61,7 +61,10 @@ class Remote:
         """Copy files of a local folder, in this order."""
         for name in names:
             path = f"{self.root}/{name}"
-            if WHOLE.intersection(_protocols(self.files)):  # no folders to make: s3fs would make a bucket
+            kinds = self.files.protocol
+            if WHOLE.intersection(
+                [kinds] if isinstance(kinds, str) else kinds
+            ):  # no folders to make: s3fs would make a bucket
                 self._do(self.files.put_file, str(folder / name), path)
             else:
                 self._do(self.files.makedirs, path.rsplit("/", 1)[0], exist_ok=True)
@@ -173,10 +176,6 @@ def without_secrets(text: str) -> str:
     for secret, shown in SECRETS.items():
         text = secret.sub(shown, text)
     return text
-
-
-def _protocols(files: fsspec.AbstractFileSystem) -> set[str]:
-    return {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
 
 
 @contextmanager

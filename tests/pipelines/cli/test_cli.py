@@ -17,7 +17,6 @@ import pytest
 from PIL import Image
 
 from capgrade.pipelines import cli
-from capgrade.pipelines.cli.renamed import NOW
 from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table
 from capgrade.schemas.params import (
     CaptionsParams,
@@ -363,18 +362,3 @@ def test_no_head_of_a_table_is_cut_without_a_terminal(
     shown = capsys.readouterr().out
     assert "…" not in shown and all(name.replace("_", " ") in shown for name in COEFFICIENTS)
     assert shown.count("-0.456") == len(COEFFICIENTS) < shown.count("other")
-
-
-@pytest.mark.parametrize("old", NOW)
-def test_an_old_name_says_what_to_type_now(old: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(*old.split(), "something") == 2
-    assert capsys.readouterr().err == f"error: `capgrade {old}` has moved -> now: {NOW[old]}\n"
-    known = dict(commands())
-    name, _, option = old.partition(" -")
-    name = name.partition(" ")[0] if name.startswith("bench ") else name
-    assert f"-{option}" not in known[name] if option else name not in known
-
-
-def test_options_of_beam_are_beams(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("shards", "--captions", "nowhere", "--measures", "cider", "--out", "o", "--", "--samples=3") == 2
-    assert "has moved" not in capsys.readouterr().err

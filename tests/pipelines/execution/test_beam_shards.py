@@ -31,6 +31,7 @@ from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
+from capgrade.schemas import output
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again, manifest_of, write_json
@@ -67,7 +68,7 @@ def of_rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
 def expected(captions_dir: Path) -> dict[str, bytes]:
     """Of `capgrade shards`, with a shard for each block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.pipelines.shards._by_size", lambda parts, size: [[part] for part in parts])
+        patch.setattr("capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts])
         shards(captions_dir, captions_dir.parent / "here", SMALL, MeasuresParams())
     return files(captions_dir.parent / "here")
 
@@ -215,7 +216,7 @@ def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypat
     parts = gathered(ROWS)[1]
     for name in ("first", "second"):
         fit.run((0, {**parts, RUN: [name]}))
-    monkeypatch.setattr(beam_shards, "code_digest", lambda: "of other code")
+    monkeypatch.setattr(output, "code_digest", lambda: "of other code")
     fit.run((0, parts))
     keys, runs = zip(*(path.name.split("-") for path in (tmp_path / "url").iterdir()), strict=True)
     assert len(set(keys)) == 2 and sorted(runs) == ["first", "first", "second"]
