@@ -204,30 +204,22 @@ class Site:
         return Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; port 0 takes a free one. InputError when that is not possible."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def open_server(explorer: Explorer, reviews: Path, host: str, port: int) -> tuple[uvicorn.Server, socket.socket, str]:
+    """A server of the pages, its socket, and its URL; port 0 takes a free one. InputError where it cannot listen."""
     try:
-        return socket.create_server((host, port), family=family)
+        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         problem = f"{host}:{port} cannot be listened on ({error.strerror or error})"
         raise InputError(problem, remedy="set another explore.port, or 0 for any") from error
+    # Uvicorn's own logging settings would close every handler of the process, and with absl's its stderr.
+    server = uvicorn.Server(uvicorn.Config(make_app(explorer, reviews, host), log_level="warning", log_config=None))
+    name, port = bound.getsockname()[:2]
+    return server, bound, f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def serve(explorer: Explorer, reviews: Path, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Serve until interrupted, with the ratings in the folder `reviews`; `ready` is told the address just before."""
-    app = make_app(explorer, reviews, host)
-    with listen(host, port) as bound:
-        ready(address(bound))
-        uvicorn_server(app).run(sockets=[bound])
-
-
-def uvicorn_server(app: FastAPI) -> uvicorn.Server:
-    """Uvicorn's own logging settings would close every handler of the process, and with absl's its stderr."""
-    return uvicorn.Server(uvicorn.Config(app, log_level="warning", log_config=None))
-
-
-def address(bound: socket.socket) -> str:
-    """The URL of a bound socket."""
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    server, bound, address = open_server(explorer, reviews, host, port)
+    with bound:
+        ready(address)
+        server.run(sockets=[bound])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,10 +14,9 @@ from capgrade.explorer.pairs import LabelledPairs
 from capgrade.labels import Labels
 from capgrade.labels.published import params_of
 from capgrade.labels.stored import Sampled
-from capgrade.measures import choose
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 
@@ -61,15 +60,6 @@ def read_labels(
     values = {name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with}
     pairs = LabelledPairs.of(captions, image, caption, values)
     return LabelledCorpus(captions, pairs, params_of(made_with, Path(labels.file)), captions_dir or Path(labels.file))
-
-
-def compute_labels(
-    captions_dir: Path, params: MeasuresParams, names: Sequence[str], split: str | None = None
-) -> LabelledCorpus:
-    """A captions folder alone: pairs are sampled from the named measures, computed now."""
-    captions = read_captions(captions_dir, split)
-    scores = {name: measure.fit(captions).score for name, measure in choose(names, params).items()}
-    return LabelledCorpus(captions, sampled(captions, scores), params, captions_dir)
 
 
 def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -> LabelledPairs:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
+from capgrade.explorer.corpus import LabelledCorpus, read_labels, sampled
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import as_named
+from capgrade.measures import choose
 from capgrade.pipelines.agree import read_judgements
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.pictures.lookup import PictureLookup, find
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, RegionsParams
@@ -45,7 +47,10 @@ class ExplorerFolders:
 
 
 def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
-    """InputError when the folders do not go together."""
+    """Labels of the folders; of captions alone, pairs are sampled from the named measures, computed now.
+
+    InputError when the folders do not go together.
+    """
     if (folders.dataset is None) == (folders.captions is None):
         raise InputError("a published dataset or captions are explored", remedy="give one of --dataset and --captions")
     if folders.dataset and (folders.shards or folders.relevance):
@@ -57,7 +62,10 @@ def read_corpus(folders: ExplorerFolders) -> LabelledCorpus:
     if labels is not None:
         return read_labels(labels, folders.params, folders.split, folders.captions)
     assert folders.captions is not None
-    return compute_labels(folders.captions, folders.params, folders.measures, folders.split)
+    captions = read_captions(folders.captions, folders.split)
+    fitted = choose(folders.measures, folders.params)
+    scores = {name: measure.fit(captions).score for name, measure in fitted.items()}
+    return LabelledCorpus(captions, sampled(captions, scores), folders.params, folders.captions)
 
 
 def open_explorer(folders: ExplorerFolders) -> Explorer:

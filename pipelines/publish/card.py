@@ -36,6 +36,7 @@ def dataset_card(contents: Contents) -> str:
         loader=FileSystemLoader(Path(__file__).parent),
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    types = {"float": "float32", "double": "float64"}
     environment.filters |= {
         "cell": cell,
         "count": "{:,}".format,
@@ -43,7 +44,7 @@ def dataset_card(contents: Contents) -> str:
         "number": lambda value, missing: missing if value is None else f"{value:.3f}",
         "plain": "{:g}".format,
         "repr": repr,
-        "type": _type,
+        "type": lambda kind: re.sub(r"list<\w+: (\w+)>", r"list of \1", types.get(str(kind), str(kind))),
     }
     links = [text.split(",", 1)[-1].strip() for text in metadata("capgrade").get_all("Project-URL") or []]
     address = links[0] if links else "a Python package whose metadata name no address yet"
@@ -64,11 +65,6 @@ def dataset_card(contents: Contents) -> str:
         tokenizer=contents.splits[0].captions.tokenizer, commands=commands(contents),
         parameters=parameters(contents).rstrip("\n"), **facts,
     )  # fmt: skip
-
-
-def _type(kind: pa.DataType) -> str:
-    named = re.sub(r"list<\w+: (\w+)>", r"list of \1", str(kind))
-    return named.replace("float", "float32").replace("double", "float64")
 
 
 def _header(contents: Contents) -> str:

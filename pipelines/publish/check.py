@@ -57,7 +57,15 @@ def check(target: str, made: Path | None = None) -> Checked:
         manifest, name = remote_manifest(repository, commit, there), f"{name}@{commit[:7]}"
         sizes = {file: entry.size for file, entry in there.items()}
         problems = _problems(manifest, sizes, lambda file: repository.digest(file, commit), f"{name}/", PUSH)
-        problems += _tag_problems(repository, commit, manifest)
+        version, tags = str(manifest["params"]["version"]), repository.tags()
+        if version not in tags:
+            problem = f"has no tag {version}, the version of its content"
+            problems.append(InputError(problem, file=repository.address, remedy=PUSH))
+        elif tags[version] != commit:
+            ours, theirs = ({n: f.blob_id for n, f in repository.files(at).items()} for at in (commit, tags[version]))
+            for other in [n for n in (MANIFEST, *manifest["files"]) if n not in ours or ours[n] != theirs.get(n)][:1]:
+                problem, remedy = f"tag {version} has another {other}", "give it a version of its own"
+                problems.append(InputError(problem, file=repository.address, remedy=remedy))
     if made is not None:
         mine = read_manifest(made, "publish")
         names = sorted({*mine["files"], *manifest["files"]})
@@ -128,17 +136,3 @@ def remote_manifest(repository: Repository, commit: str, there: Mapping[str, Rep
             return _of_publish(parse_manifest(path), path)
         except InputError as error:
             raise NotPublishedError(error.problem, file=file, remedy=PUSH) from None
-
-
-def _tag_problems(repository: Repository, commit: str, manifest: dict[str, Any]) -> list[InputError]:
-    """The version's tag is there, and holds the same files."""
-    version = str(manifest["params"]["version"])
-    tagged = repository.tags().get(version)
-    if tagged is None:
-        return [InputError(f"has no tag {version}, the version of its content", file=repository.address, remedy=PUSH)]
-    if tagged == commit:
-        return []
-    ours, theirs = ({n: one.blob_id for n, one in repository.files(at).items()} for at in (commit, tagged))
-    differ = [n for n in (MANIFEST, *manifest["files"]) if n not in ours or ours[n] != theirs.get(n)]
-    remedy = "give it a version of its own"
-    return [InputError(f"tag {version} has another {n}", file=repository.address, remedy=remedy) for n in differ[:1]]

@@ -60,10 +60,23 @@ def write_pairs(
     captions: Captions, shards: Shards, out: Path, own: dict[str, np.ndarray], calibrated: Calibrated | None = None
 ) -> PublishedTable:
     """Pairs in the order of images and captions, over as many files as their number needs; `own`: measure -> float32
-    [n_captions], of own pairs without the caption among its references."""
+    [n_captions], of own pairs without the caption among its references. InputError when two columns have one name."""
     pairs, split = shards.manifest["pairs"], hub_split(captions.split)
     n_files = max(1, -(-pairs // PARQUET_ROWS))
-    schema = pair_schema(shards.measures, list(own), list(calibrated.columns) if calibrated else [])
+    beside = [*(name + LEFT_OUT for name in own), *(calibrated.columns if calibrated else [])]
+    if taken := sorted(set(beside) & set(shards.measures)):
+        remedy = "call the imported measure otherwise, or leave publish.left_out or --calibration out"
+        raise InputError(f"measure '{taken[0]}' has the name of a column", remedy=remedy)
+    schema = pa.schema(
+        [
+            pa.field("image_id", pa.string()),
+            pa.field("caption_id", pa.string()),
+            pa.field("original", pa.bool_()),
+            *(pa.field(name, pa.float32()) for name in [*shards.measures, *beside]),
+            pa.field("reasons", pa.list_(pa.string())),
+            pa.field("weight", pa.float32()),
+        ]
+    )
     batches, files, nbytes = _pair_batches(captions, shards, schema, own, calibrated), {}, 0
     for k in range(n_files):
         name = f"relevance/{split}-{of_all(k, n_files)}.parquet"
@@ -72,26 +85,6 @@ def write_pairs(
     if sum(files.values()) != pairs:
         raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=shards.folder)
     return PublishedTable("relevance", split, schema, files, nbytes)
-
-
-def pair_schema(measures: Sequence[str], left_out: Sequence[str], calibrated: Sequence[str] = ()) -> pa.Schema:
-    """image_id, caption_id, original (the caption was written for the image), the measures, those of `left_out` also
-    without the caption among its references, the `calibrated` columns, reasons and weight. InputError when two columns
-    have one name."""
-    beside = [*(name + LEFT_OUT for name in left_out), *calibrated]
-    if set(beside) & set(measures):
-        remedy = "call the imported measure otherwise, or leave publish.left_out or --calibration out"
-        raise InputError(f"measure '{min(set(beside) & set(measures))}' has the name of a column", remedy=remedy)
-    return pa.schema(
-        [
-            pa.field("image_id", pa.string()),
-            pa.field("caption_id", pa.string()),
-            pa.field("original", pa.bool_()),
-            *(pa.field(name, pa.float32()) for name in [*measures, *beside]),
-            pa.field("reasons", pa.list_(pa.string())),
-            pa.field("weight", pa.float32()),
-        ]
-    )
 
 
 def _pair_batches(

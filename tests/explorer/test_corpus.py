@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade.explorer.corpus import LabelledCorpus, compute_labels, read_labels
+from capgrade.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
 from capgrade.labels.published import params_of
@@ -43,7 +43,8 @@ def test_a_dataset_alone_is_all_that_it_was_made_of(made: Path, split: str) -> N
 
 
 def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None:
-    computed = compute_labels(made / "captions", MEASURES, BOTH, "val")
+    folders = ExplorerFolders(captions=made / "captions", params=MEASURES, measures=BOTH, split="val")
+    computed = read_corpus(folders)
     stored = read_labels(made / "relevance", MEASURES, "val", made / "captions")
     assert _rows(computed.pairs) == _rows(stored.pairs)
     captions = read_captions(made / "captions", "val")

@@ -60,14 +60,14 @@ def open_file(page: Page, path: Path) -> list[str]:
 @contextmanager
 def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
-    from capgrade.explorer.app import address, listen, make_app, uvicorn_server
+    from capgrade.explorer.app import open_server
 
-    with listen(host, port) as bound:
-        server = uvicorn_server(make_app(explorer, reviews, host))
+    server, bound, address = open_server(explorer, reviews, host, port)
+    with bound:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         try:
-            yield address(bound)
+            yield address
         finally:
             server.should_exit = True
             thread.join(timeout=10)
