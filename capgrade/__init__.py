@@ -12,7 +12,7 @@ from typing import Any
 PUBLIC = {
     "score": "capgrade.scoring",
     "Scores": "capgrade.scoring",
-    "CaptionScores": "capgrade.caption_scores",
+    "CaptionScores": "capgrade.scoring",
     "CiderReward": "capgrade.reward",
     "Frequencies": "capgrade.measures.scores.frequencies",
     "Labels": "capgrade.labels",

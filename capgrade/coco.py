@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capgrade.measures.bleu import bleu_of, statistics_of_pairs
-from capgrade.measures.ngrams import counted, number_ngrams
+from capgrade.measures.ngrams import MAX_ORDER
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import Given, given
-from capgrade.measures.scores.measures import SIGMA, Scored, cider_scores, meteor, rouge_l
+from capgrade.measures.scores.measures import SIGMA, Scored, bleu, cider_scores, meteor, rouge_l
 from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
@@ -63,9 +62,19 @@ def _given(gts: Gts, res: Gts) -> Given:
     return given({**in_order, **res}, gts)
 
 
-class Cider:
+class _Scorer:
+    NAME: str
+
+    def method(self) -> str:
+        """The score's name in pycocoevalcap."""
+        return self.NAME
+
+
+class Cider(_Scorer):
     """CIDEr-D, 0..10. `n` and `sigma` as pycocoevalcap's; document frequencies are counted on `gts` unless
     `frequencies` gives them (`Frequencies` counted with tokenizer "none")."""
+
+    NAME = "CIDEr"
 
     def __init__(
         self,
@@ -91,15 +100,15 @@ class Cider:
         values = cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, self._sigma)
         return values.mean(), values
 
-    def method(self) -> str:
-        """CIDEr, as pycocoevalcap names it."""
-        return "CIDEr"
 
+class Bleu(_Scorer):
+    """BLEU-1..n, 0..1, n at most 4, reference length `closest`."""
 
-class Bleu:
-    """BLEU-1..n, 0..1, reference length `closest`."""
+    NAME = "Bleu"
 
     def __init__(self, n: int = 4) -> None:
+        if n not in range(1, MAX_ORDER + 1):
+            raise InputError(f"BLEU of n-grams of {n} words", remedy=f"give an n of 1 to {MAX_ORDER}")
         self._n = n
 
     def compute_score(self, gts: Gts, res: Gts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
@@ -109,24 +118,20 @@ class Bleu:
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """
-        corpus = Corpus(_given(gts, res), NO_TOKENIZER)
-        numbers, _ = number_ngrams(corpus.words.ptr, corpus.words.word, self._n)
-        given, sentences = corpus.given, counted(corpus.words.ptr, numbers)
-        counts = statistics_of_pairs(given.pairs, sentences, sentences)
-        total = counts.sum(axis=0)
+        found = list(bleu(Corpus(_given(gts, res), NO_TOKENIZER)).values())
         if verbose:
-            words_, closest, *rest = (int(value) for value in total)
-            print({"testlen": words_, "reflen": closest, "guess": rest[self._n :], "correct": rest[: self._n]})
-            print("ratio:", words_ / (closest + 1e-9))
-        return bleu_of(total).tolist(), bleu_of(counts).T.tolist()
-
-    def method(self) -> str:
-        """Bleu, as pycocoevalcap names it."""
-        return "Bleu"
+            words, closest, *counts = (int(value) for value in found[0].statistics.sum(axis=0))
+            correct, guess = counts[: self._n], counts[MAX_ORDER:][: self._n]
+            print({"testlen": words, "reflen": closest, "guess": guess, "correct": correct})
+            print("ratio:", words / (closest + 1e-9))
+        each = [one.sentences.tolist() for one in found]
+        return [one.corpus for one in found][: self._n], each[: self._n]
 
 
-class Rouge:
+class Rouge(_Scorer):
     """ROUGE-L, 0..1."""
+
+    NAME = "Rouge"
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, Array]:
         """Mean, and float64 [images] in the order of `gts`.
@@ -138,13 +143,11 @@ class Rouge:
         values = _scored(rouge_l, gts, res).sentences
         return values.mean(), values
 
-    def method(self) -> str:
-        """Rouge, as pycocoevalcap names it."""
-        return "Rouge"
 
-
-class Meteor:
+class Meteor(_Scorer):
     """METEOR 1.5, 0..1, English, as the jar computes it."""
+
+    NAME = "METEOR"
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[float]]:
         """Score of the summed counts, and a value for each image in the order of `gts`.
@@ -153,23 +156,20 @@ class Meteor:
         >>> round(score, 4)
         0.3124
         """
-        found = _scored(meteor, gts, {image: [_one_space(text) for text in texts] for image, texts in res.items()})
+        spaced = {  # as pycocoevalcap's `_stat`
+            image: [text.replace("|||", "").replace("  ", " ") for text in texts] for image, texts in res.items()
+        }
+        found = _scored(meteor, gts, spaced)
         return found.corpus, found.sentences.tolist()
 
-    def method(self) -> str:
-        """METEOR, as pycocoevalcap names it."""
-        return "METEOR"
 
-
-def _one_space(text: str) -> str:
-    return text.replace("|||", "").replace("  ", " ")  # as pycocoevalcap's `_stat`
-
-
-class Spice:
+class Spice(_Scorer):
     """SPICE by its Java scorer, which pycocoevalcap carries without the parser that it needs.
 
     InputError where a jar of the parser, or a Java of version 8 to 14, is missing.
     """
+
+    NAME = "SPICE"
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[dict[str, Any]]]:
         """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not read."""
@@ -178,10 +178,6 @@ class Spice:
         pairs = corpus.given.pairs
         values = fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
-
-    def method(self) -> str:
-        """SPICE, as pycocoevalcap names it."""
-        return "SPICE"
 
 
 def _scored(measure: Any, gts: Gts, res: Gts) -> Scored:
@@ -236,20 +232,8 @@ class COCOEvalCap:
                 continue
             found: Any = (score, scores) if isinstance(scorer, Bleu) else ([score], [scores])
             for name, value, values in zip(methods, *found, strict=True):
-                self.setEval(value, name)
-                self.setImgToEvalImgs(values, gts.keys(), name)
+                self.eval[name] = value
+                for image, own in zip(gts, values, strict=True):
+                    self.imgToEval.setdefault(image, {"image_id": image})[name] = own
                 print(f"{name}: {value:0.3f}")
-        self.setEvalImgs()
-
-    def setEval(self, score: float, method: str) -> None:  # noqa: N802
-        """Keep a corpus score."""
-        self.eval[method] = score
-
-    def setImgToEvalImgs(self, scores: Any, imgIds: Any, method: str) -> None:  # noqa: N802, N803
-        """Keep a value for each image."""
-        for image, score in zip(imgIds, scores, strict=True):
-            self.imgToEval.setdefault(image, {"image_id": image})[method] = score
-
-    def setEvalImgs(self) -> None:  # noqa: N802
-        """List what is kept, image by image."""
         self.evalImgs = list(self.imgToEval.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,8 @@ def read_references(path: Path) -> dict[Any, list[str]]:
     """Image id -> captions of a file such as captions_val2014.json. InputError names an entry that is none."""
     content = read_json(path, REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
-    if not isinstance(rows, list) or not rows:
-        raise InputError("no list of annotations", file=path, remedy=REFERENCES)
     found: dict[Any, list[str]] = {}
-    for k, row in enumerate(rows):
-        image, caption = _caption(row, path, f"annotations[{k}]")
+    for image, caption, _ in _captions(rows, path, "annotations", REFERENCES):
         found.setdefault(image, []).append(caption)
     return found
 
@@ -29,26 +27,26 @@ def read_references(path: Path) -> dict[Any, list[str]]:
 def read_candidates(path: Path) -> dict[Any, list[str]]:
     """Image id -> [caption] of a results file, a list of {"image_id": .., "caption": ..}. InputError naming the entry
     that is none, or that is a second one of its image."""
-    rows = read_json(path, CANDIDATES + TABLE)
-    if not isinstance(rows, list) or not rows:
-        raise InputError("no list of results", file=path, remedy=CANDIDATES)
     found: dict[Any, list[str]] = {}
-    for k, row in enumerate(rows):
-        image, caption = _caption(row, path, f"[{k}]")
+    for image, caption, where in _captions(read_json(path, CANDIDATES + TABLE), path, "", CANDIDATES):
         if image in found:
-            raise InputError(f"image {image!r} has a second caption", file=path, row=f"[{k}]", remedy="give one each")
+            raise InputError(f"image {image!r} has a second caption", file=path, row=where, remedy="give one each")
         found[image] = [caption]
     return found
 
 
-def _caption(row: Any, path: Path, where: str) -> tuple[Any, str]:
-    image, caption = (row.get("image_id"), row.get("caption")) if isinstance(row, dict) else (None, None)
-    known = isinstance(image, int | str) and not isinstance(image, bool)
-    if not known or not isinstance(caption, str):
-        remedy = 'give {"image_id": number or text, "caption": text}'
-        lacks = "no text as caption" if known else "no number or text as image_id"
-        raise InputError(lacks, file=path, row=where, remedy=remedy)
-    return image, caption
+def _captions(rows: Any, path: Path, key: str, remedy: str) -> Iterator[tuple[Any, str, str]]:
+    """Image id, caption and place of each entry of a file's list, which stands under `key`, if any."""
+    if not isinstance(rows, list) or not rows:
+        raise InputError(f"no list of {key or 'results'}", file=path, remedy=remedy)
+    for k, row in enumerate(rows):
+        image, caption = (row.get("image_id"), row.get("caption")) if isinstance(row, dict) else (None, None)
+        known = isinstance(image, int | str) and not isinstance(image, bool)
+        if not known or not isinstance(caption, str):
+            lacks = "no text as caption" if known else "no number or text as image_id"
+            remedy = 'give {"image_id": number or text, "caption": text}'
+            raise InputError(lacks, file=path, row=f"{key}[{k}]", remedy=remedy)
+        yield image, caption, f"{key}[{k}]"
 
 
 def references_of(

@@ -132,14 +132,13 @@ class Repository:
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """One InputError for whatever goes wrong."""
-        with _quiet():
-            try:
-                yield
-            except InputError:
-                raise
-            except Exception as error:  # of the client, its transport, and the JSON that a broken server sends
-                problem, remedy = _meaning(error)
-                raise InputError(f"the hub {problem}", file=self.address, remedy=remedy) from None
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # of the client, its transport, and the JSON that a broken server sends
+            problem, remedy = _meaning(error)
+            raise InputError(f"the hub {problem}", file=self.address, remedy=remedy) from None
 
 
 def _client() -> httpx.Client:
@@ -155,7 +154,13 @@ def _meaning(error: BaseException) -> tuple[str, str]:
     """What went wrong, as the end of "the hub ...", and what to do."""
     cause = _root(error)
     if isinstance(cause, HfHubHTTPError):
-        return _of_status(cause)
+        status = cause.response.status_code
+        if status == 401 and not get_token():
+            return "wants a token (HTTP 401)", LOGIN
+        if status >= 500:
+            return f"has a fault (HTTP {status})", LATER
+        said = f"refuses this (HTTP {status}: {redacted(cause.server_message or '')})"
+        return REMEDIES.get(status, (said, "change what it names, and run again"))
     if isinstance(cause, OfflineModeIsEnabled):
         return "is out of reach: HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
     if isinstance(cause, httpx.TimeoutException):
@@ -165,20 +170,6 @@ def _meaning(error: BaseException) -> tuple[str, str]:
     if isinstance(cause, httpx.TransportError):
         return f"broke the connection off ({type(cause).__name__})", LATER
     return f"gave an answer that is not understood ({type(cause).__name__}: {redacted(str(cause))})", LATER
-
-
-def _of_status(error: HfHubHTTPError) -> tuple[str, str]:
-    status = error.response.status_code
-    if status == 401 and not get_token():
-        return "wants a token (HTTP 401)", LOGIN
-    if status in REMEDIES:
-        return REMEDIES[status]
-    if status >= 500:
-        return f"has a fault (HTTP {status})", LATER
-    return (
-        f"refuses this (HTTP {status}: {redacted(error.server_message or '')})",
-        "change what it names, and run again",
-    )
 
 
 def _root(error: BaseException) -> BaseException:
@@ -199,18 +190,9 @@ def redacted(text: str) -> str:
     return shorten(" ".join(text.split()), 300, placeholder=" ...")
 
 
-class _Redacted(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redacted(record.getMessage()), ()
-        return True
+def _redact(record: logging.LogRecord) -> bool:
+    record.msg, record.args = redacted(record.getMessage()), ()
+    return True
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """What the client says of its retries reaches the user redacted."""
-    logger, mask = logging.getLogger("huggingface_hub.utils._http"), _Redacted()
-    logger.addFilter(mask)
-    try:
-        yield
-    finally:
-        logger.removeFilter(mask)
+logging.getLogger("huggingface_hub.utils._http").addFilter(_redact)  # what the client says of its retries

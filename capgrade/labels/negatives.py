@@ -159,8 +159,14 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
         name = labels.chosen(given or rule.measure)
         return lambda images, captions: labels.block(images, captions, name, unknown=rule.unknown).relevance
     shape = len(labels.image_ids), labels.n_captions
-    parts = [_array(part) for part in (given if isinstance(given, tuple) else (given,))]
-    fits = parts[0].shape == shape if len(parts) == 1 else _are_vectors(parts, shape)
+    parts = [
+        np.asarray(part.detach().float().cpu() if hasattr(part, "detach") else part)
+        for part in (given if isinstance(given, tuple) else (given,))
+    ]
+    if len(parts) == 1:
+        fits = parts[0].shape == shape
+    else:
+        fits = [part.shape[:1] for part in parts] == [(n,) for n in shape] and len({p.shape[1:] for p in parts}) == 1
     if not fits or not all(np.isfinite(part).all() for part in parts):
         problem = (
             f"scores of {' and '.join(str(list(part.shape)) for part in parts)}, or with a value that is no number"
@@ -170,12 +176,3 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
     if len(parts) == 1:
         return lambda images, captions: parts[0][images[:, None], captions].astype(np.float32, copy=False)
     return lambda images, captions: (parts[0][images] @ parts[1][captions].T).astype(np.float32, copy=False)
-
-
-def _are_vectors(parts: Sequence[np.ndarray], shape: tuple[int, int]) -> bool:
-    sizes = [part.shape for part in parts]
-    return [size[:1] for size in sizes] == [(n,) for n in shape] and len({size[1:] for size in sizes}) == 1
-
-
-def _array(values: Any) -> np.ndarray:
-    return np.asarray(values.detach().float().cpu() if hasattr(values, "detach") else values)

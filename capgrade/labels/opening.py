@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.labels import Labels
-from capgrade.labels.published import hub_name, published_captions, published_shards
+from capgrade.labels.published import published_captions, published_shards
 from capgrade.labels.stored import Dense, Part, Sampled, Stored
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.captions import Captions, read_captions
@@ -31,7 +31,9 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
-from capgrade.schemas.shards import Shards, pair_columns, read_shards
+from capgrade.schemas.shards import pair_columns, read_shards
+
+SAME = ["image_id", "caption_id", "caption"]  # in a dataset and the captions that it was published from
 
 
 def opened(
@@ -40,10 +42,17 @@ def opened(
 ) -> Labels:  # fmt: skip
     """As `Labels.load`."""
     folder = Path(where)
-    if not folder.is_dir():
-        folder = _from_hub(str(where), revision)
-    elif revision is not None:
-        raise InputError("a folder has no revision", file=folder, remedy="leave revision out")
+    if folder.is_dir():
+        if revision is not None:
+            raise InputError("a folder has no revision", file=folder, remedy="leave revision out")
+    else:
+        name, _, at = str(where).partition("@")
+        if name.count("/") != 1 or name.startswith((".", "/")):
+            raise InputError("no such folder, nor a dataset USER/NAME", file=where, remedy="check the path")
+        from capgrade.labels.hub import Repository
+
+        repository = Repository(name)
+        folder = repository.download(repository.head(revision or at or None))
     if not (folder / MANIFEST).is_file():
         remedy = "give a folder of capgrade shards, relevance or publish, or USER/NAME of the hub"
         raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)
@@ -51,14 +60,6 @@ def opened(
     if kind not in KINDS:
         raise InputError(f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(KINDS)}")
     return KINDS[kind](folder, measures, split, captions)
-
-
-def _from_hub(where: str, revision: str | None) -> Path:
-    name, at = hub_name(where)
-    from capgrade.labels.hub import Repository
-
-    repository = Repository(name)
-    return repository.download(repository.head(revision or at))
 
 
 def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) -> list[str]:
@@ -71,7 +72,10 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
 def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Labels:
     manifest, captions = published_captions(folder, split)
     if source is not None:
-        _require_same(captions, read_captions(Path(source), split or captions.split), folder)
+        given = read_captions(Path(source), split or captions.split)
+        if not captions.table.select(SAME).equals(given.table.select(SAME)):
+            remedy = f"give the captions it was published from, or choose its split '{captions.split}' of them"
+            raise InputError(f"published from other captions than split '{given.split}'", file=folder, remedy=remedy)
     calibrated = manifest.get("calibration", {}).get("columns", {})
     names = _chosen(measures, [*manifest["measures"], *calibrated], folder)
     batches, reasons = _pairs(folder, manifest, captions, [*manifest["measures"], *calibrated])
@@ -104,14 +108,6 @@ def _mapped(path: Path) -> tuple[list[pa.RecordBatch], list[str]]:
     return [file.get_batch(k) for k in range(file.num_record_batches)], metadata_of(file.schema)["reasons"]
 
 
-def _require_same(published: Captions, given: Captions, folder: Path) -> None:
-    """InputError unless both tables have the same captions of the same images in the same rows."""
-    columns = ["image_id", "caption_id", "caption"]
-    if not published.table.select(columns).equals(given.table.select(columns)):
-        remedy = f"give the captions it was published from, or choose its split '{published.split}' of them"
-        raise InputError(f"published from other captions than split '{given.split}'", file=folder, remedy=remedy)
-
-
 def _require_split(found: str | None, split: str | None, folder: Path) -> None:
     if split not in (None, found):
         raise InputError(f"labels of split '{found}', not of '{split}'", file=folder, remedy="choose that split")
@@ -130,9 +126,12 @@ def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, cap
     if table is not None:
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
     image_ids, owner = [], np.full(n_captions, -1, np.int64)
+    own = np.uint32(1 << shards.metadata["reasons"].index("own"))  # own captions are always kept, and say so
     for batch in batches:
         image_ids += batch["image_id"].to_pylist()
-        _own(batch, shards, owner)
+        row, flat = pair_columns(batch)
+        is_own = (flat["reasons"].to_numpy() & own) > 0
+        owner[flat["captions"].to_numpy()[is_own]] = batch["image"].to_numpy()[row[is_own]]
     return Labels(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
 
@@ -147,14 +146,6 @@ def _sampled(
         columns = flat.pop("captions"), flat.pop("weight"), flat.pop("reasons")
         parts.append(Part(offsets - offsets[0], *columns, flat))
     return Sampled(names, n_captions, parts, reasons)
-
-
-def _own(batch: pa.RecordBatch, shards: Shards, owner: np.ndarray) -> None:
-    """Own captions are always kept, and say so."""
-    row, flat = pair_columns(batch)
-    bit = np.uint32(1 << shards.metadata["reasons"].index("own"))
-    own = (flat["reasons"].to_numpy() & bit) > 0
-    owner[flat["captions"].to_numpy()[own]] = batch["image"].to_numpy()[row[own]]
 
 
 def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Labels:

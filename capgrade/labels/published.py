@@ -54,7 +54,13 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
     split = _chosen(split, splits, folder)
     table = pa.concat_tables(_parquet(path, CAPTION_COLUMNS) for path in _files(folder, manifest, f"captions/{split}"))
     table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(SCHEMA.names)
-    return manifest, _captions(table.combine_chunks(), split, manifest, folder)
+    try:
+        table = table.combine_chunks().cast(SCHEMA)
+    except (pa.ArrowException, ValueError) as error:
+        raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
+    if not table.num_rows:
+        raise InputError("no captions", file=folder / "captions")
+    return manifest, Captions(table, split, str(manifest["tokenizer"]), manifest["inputs"]["captions"])
 
 
 def published_shards(
@@ -151,13 +157,3 @@ def _parquet(path: Path, columns: list[str]) -> pa.Table:
     if missing:
         raise InputError(f"no column '{min(missing)}'", file=path, remedy=AGAIN)
     return table
-
-
-def _captions(table: pa.Table, split: str, manifest: dict[str, Any], folder: Path) -> Captions:
-    try:
-        table = table.cast(SCHEMA)
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
-    if not table.num_rows:
-        raise InputError("no captions", file=folder / "captions")
-    return Captions(table, split, str(manifest["tokenizer"]), manifest["inputs"]["captions"])

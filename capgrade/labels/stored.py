@@ -119,22 +119,14 @@ class Sampled:
         run = slice(part.start[row], part.start[row + 1])
         return part.captions[run], part.values[measure][run]
 
-    @cached_property
-    def _by_caption(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pairs by caption: where each one's start, int64 [n_captions + 1]; their place among all; their image."""
-        captions = np.concatenate([part.captions for part in self.parts])
-        order = np.argsort(captions, kind="stable")
-        start = np.concatenate([[0], np.cumsum(np.bincount(captions, minlength=self.n_captions))])
-        return start, order, np.repeat(np.arange(len(self.sizes), dtype=np.int32), self.sizes)[order]
-
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The images whose label is known, int, and their values, float32."""
-        start, order, images = self._by_caption
-        some = slice(start[caption], start[caption + 1])
-        ends = np.cumsum([0, *(len(part.captions) for part in self.parts)])
-        part = np.searchsorted(ends, order[some], side="right") - 1
-        values = [self.parts[p].values[measure][k - ends[p]] for p, k in zip(part, order[some], strict=True)]
-        return images[some], np.array(values, np.float32)
+        images, values = [], []
+        for first, part in zip(self._first, self.parts, strict=False):
+            at = np.flatnonzero(part.captions == caption)
+            images.append(first + np.searchsorted(part.start, at, side="right") - 1)
+            values.append(part.values[measure][at])
+        return np.concatenate(images), np.concatenate(values)
 
 
 class Whole(ABC):

@@ -40,15 +40,11 @@ def gather(x: Tensor) -> Tensor:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return x
     if x.device.type == "cpu":
-        _require_as_many(len(x))
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        dist.all_gather(sizes, torch.tensor([len(x)]))
+        if len(found := {int(size) for size in sizes}) > 1:
+            problem = f"processes have {min(found)} to {max(found)} rows to gather"
+            raise InputError(problem, remedy="give each as many: drop the last batch of an epoch")
     if x.dtype == torch.bool:  # no backend has it
         return _Gather.apply(x.to(torch.uint8).contiguous()).bool()
     return _Gather.apply(x.contiguous())
-
-
-def _require_as_many(rows: int) -> None:
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, torch.tensor([rows]))
-    if len(found := {int(size) for size in sizes}) > 1:
-        problem = f"processes have {min(found)} to {max(found)} rows to gather"
-        raise InputError(problem, remedy="give each as many: drop the last batch of an epoch")

@@ -111,5 +111,7 @@ def test_what_is_refused(res: dict, message: str) -> None:
         coco.Rouge().compute_score(GTS, res)
     with pytest.raises(InputError, match="leave n at 4"):
         coco.Cider(n=3)
+    with pytest.raises(InputError, match="give an n of 1 to 4"):
+        coco.Bleu(5)
     with pytest.raises(InputError, match=r"captions\[1\]\[0\]"):
         coco.PTBTokenizer().tokenize({1: ["no annotation"]})  # type: ignore[list-item]

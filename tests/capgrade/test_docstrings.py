@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 MODULES = [
     *(f"capgrade.labels{name}" for name in ("", ".batches", ".negatives")),
     "capgrade.metrics.evaluation", "capgrade.metrics.runs", "capgrade.scoring",
-    "capgrade.coco", "capgrade.caption_scores", "capgrade.reward", "capgrade.measures.scores.frequencies",
+    "capgrade.coco", "capgrade.reward", "capgrade.measures.scores.frequencies",
     "capgrade.with_sentence_transformers",
 ]  # fmt: skip
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship
