@@ -485,8 +485,6 @@ class BenchParams(ParamsBlock):
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
     pairs: Natural = 20_000  # random pairs that the peer scores beside the own pairs (relevance, gates)
     flickr: str | None = None  # captions folder of Flickr30K's train split (gates)
-    batch: Annotated[int, Field(ge=2)] = 128  # pairs of a batch (train)
-    models: tuple[str, ...] | None = None  # names of models to time; None: all, and every loss (train)
 
 
 class Params(ParamsBlock):

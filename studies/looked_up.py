@@ -23,9 +23,8 @@ from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from studies.results import PRESETS, arguments, scored, write_table
 
-HEAD = "| loss | labels | of | kept | "  # how the table begins
+HEAD = "| loss | labels | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
-LOSSES = ("looked_up_soft", "looked_up_sam", "looked_up_daa", "looked_up_teran")
 BETWEEN = 50  # captions that the plan of shards keeps of 5,000: 16 at the top, 16 uniformly, one for each window
 
 
@@ -35,18 +34,15 @@ class Origin:
 
     unknown: str  # exact, permuted, mask, estimate, bound
     share: float = 1.0
-    measure: str | None = None  # another than the preset's
 
 
-FULL = Origin("exact"), *(Origin(unknown, 0.04) for unknown in ("mask", "estimate", "bound"))
-SHARES = tuple(Origin("estimate", share) for share in (0.01, 0.16))
-OTHERS = tuple(Origin("estimate", 0.04, measure) for measure in ("meteor", "cider", "people_shared"))
-ROWS = (
-    *(("looked_up_soft", labels) for labels in (*FULL, *SHARES, *OTHERS)),
-    *(("looked_up_sam", labels) for labels in (*FULL, Origin("permuted"), *SHARES)),
-    *(("looked_up_daa", labels) for labels in FULL),
-    *(("looked_up_teran", labels) for labels in FULL),
-)
+EXACT, ESTIMATE = Origin("exact"), Origin("estimate", 0.04)
+ORIGINS = {
+    "looked_up_soft": (EXACT, ESTIMATE, Origin("mask", 0.04), Origin("bound", 0.04), Origin("estimate", 0.01)),
+    "looked_up_sam": (EXACT, ESTIMATE, Origin("permuted")),
+    "looked_up_daa": (EXACT, ESTIMATE),
+    "looked_up_teran": (EXACT, ESTIMATE),
+}
 
 
 def made(captions: Path, folder: Path, labels: Origin, measure: str) -> Path:
@@ -79,7 +75,7 @@ def permuted(captions: Path, folder: Path, measure: str) -> Path:
 def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
     """Train and score one run, a folder of `runs`: see `results.scored`."""
     overrides = [f"train.{each}" for each in (f"preset={loss}", f"seed={seed}", *sets)]
-    measure = labels.measure or load_params(PRESETS, overrides).train.measure
+    measure = load_params(PRESETS, overrides).train.measure
     folder = None
     if labels.unknown == "permuted":
         folder, measure = permuted(data.captions, runs, measure), f"{measure}_permuted"
@@ -101,11 +97,12 @@ def main() -> None:
     data = Data(given.captions, given.regions)
     found = (
         (
-            f"| {loss} | {labels.unknown} | {labels.measure or ''} | {labels.share:.0%} | ",
+            f"| {loss} | {labels.unknown} | {labels.share:.0%} | ",
             [result(data, loss, labels, given.set, given.runs, seed) for seed in range(given.seeds)],
         )
-        for loss, labels in ROWS
-        if f"{loss} {labels.unknown} {labels.share:g} {labels.measure}".startswith(given.only)
+        for loss, origins in ORIGINS.items()
+        for labels in origins
+        if f"{loss} {labels.unknown} {labels.share:g}".startswith(given.only)
     )
     write_table(HEAD, COLUMNS, found, given.out)
 

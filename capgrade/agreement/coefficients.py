@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from scipy import stats
 
-from capgrade.agreement.judgements import Judgements, Ratings
+from capgrade.agreement.judgements import Judgements
 from capgrade.kernels import njit
 
 
@@ -108,8 +108,13 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
     result: Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
     for scope, mask in {"all": every, "non_original": ~original}.items():
         _add(result, scope, values[mask], people.score[mask])
-        if people.binary:
-            _add_binary(result, scope, values[mask], people.score[mask] > ACCEPTED)
+        accepted = people.score[mask] > ACCEPTED
+        yes = int(accepted.sum())
+        if people.binary and 0 < yes < len(accepted):
+            sides = (values[mask][side].astype(np.float64) for side in (accepted, ~accepted))
+            larger = stats.mannwhitneyu(*sides, method="asymptotic").statistic
+            result.setdefault("auc", {})[scope] = float(larger / (yes * (len(accepted) - yes)))
+            result.setdefault("average_precision", {})[scope] = average_precision(values[mask], accepted)
         if people.ratings is not None:
             row = np.repeat(np.arange(len(original)), people.ratings.counts)
             of = mask[row]
@@ -123,15 +128,6 @@ def _add(result: Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
         found = {"pearson": stats.pearsonr(x, y).statistic, "spearman": stats.spearmanr(x, y).statistic}
         for name, value in {**found, "kendall": tau_b, "kendall_c": tau_c}.items():
             result[name][scope] = float(value)
-
-
-def _add_binary(result: Row, scope: str, values: np.ndarray, accepted: np.ndarray) -> None:
-    yes = int(accepted.sum())
-    if 0 < yes < len(accepted):
-        sides = (values[side].astype(np.float64) for side in (accepted, ~accepted))
-        larger = stats.mannwhitneyu(*sides, method="asymptotic").statistic
-        result.setdefault("auc", {})[scope] = float(larger / (yes * (len(accepted) - yes)))
-        result.setdefault("average_precision", {})[scope] = average_precision(values, accepted)
 
 
 def pair_draws(image: np.ndarray, owner: np.ndarray, samples: int, seed: int) -> Iterator[np.ndarray]:
@@ -163,30 +159,21 @@ def intervals(
         if not (varies(x) and varies(y)):
             continue
         found: dict[str, list[float]] = {name: [] for name in result}
-        ranked, moments = RankedPairs(x, y), _moments(x - x.mean(), y - y.mean())
+        ranked, (cx, cy) = RankedPairs(x, y), (x - x.mean(), y - y.mean())
+        moments = np.stack([np.ones(len(x)), cx, cy, cx * cx, cy * cy, cx * cy])
         for draw in pair_draws(people.image, owner, samples, seed):
             weight = draw[mask]
             with np.errstate(invalid="ignore", divide="ignore"):  # a draw in which a side is constant says nothing
-                pearson = _pearson(*np.einsum("kn,n->k", moments, weight))  # BLAS' threads would wait
+                n, sx, sy, xx, yy, xy = np.einsum("kn,n->k", moments, weight)  # BLAS' threads would wait
+                vx, vy = n * xx - sx * sx, n * yy - sy * sy
+                varied = vx > ROUNDING * n * xx and vy > ROUNDING * n * yy  # a side is constant, up to rounding
+                pearson = float(np.clip((n * xy - sx * sy) / np.sqrt(vx * vy), -1, 1)) if varied else np.nan
                 for name, value in zip(found, (pearson, *ranked.taus(weight)), strict=True):
                     found[name].append(value)
         for name, drawn in found.items():
             if np.isfinite(drawn).any():
                 result[name][scope] = [float(q) for q in np.nanquantile(drawn, (0.025, 0.975))]
     return result
-
-
-def _moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """float64 [6, n]: what `_pearson` takes weighted sums of."""
-    return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y])
-
-
-def _pearson(n: float, sx: float, sy: float, xx: float, yy: float, xy: float) -> float:
-    """r of weighted pairs, from the weighted sums of `_moments`; NaN where a side is constant, up to rounding."""
-    vx, vy = n * xx - sx * sx, n * yy - sy * sy
-    if not (vx > ROUNDING * n * xx and vy > ROUNDING * n * yy):
-        return float("nan")
-    return float(np.clip((n * xy - sx * sy) / np.sqrt(vx * vy), -1, 1))
 
 
 NO_RATERS: dict[str, object] = {
@@ -205,21 +192,14 @@ def human(people: Judgements, original: np.ndarray, seed: int = 0) -> dict[str, 
     several = np.flatnonzero(people.ratings.counts > 1) if people.ratings is not None else np.empty(0, np.int64)
     if people.ratings is None or not len(several):
         return NO_RATERS
-    random = np.random.default_rng(seed)
-    rows = [_one_against_others(people, several, original[several], random) for _ in range(DRAWS)]
+    random, ratings, original = np.random.default_rng(seed), people.ratings, original[several]
+    counts, rows = ratings.counts[several], []
+    for _ in range(DRAWS):
+        one = ratings.value[ratings.ptr[several] + random.integers(counts)]
+        others = (ratings.means[several] * counts - one) / (counts - 1)
+        rows.append(coefficients(one, Judgements(people.image[several], people.caption[several], others), original))
     mean = {
         name: {scope: float(np.mean([row[name][scope] for row in rows if scope in row[name]])) for scope in found}
         for name, found in rows[0].items()
     }
-    return {**mean, "pairs": len(several), "ratings": float(people.ratings.counts[several].mean())}
-
-
-def _one_against_others(
-    people: Judgements, pairs: np.ndarray, original: np.ndarray, random: np.random.Generator
-) -> Row:
-    ratings = people.ratings
-    assert isinstance(ratings, Ratings)
-    counts = ratings.counts[pairs]
-    one = ratings.value[ratings.ptr[pairs] + random.integers(counts)]
-    others = (ratings.means[pairs] * counts - one) / (counts - 1)
-    return coefficients(one, Judgements(people.image[pairs], people.caption[pairs], others), original)
+    return {**mean, "pairs": len(several), "ratings": float(counts.mean())}

@@ -176,24 +176,19 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
     if names and of is None and not names.issuperset(PLAIN):
         raise InputError(f"columns {', '.join(reader.fieldnames or ())}", file=path, row=1, remedy=GIVE)
     for line, row in whole_rows(reader, path):
-        if of is not None:
-            yield _cxc(row, of, path, line)
+        if of is None:
+            ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
+            scale = parse_scale(row[SCALE]) if SCALE in row else None
+            yield _Row(line, *ids, (score,), row.get("rater"), scale)
             continue
-        ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
-        scale = parse_scale(row[SCALE]) if SCALE in row else None
-        yield _Row(line, *ids, (score,), row.get("rater"), scale)
-
-
-def _cxc(row: dict[str, str], of: str, path: Path, line: int) -> _Row:
-    ids = []
-    for name in CXC[of]:
-        id = CXC_ID[name.rstrip("12")].match(row[name])
-        if id is None:
-            raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
-        ids.append(id[1])
-    if of != PAIR and ids[0] == ids[1]:
-        raise InputError(f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row")
-    return _Row(line, ids[0], ids[1], (number(row[CXC_SCORE], path, line),), scale=GRADES, of=of)
+        matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[of]]
+        for name, id in zip(CXC[of], matches, strict=True):
+            if id is None:
+                raise InputError(f"{name} is no Crisscrossed Captions id: {row[name]}", file=path, row=line)
+        first, second = (id[1] for id in matches if id)
+        if of != PAIR and first == second:
+            raise InputError(f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row")
+        yield _Row(line, first, second, (number(row[CXC_SCORE], path, line),), scale=GRADES, of=of)
 
 
 def _flickr8k(lines: Iterator[str], path: Path) -> Iterator[_Row]:

@@ -132,10 +132,29 @@ class Queries:
         _check_matrix("similarity", self.similarity)
         for name, matrix in self.relevance.items():
             _check_matrix(f"relevance {name}".rstrip(), matrix, self.similarity.shape)
+        shape = self.similarity.shape
         if self.query_group is not None and self.candidate_group is not None:
-            _check_groups(self.similarity.shape, self.query_group, self.candidate_group)
-        for positives in self.positives.values():
-            _check_positives(self.similarity.shape, positives)
+            given = len(self.query_group), len(self.candidate_group)
+            if given != shape:
+                raise InputError(
+                    f"images are given for {given}, similarity is {shape}", remedy="give one per row and column"
+                )
+            missing = ~np.isin(self.query_group, self.candidate_group)
+            if missing.any():
+                where = int(np.argmax(missing))
+                raise InputError(
+                    f"query {where} (image {self.query_group[where]}) has no own candidate; "
+                    f"{int(missing.sum())} such queries",
+                    remedy="drop images without captions, and captions without images, from both tables",
+                )
+        for lists in self.positives.values():
+            if len(lists.absent) != shape[0]:
+                problem = f"{len(lists.absent)} lists of positives for {shape[0]} queries"
+                raise InputError(problem, remedy="give one list per query")
+            if lists.indices.size and not 0 <= lists.indices.min() <= lists.indices.max() < shape[1]:
+                raise InputError(
+                    "a list of positives names a candidate outside the gallery", remedy="map the ids first"
+                )
         if self.ties not in ("expected", "reference"):
             raise InputError(f"ties {self.ties!r} is not known", remedy="use 'expected' or 'reference'")
 
@@ -157,27 +176,6 @@ def _check_matrix(name: str, matrix: Array, wanted: tuple[int, ...] | None = Non
     if wanted is not None and matrix.shape != wanted:
         hint = "transpose it" if matrix.shape[::-1] == wanted else "score the same queries and candidates"
         raise InputError(f"{name} is {matrix.shape}, similarity is {wanted}", remedy=hint)
-
-
-def _check_groups(shape: tuple[int, ...], queries: Array, candidates: Array) -> None:
-    if (len(queries), len(candidates)) != shape:
-        given = (len(queries), len(candidates))
-        raise InputError(f"images are given for {given}, similarity is {shape}", remedy="give one per row and column")
-    missing = ~np.isin(queries, candidates)
-    if missing.any():
-        where = int(np.argmax(missing))
-        raise InputError(
-            f"query {where} (image {queries[where]}) has no own candidate; {int(missing.sum())} such queries",
-            remedy="drop images without captions, and captions without images, from both tables",
-        )
-
-
-def _check_positives(shape: tuple[int, ...], positives: Positives) -> None:
-    if len(positives.indptr) != shape[0] + 1:
-        count = len(positives.indptr) - 1
-        raise InputError(f"{count} lists of positives for {shape[0]} queries", remedy="give one list per query")
-    if positives.indices.size and not 0 <= positives.indices.min() <= positives.indices.max() < shape[1]:
-        raise InputError("a list of positives names a candidate outside the gallery", remedy="map the ids first")
 
 
 @dataclass

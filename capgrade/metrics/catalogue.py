@@ -16,7 +16,7 @@ from capgrade.metrics.gains import ncs_of, ndcg_of
 from capgrade.metrics.kendall import cs_of, tau_of
 from capgrade.metrics.pmrp import pmrp_of
 from capgrade.metrics.ranking import Array
-from capgrade.metrics.recall import any_in_top, first_of, map_of, median_rank, share_in_top
+from capgrade.metrics.recall import any_in_top, first_of, map_of, share_in_top
 from capgrade.metrics.semantic_map import lambda_of
 from capgrade.metrics.semantic_recall import sr_authors_of, sr_of
 from capgrade.schemas.errors import InputError
@@ -52,10 +52,10 @@ class Metric:
 
 
 def reduced(name: str, values: Array) -> float:
-    """The number that is reported: the mean over queries that have a value, for medr the floored median."""
+    """The number that is reported: the mean over queries that have a value, for medr the floored median (VSE++)."""
     if np.isnan(values).all():
         return float("nan")
-    return median_rank(values) if name.startswith("medr") else float(np.nanmean(values))
+    return float(np.floor(np.nanmedian(values)) if name.startswith("medr") else np.nanmean(values))
 
 
 _OTHER = {"removes": True}

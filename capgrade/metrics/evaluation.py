@@ -97,30 +97,26 @@ class Evaluated:
     @cached_property
     def mean(self) -> dict[str, float]:
         """Each metric over the queries that have a value (of medr the floored median), averaged over folds."""
-        return {
-            name: float(np.mean([reduced(name, fold[name]) for fold in self.folds])) for name in self.folds[0]
-        }  # fmt: skip
+        return {name: float(np.mean([reduced(name, fold[name]) for fold in self.folds])) for name in self.folds[0]}
 
     @cached_property
     def draws(self) -> dict[str, Array]:
         """Bootstrap draws of each metric, float64 [samples]: images drawn within each fold, with all their captions
         where these are the queries; folds averaged."""
-        folds = enumerate(zip(self.folds, self.groups, strict=True))
-        found = [self._fold_draws(fold, images, self.drawn.seed + number) for number, (fold, images) in folds]
         total = {name: np.zeros(self.drawn.samples) for name in self.folds[0]}
-        for fold in found:
-            for name in total:
-                total[name] += fold[name] / len(found)
+        for number, (fold, images) in enumerate(zip(self.folds, self.groups, strict=True)):
+            options: dict[str, Any] = {
+                "samples": self.drawn.samples,
+                "seed": self.drawn.seed + number,
+                "groups": images,
+            }
+            if means := [name for name in fold if not name.startswith("medr")]:
+                table = np.stack([fold[name] for name in means], axis=1)
+                for name, drawn in zip(means, resampled_means(table, **options).T, strict=True):
+                    total[name] += drawn / len(self.folds)
+            for name in fold.keys() - set(means):
+                total[name] += resampled_medians(fold[name], **options) / len(self.folds)
         return total
-
-    def _fold_draws(self, fold: Mapping[str, Array], groups: Array | None, seed: int) -> dict[str, Array]:
-        options: dict[str, Any] = {"samples": self.drawn.samples, "seed": seed, "groups": groups}
-        means = [name for name in fold if not name.startswith("medr")]
-        table = np.stack([fold[name] for name in means], axis=1) if means else None
-        drawn: Iterable[Array] = [] if table is None else resampled_means(table, **options).T
-        found = dict(zip(means, drawn, strict=True))
-        medians = [name for name in fold if name not in found]
-        return found | {name: resampled_medians(fold[name], **options) for name in medians}
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float]]:
@@ -235,13 +231,39 @@ def evaluate(
     if isinstance(scores, Run | Mapping):
         raise InputError("scores are ranked lists, no matrix", remedy="give them to capgrade.evaluate_lists")
     check_choice("direction", direction, ("both", *DIRECTIONS))
-    given = {"owner": owner, "positives": positives, "classes": classes, "ties": ties}
-    ways, chosen = _asked(as_numpy(scores), relevance, _named_metrics(metrics), measure, fold, given)
+    similarity, names = as_numpy(scores), _named_metrics(metrics)
+    if isinstance(relevance, Labels):
+        _require_shape(relevance, similarity.shape)
+        owner = relevance.owner if owner is None and relevance.owners is not None else owner
+        graded = names is None or any(map(is_graded, names))  # recall needs no labels, which may be of some pairs only
+        named = {"": _known(relevance, measure)} if graded else {}
+    elif measure is not None:
+        raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
+    else:
+        several = relevance if isinstance(relevance, Mapping) else {} if relevance is None else {"": relevance}
+        named = {str(name): as_numpy(matrix) for name, matrix in several.items()}
+    ways = directions(similarity, named, owner=owner, positives=positives, classes=classes, ties=ties)
+    names = _names(names, ways["i2t"], isinstance(relevance, Labels), fold)
+    chosen = _metrics(ways["i2t"], names)
     asked = DIRECTIONS if direction == "both" else (direction,)
-    found = _score(ways, chosen, asked, fold, intervals or Draws(samples=0))
-    if fold is not None or not any(name.startswith("lambda") for name in chosen):
-        return found
-    return replace(found, collapse={way: collapse(ways[way].similarity) for way in found.scored})
+    parts = [ways] if fold is None else _folds(ways["i2t"], fold)
+    found: dict[str, list[Mapping[str, Array]]] = {way: [] for way in asked}
+    for part in parts:
+        extended = _extended(part, chosen)
+        for way in asked:
+            found[way].append(score_all(extended[way], chosen))
+    scored = {
+        way: Evaluated(
+            found[way], metrics=chosen, groups=[part[way].query_group for part in parts],
+            drawn=intervals or Draws(samples=0),
+        )
+        for way in asked
+    }  # fmt: skip
+    shown = asked if fold is None and any(name.startswith("lambda") for name in names) else ()
+    return Evaluation(
+        "whole" if fold is None else f"folds of {fold}", scored, _counts(ways["i2t"], scored, len(parts)),
+        {way: collapse(ways[way].similarity) for way in shown},
+    )  # fmt: skip
 
 
 def evaluate_lists(
@@ -280,25 +302,6 @@ def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
     return [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
 
 
-def _asked(
-    similarity: Array, relevance: Any, names: Sequence[str] | None, measure: str | None, fold: int | None,
-    given: dict[str, Any],
-) -> tuple[dict[str, Queries], list[str]]:  # fmt: skip
-    """Both directions and the metrics to score; labels are read where a metric needs them."""
-    labels = relevance if isinstance(relevance, Labels) else None
-    if labels is not None:
-        _require_shape(labels, similarity.shape)
-        if given["owner"] is None and labels.owners is not None:
-            given = {**given, "owner": labels.owner}
-    elif measure is not None:
-        raise InputError(f"measure {measure!r} of a matrix", remedy="measure chooses among those of Labels")
-    ways = directions(similarity, {} if labels is not None else _named(relevance), **given)
-    chosen = _names(names, _can(ways["i2t"]) | ({"relevance"} if labels is not None else set()), fold)
-    if labels is not None and any(is_graded(name) for name in chosen):
-        ways = directions(similarity, {"": _known(labels, measure)}, **given)
-    return ways, chosen
-
-
 def directions(
     similarity: Array,
     relevance: Mapping[str, Array] | None = None,
@@ -312,45 +315,34 @@ def directions(
 
     InputError for what does not fit.
     """
-    matrices, named = dict(relevance or {}), _pairs(positives)
+    named = dict(positives or {})
+    for name, pair in named.items():
+        check_choice("list of positives", name, LISTS)
+        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, Positives) for one in pair)):
+            raise InputError(f"positives of {name!r} are no pair", remedy="give (Positives of images, of captions)")
     if owner is not None and as_numpy(owner).ndim == 2:
         own, owner = as_numpy(owner), None
         named["own"] = lists_of(own, similarity.shape), lists_of(own.T, similarity.shape[::-1])
     owner = None if owner is None else _owner(owner, similarity.shape)
-    images = None if owner is None else np.arange(len(similarity))
     if classes is not None and owner is None:
         raise InputError("classes without owner", remedy="give owner, the row of each column")
-    codes = None if classes is None or owner is None else check_codes("image", classes, len(similarity))
-    classes_of = None if codes is None else (codes, codes[owner])
-    turned = {name: matrix.T for name, matrix in matrices.items()}
-    lists = [{name: pair[k] for name, pair in named.items()} for k in (0, 1)]
-    shared: dict[str, Any] = {"ties": ties, "clip": True}
-    i2t = Queries(similarity, images, owner, matrices, lists[0], classes_of, **shared)
-    back = None if classes_of is None else classes_of[::-1]
-    return {"i2t": i2t, "t2i": Queries(similarity.T, owner, images, turned, lists[1], back, **shared)}
+    codes = None if classes is None else check_codes("image", classes, len(similarity))
+    groups = (None, None) if owner is None else (np.arange(len(similarity)), owner)
+    sides = None if codes is None else (codes, codes[owner])
+    found = {}
+    for k, way in enumerate(DIRECTIONS):  # columns are the queries of the other direction
+        found[way] = Queries(
+            similarity.T if k else similarity, groups[k], groups[1 - k],
+            {name: matrix.T if k else matrix for name, matrix in (relevance or {}).items()},
+            {name: pair[k] for name, pair in named.items()},
+            sides and (sides[k], sides[1 - k]), ties, clip=True,
+        )  # fmt: skip
+    return found
 
 
 def cosines(similarity: Array) -> bool:
     """Could these be cosines? SemanticMap is about nothing else."""
     return bool(similarity.min() >= -1.001 and similarity.max() <= 1.001)
-
-
-def _score(
-    ways: dict[str, Queries], names: Sequence[str], asked: Sequence[str], fold: int | None, drawn: Draws
-) -> Evaluation:
-    """Every metric of the directions asked for, over the whole set or averaged over folds of `fold` images."""
-    whole = ways["i2t"]
-    parts = [ways] if fold is None else _folds(whole, fold)
-    metrics = _metrics(whole, names)
-    results: dict[str, list[Mapping[str, Array]]] = {way: [] for way in asked}
-    for part in parts:
-        extended = _extended(part, metrics)
-        for way in asked:
-            results[way].append(score_all(extended[way], metrics))
-    groups = {way: [part[way].query_group for part in parts] for way in asked}
-    scored = {way: Evaluated(found, metrics=metrics, groups=groups[way], drawn=drawn) for way, found in results.items()}
-    protocol = "whole" if fold is None else f"folds of {fold}"
-    return Evaluation(protocol, scored, _counts(whole, scored, len(parts)))
 
 
 def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
@@ -401,17 +393,16 @@ def _extended(ways: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, 
 
 def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict[str, Any]:
     images, captions = whole.similarity.shape
+    positive = {name: matrix > 0 for name, matrix in whole.relevance.items()}
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
-    out["zero_ideal"] = {name: _without_relevance(matrix > 0) for name, matrix in whole.relevance.items()}
+    out["zero_ideal"] = {  # queries that score 0 in NDCG and NCS, whatever is retrieved
+        name: {way: int((~some.any(axis=axis)).sum()) for way, axis in zip(DIRECTIONS, (1, 0), strict=True)}
+        for name, some in positive.items()
+    }
     for way, found in scored.items():
         unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
         out[f"{way}_not_annotated"] = {name: count for name, count in unscored.items() if count}
     return out
-
-
-def _without_relevance(positive: Array) -> dict[str, int]:
-    """Of both directions the queries that score 0 in NDCG and NCS, whatever is retrieved."""
-    return {way: int((~positive.any(axis=axis)).sum()) for way, axis in zip(DIRECTIONS, (1, 0), strict=True)}
 
 
 def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -424,23 +415,19 @@ def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _can(i2t: Queries) -> set[str]:
-    """What metrics may need and these queries have."""
-    groups = i2t.candidate_group is not None
-    have = {
-        "groups": groups, "own": groups, "relevance": bool(i2t.relevance), "several": len(i2t.relevance) > 1,
-        "cosines": cosines(i2t.similarity), "classes": i2t.codes is not None,
-    }  # fmt: skip
-    return set(i2t.positives) | {name for name, there in have.items() if there}
-
-
 def is_graded(name: str) -> bool:
     """Does a metric read relevance?"""
     return "relevance" in CATALOGUE[family_of(name) or "recall"].required
 
 
-def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list[str]:
+def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | None) -> list[str]:
     """The metrics to score, each of which can be. InputError that lists those that can."""
+    have = {
+        "groups": i2t.candidate_group is not None, "own": i2t.candidate_group is not None,
+        "relevance": labels or bool(i2t.relevance), "several": len(i2t.relevance) > 1,
+        "cosines": cosines(i2t.similarity), "classes": i2t.codes is not None,
+    }  # fmt: skip
+    can = set(i2t.positives) | {name for name, there in have.items() if there}
     if names is None:
         names = [*(RECALL if "own" in can else ()), *(GRADED if "relevance" in can else ())]
     if not names:
@@ -459,22 +446,6 @@ def _names(names: Sequence[str] | None, can: set[str], fold: int | None) -> list
                 f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
             )
     return list(names)
-
-
-def _named(relevance: Any) -> dict[str, Array]:
-    if relevance is None:
-        return {}
-    named = relevance if isinstance(relevance, Mapping) else {"": relevance}
-    return {str(name): as_numpy(matrix) for name, matrix in named.items()}
-
-
-def _pairs(positives: Mapping[str, Pair] | None) -> dict[str, Pair]:
-    found = dict(positives or {})
-    for name, pair in found.items():
-        check_choice("list of positives", name, LISTS)
-        if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, Positives) for one in pair)):
-            raise InputError(f"positives of {name!r} are no pair", remedy="give (Positives of images, of captions)")
-    return found
 
 
 def _owner(owner: Any, shape: tuple[int, ...]) -> Array:

@@ -125,8 +125,3 @@ def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     array([0.25])
     """
     return of_matrix(scores, map_of, own=own, ties=ties)
-
-
-def median_rank(ranks: Array) -> float:
-    """The field's medr, floor of the median of ranks counted from 1 (VSE++: floor(median) + 1 from 0)."""
-    return float(np.floor(np.nanmedian(ranks)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
-from capgrade.schemas.output import Recogniser, refuse_file
+from capgrade.schemas.output import refuse_file
 
 if TYPE_CHECKING:
     from capgrade.labels import Labels
@@ -74,18 +74,22 @@ class Run(_Listed):
         if len(rows) != len(queries) or [len(row) for row in rows] != [len(row) for row in values]:
             problem = f"{len(queries)} queries, {len(rows)} lists, {len(values)} of scores"
             raise InputError(problem, remedy="give one list for each query, one score for each document")
-        ends = [next((k for k, name in enumerate(row) if _nothing(name)), len(row)) for row in rows]
-        flat = [name for row, end in zip(rows, ends, strict=True) for name in row[:end]]
-        if names is not None:
-            _in_range(queries, rows, ends, len(names))
-        texts = [str(names[name]) if names is not None else str(name) for name in flat]
-        numbers = np.array([v for row, end in zip(values, ends, strict=True) for v in row[:end]], np.float64)
-        start = np.concatenate([[0], np.cumsum(ends)]).astype(np.int64)
-        _finite(numbers, "score")
-        for query, first, last in zip(queries, start[:-1], start[1:], strict=True):
-            if (np.diff(numbers[first:last]) > 0).any():
+        texts: list[str] = []
+        numbers, start = [], [0]
+        for query, row, given in zip(queries, rows, values, strict=True):
+            end = next((k for k, name in enumerate(row) if isinstance(name, int | np.integer) and name < 0), len(row))
+            for place, name in enumerate(row[:end] if names is not None else (), 1):
+                if not isinstance(name, int | np.integer) or name >= len(names):
+                    problem = f"query '{query}', place {place}: {name!r} is no row of {len(names):,} names"
+                    raise InputError(problem, remedy="give names in the order of the index; leave names out for ids")
+            if any(one < other for one, other in pairwise(given[:end])):
                 raise InputError(f"scores of query '{query}' rise", remedy="give each list best first")
-        return cls([str(q) for q in queries], pa.array(texts, pa.string()), start, numbers)._each_once(None)
+            texts += [str(name if names is None else names[name]) for name in row[:end]]
+            numbers += given[:end]
+            start.append(len(texts))
+        scored = np.array(numbers, np.float64)
+        _finite(scored, "score")
+        return cls([str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored)._each_once(None)
 
     @classmethod
     def from_dict(cls, run: Mapping[str, Mapping[str, float]]) -> Run:
@@ -127,7 +131,10 @@ class Run(_Listed):
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
                 lines.append(f"{query} Q0 {texts[k]} {rank} {float(self.scores[k])!r} {tag}\n")
-        ours = _each_line(lambda f: len(f) == 6 and (f[1], f[5]) == ("Q0", tag))
+
+        def ours(rows: list[list[str]]) -> bool:
+            return all(len(row) == 6 and (row[1], row[5]) == ("Q0", tag) for row in rows)
+
         _write(Path(path), lines, f"TREC run with the tag '{tag}'", ours)
         return len(lines)
 
@@ -190,32 +197,20 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
     _no_spaces(set(found[0]), "query")
     _no_spaces(set(found[1]), "document")
     lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
-    _write(path, lines, "TREC judgements of these labels", _same_pairs(lines))
+
+    def ours(rows: list[list[str]]) -> bool:
+        """Nothing in TREC judgements says who wrote them: ours are those of the same queries and documents, line for
+        line, whatever their grades."""
+        whole = all(len(row) == 4 and row[3].isdecimal() for row in rows)
+        return whole and [row[:3] for row in rows] == [line.split()[:3] for line in lines]
+
+    _write(path, lines, "TREC judgements of these labels", ours)
     return len(values)
 
 
 def reached(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
     """How many rising thresholds each value reaches, int64 [n]: as float32, as labels are, so that 0.7 reaches 0.7."""
     return np.searchsorted(np.asarray(thresholds, np.float32), values.astype(np.float32), side="right")
-
-
-def _same_pairs(lines: list[str]) -> Recogniser:
-    """Nothing in TREC judgements says who wrote them: ours are those of the same queries and documents, line for line,
-    whatever their grades."""
-
-    def same(path: Path) -> bool:
-        with suppress(UnicodeDecodeError), path.open(encoding="utf-8") as file:
-            return all(
-                one is not None and other is not None and _graded(one.split()) == other.split()[:3]
-                for one, other in zip_longest(file, lines)
-            )
-        return False
-
-    return same
-
-
-def _graded(fields: list[str]) -> list[str] | None:
-    return fields[:3] if len(fields) == 4 and fields[3].isdecimal() else None
 
 
 def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
@@ -236,18 +231,6 @@ def _plain(values: Any) -> Any:
     from capgrade.metrics.base import as_numpy
 
     return as_numpy(values) if hasattr(values, "detach") else values
-
-
-def _nothing(name: Any) -> bool:
-    return isinstance(name, int | np.integer) and bool(name < 0)
-
-
-def _in_range(queries: Sequence[Any], rows: list[list[Any]], ends: list[int], count: int) -> None:
-    for query, row, end in zip(queries, rows, ends, strict=True):
-        for place, name in enumerate(row[:end], 1):
-            if not isinstance(name, int | np.integer) or name >= count:
-                problem = f"query '{query}', place {place}: {name!r} is no row of {count:,} names"
-                raise InputError(problem, remedy="give names in the order of the index; leave names out for ids")
 
 
 def _columns(given: Mapping[str, Mapping[str, float]]) -> tuple[list[str], np.ndarray, pa.Array, np.ndarray]:
@@ -303,18 +286,14 @@ def _no_spaces(names: Iterable[str], what: str) -> None:
             raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
 
 
-def _write(path: Path, lines: list[str], what: str, ours: Recogniser) -> None:
-    refuse_file(path, what, ours)
-    with atomic(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
+def _write(path: Path, lines: list[str], what: str, ours: Callable[[list[list[str]]], bool]) -> None:
+    """Over nothing, or over a file the fields of whose lines are `ours`."""
 
-
-def _each_line(ours: Callable[[list[str]], bool]) -> Recogniser:
-    """Text files of whose every line the fields are `ours`; an empty one too, which a run of nothing is."""
-
-    def all_ours(path: Path) -> bool:
-        with suppress(UnicodeDecodeError), path.open(encoding="utf-8") as file:
-            return all(ours(line.split()) for line in file)
+    def recognised(there: Path) -> bool:
+        with suppress(UnicodeDecodeError):
+            return ours([line.split() for line in there.read_text(encoding="utf-8").splitlines()])
         return False
 
-    return all_ours
+    refuse_file(path, what, recognised)
+    with atomic(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")

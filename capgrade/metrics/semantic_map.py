@@ -59,11 +59,10 @@ def collapse(scores: Matrix) -> Collapse:
     >>> collapse(np.array([[0.5, 0.25, 0.75]])).collapsed
     False
     """
-    contrast = float(per_query(Queries(as_numpy(scores)), contrast_of).mean())
+
+    def of(block: QueryBlock) -> Array:
+        similarity = block.finite()
+        return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)
+
+    contrast = float(per_query(Queries(as_numpy(scores)), of).mean())
     return Collapse(contrast, contrast < COLLAPSE)
-
-
-def contrast_of(block: QueryBlock) -> Array:
-    """Best minus mean similarity of each query."""
-    similarity = block.finite()
-    return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)

@@ -89,32 +89,28 @@ def extension_images(relevance: Array, owner: Array, *, m: int, depth: int = 30)
     if m >= images:
         raise InputError(f"{m} extending images asked of {images}", remedy="lower m")
     depth = min(depth, images)
-    listing = Queries(relevance.T, ties="reference")
-    lists = per_query(listing, lambda block: _first(block, depth)).astype(np.int64)
+
+    def listed(block: QueryBlock) -> Array:
+        block.finite("relevance")  # scores are added up
+        return block.ranking.order[:, :depth]
+
+    lists = per_query(Queries(relevance.T, ties="reference"), listed).astype(np.int64)
     captions = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[captions], np.arange(images + 1))
     found = np.empty((images, m), np.int64)
     for image in range(images):
         rows = captions[bounds[image] : bounds[image + 1]]
-        scores = relevance[lists[rows], rows[:, None]]
-        found[image] = _merged(lists[rows], scores, image, m)
+        several, first, place = np.unique(lists[rows], return_index=True, return_inverse=True)
+        scores = relevance[lists[rows], rows[:, None]].astype(np.float64)
+        sums = np.bincount(place.ravel(), weights=scores.ravel(), minlength=len(several))
+        ranked = several[np.lexsort((first, -sums))]
+        ranked = ranked[ranked != image]
+        if len(ranked) < m:
+            raise InputError(
+                f"image {image} has {len(ranked)} candidates to extend it by", remedy="raise depth, lower m"
+            )
+        found[image] = ranked[:m]
     return found
-
-
-def _first(block: QueryBlock, depth: int) -> Array:
-    block.finite("relevance")  # scores are added up
-    return block.ranking.order[:, :depth]
-
-
-def _merged(lists: Array, scores: Array, image: int, m: int) -> Array:
-    """The m images of largest summed score, first listed first among equals."""
-    listed, first, place = np.unique(lists, return_index=True, return_inverse=True)
-    sums = np.bincount(place.ravel(), weights=scores.ravel().astype(np.float64), minlength=len(listed))
-    ranked = listed[np.lexsort((first, -sums))]
-    ranked = ranked[ranked != image]
-    if len(ranked) < m:
-        raise InputError(f"image {image} has {len(ranked)} candidates to extend it by", remedy="raise depth, lower m")
-    return ranked[:m]
 
 
 def extension_set(images: Array, query_image: Array, candidate_image: Array) -> Positives:

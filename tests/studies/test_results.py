@@ -16,8 +16,8 @@ from studies import looked_up, results
 
 def test_every_preset_can_be_trained_and_is_of_a_comparison() -> None:
     chosen = [(preset, comparison.sets) for comparison in results.COMPARISONS for preset in comparison.presets]
-    compared = {preset for preset, _ in chosen} | set(looked_up.LOSSES)
-    for preset, sets in [*chosen, *((loss, ()) for loss in looked_up.LOSSES)]:
+    compared = {preset for preset, _ in chosen} | set(looked_up.ORIGINS)
+    for preset, sets in [*chosen, *((loss, ()) for loss in looked_up.ORIGINS)]:
         train = load_params(results.PRESETS, [f"train.{one}" for one in (f"preset={preset}", *sets)]).train
         assert kind_of(train.model.name)
         LossTerms(train.loss)
