@@ -183,15 +183,13 @@ class RougeOnDevice(_OnDevice):
         """Lanes of the short references and of the long ones: masks by word, lengths, images; each word's row."""
         few = np.flatnonzero(self.longest[images] <= LONGEST)
         some, fitted = images[few], self.fitted
-        slots = int((fitted.ref_ptr[some + 1] - fitted.ref_ptr[some]).max(initial=0))
-        local = np.full(fitted.n_vocabulary + 1, -1, np.int32)
-        pairs = fitted.image_pairs(some, some)
-        short, size, long, long_size, owner = lanes_of(0, len(some), pairs, fitted.texts, local, len(some), slots)
-        used, rows = np.flatnonzero(short.any(axis=0)), len(short)
-        row = self._there(np.where(local < 0, rows, local))
+        form = fitted.form(some)._replace(width=len(some))
+        found = lanes_of(some, fitted.ref_ptr, fitted.refs, fitted.texts, form)
+        used, rows, owner = np.flatnonzero(found.length), len(found.mask), found.long_image
+        row = self._there(np.append(np.where(found.row < 0, rows, found.row), rows))
         lanes = [
-            (short[:, used].astype(np.int32), size[used], used % max(len(some), 1)),
-            (long.view(np.int64).reshape(rows, len(owner)), long_size, owner),
+            (found.mask[:, used].astype(np.int32), found.length[used], used % max(len(some), 1)),
+            (found.long_mask.view(np.int64).reshape(rows, len(owner)), found.long_length, owner),
         ]
         # The last row is of words that no reference has, and past the end.
         return (

@@ -17,7 +17,7 @@ import numpy as np
 
 from capgrade.bits import ones
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
+from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out, own_pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import RougeParams
 from capgrade.text.words import tokens_of, without_empty_sentences
@@ -46,6 +46,20 @@ class BlockForm(NamedTuple):
     longest: int  # words of a caption, at most
     width: int  # images of a block
     slots: int  # references of an image, at most
+
+
+class Lanes(NamedTuple):
+    """The references of a block of images, side by side: bits say where in a reference a word is. A short one of image
+    b stands in a lane, slot * width + b; lanes of no short reference are empty."""
+
+    row: np.ndarray  # int32 [n_vocabulary]: of each word in the masks, -1 for a word that no reference has
+    references: np.ndarray  # int64 [images]: how many each has
+    mask: np.ndarray  # uint16 [words, slots * width]
+    length: np.ndarray  # float32 [slots * width]
+    inverse: np.ndarray  # float32 [slots * width]: 1 / length, 1 of none
+    long_mask: np.ndarray  # uint64 [words, chain, long references]
+    long_length: np.ndarray  # float32 [long references]
+    long_image: np.ndarray  # int64 [long references]
 
 
 @njit(cache=True)
@@ -98,75 +112,27 @@ def score_pairs(
     return out
 
 
-@njit(cache=True)
-def lanes_of(first, last, pairs, texts, local, width, slots):
-    """The references of pairs.images[first:last]. A word's row in masks is put into `local`.
-
-    Of short ones bit masks uint16 [words, slots * width] and lengths float32 [slots * width]; of long ones masks uint64
-    [words, chain, lanes], lengths float32 [lanes] and images int64 [lanes].
-    """
-    refs, (ptr, word) = pairs.refs, texts
-    n_words, n_long, chain = 0, 0, 0
-    for b in range(first, last):
-        for r in refs[pairs.ref_ptr[pairs.images[b]] : pairs.ref_ptr[pairs.images[b] + 1]]:
-            if ptr[r + 1] - ptr[r] > SHORT:
-                n_long += 1
-                chain = max(chain, (ptr[r + 1] - ptr[r] + 63) // 64)
-            for w in word[ptr[r] : ptr[r + 1]]:
-                if local[w] < 0:
-                    local[w] = n_words
-                    n_words += 1
-    mask, length = np.zeros((n_words, slots * width), np.uint16), np.zeros(slots * width, np.float32)
-    long_mask = np.zeros((n_words, chain, n_long), np.uint64)
-    long_length, image = np.empty(n_long, np.float32), np.empty(n_long, np.int64)
-    n_long = 0
-    for b in range(first, last):
-        start = pairs.ref_ptr[pairs.images[b]]
-        for q in range(start, pairs.ref_ptr[pairs.images[b] + 1]):
-            at, size = ptr[refs[q]], ptr[refs[q] + 1] - ptr[refs[q]]
-            if size <= SHORT:
-                lane = (q - start) * width + b - first
-                length[lane] = size
-                for p in range(size):
-                    mask[local[word[at + p]], lane] |= np.uint16(1 << p)
-            else:
-                for p in range(size):
-                    long_mask[local[word[at + p]], p // 64, n_long] |= np.uint64(1) << np.uint64(p % 64)
-                long_length[n_long], image[n_long] = size, b - first
-                n_long += 1
-    return mask, length, long_mask, long_length, image
-
-
-@njit(cache=True, forceinline=True)
-def _found_words(c, ptr, word, local, found):
-    """Put the numbers of a caption's words that have one into `found`; how many."""
-    n = 0
-    for p in range(ptr[c], ptr[c + 1]):
-        found[n] = local[word[p]]
-        n += found[n] >= 0
-    return n
-
-
-@njit(cache=True)
-def _step_long(state, mask, row, carry):
-    for k in range(state.shape[1]):
-        carry[k] = 0
-    for w in range(state.shape[0]):
-        for k in range(state.shape[1]):
-            s = state[w, k]
-            u = s & mask[row, w, k]
-            t = s + u
-            total = t + carry[k]
-            carry[k] = np.uint64(t < s) | np.uint64(total < t)
-            state[w, k] = total | (s - u)
-
-
-@njit(cache=True)
-def _long_lcs(state, lane):
-    zeros = np.int64(0)
-    for w in range(state.shape[0]):
-        zeros += np.int64(ones(~state[w, lane]))
-    return np.float32(zeros)
+def lanes_of(images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: WordRows, form: BlockForm) -> Lanes:
+    """The lanes of a block of images."""
+    image, own = own_pairs(ref_ptr, refs, images)
+    sizes, length = ref_ptr[images + 1] - ref_ptr[images], np.diff(texts.ptr)[own]
+    lane = (np.arange(len(own)) - np.repeat(np.cumsum(sizes) - sizes, sizes)) * form.width + image
+    of = np.repeat(np.arange(len(own)), length)
+    place = np.arange(len(of)) - np.repeat(np.cumsum(length) - length, length)
+    words, row = np.unique(texts.word[texts.ptr[own][of] + place], return_inverse=True)
+    rows, long = np.full(form.n_vocabulary, -1, np.int32), np.flatnonzero(length > SHORT)
+    rows[words] = np.arange(len(words))
+    lengths, number = np.zeros(form.slots * form.width, np.float32), np.empty(len(own), np.int64)
+    number[long] = np.arange(len(long))
+    lengths[lane[length <= SHORT]] = length[length <= SHORT]
+    mask = np.zeros((len(words), len(lengths)), np.uint16)
+    long_mask = np.zeros((len(words), (int(length[long].max(initial=0)) + 63) // 64, len(long)), np.uint64)
+    short = length[of] <= SHORT
+    np.add.at(mask, (row[short], lane[of[short]]), np.uint16(1) << place[short].astype(np.uint16))
+    cells = row[~short], place[~short] // 64, number[of[~short]]
+    np.add.at(long_mask, cells, np.uint64(1) << (place[~short] % 64).astype(np.uint64))
+    inverse = np.float32(1) / np.maximum(lengths, np.float32(1))
+    return Lanes(rows, sizes, mask, lengths, inverse, long_mask, length[long].astype(np.float32), image[long])
 
 
 @njit(cache=True)
@@ -211,34 +177,46 @@ def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share)
 
 
 @njit(cache=True)
-def _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, f):
-    """Sum over the references of F of each, into f float32 [width]."""
+def _finish_mean(found, lanes, long_lcs, n, beta2, slots, f):
+    """Mean over the references of F of each, 1 at most, into f float32 [width]."""
+    width = f.shape[0]
     for k in range(width):
         f[k] = 0
     for s in range(slots):
         for k in range(width):
             lcs = np.float32(np.int32(found[s * width + k]))
-            f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * length[s * width + k])
-    for x in range(long_length.shape[0]):
-        f[long_image[x]] += (np.float32(1) + beta2) * long_lcs[x] / (n + beta2 * long_length[x])
+            f[k] += (np.float32(1) + beta2) * lcs / (n + beta2 * lanes.length[s * width + k])
+    for x in range(long_lcs.shape[0]):
+        f[lanes.long_image[x]] += (np.float32(1) + beta2) * long_lcs[x] / (n + beta2 * lanes.long_length[x])
+    for k in range(lanes.references.shape[0]):
+        f[k] = min(f[k] / lanes.references[k], 1.0)
 
 
 @njit(cache=True, forceinline=True)
-def _lcs_of_long(words, masks, state, carry, out):
-    """Fill float32 [lanes]: the LCS of a caption of these words with each long reference."""
-    if state.shape[0] == 1:
-        for x in range(out.shape[0]):
-            s = ~np.uint64(0)
-            for row in words:
-                u = s & masks[row, 0, x]
-                s = (s + u) | (s - u)
-            out[x] = np.float32(np.int64(ones(~s)))
-    else:
-        state[:] = ~np.uint64(0)
+def _lcs_of_long(words, masks, state, carry, lcs):
+    """Fill float32 [long references] with the LCS of a caption of these words and each."""
+    for x in range(lcs.shape[0] if state.shape[0] == 1 else 0):
+        s = ~np.uint64(0)
         for row in words:
-            _step_long(state, masks, row, carry)
-        for x in range(out.shape[0]):
-            out[x] = _long_lcs(state, x)
+            u = s & masks[row, 0, x]
+            s = (s + u) | (s - u)
+        lcs[x] = np.float32(np.int64(ones(~s)))
+    if state.shape[0] == 1:
+        return
+    state[:], lcs[:] = ~np.uint64(0), 0
+    for row in words:
+        carry[:] = 0
+        for w in range(state.shape[0]):
+            for x in range(state.shape[1]):
+                s = state[w, x]
+                u = s & masks[row, w, x]
+                t = s + u
+                total = t + carry[x]
+                carry[x] = np.uint64(t < s) | np.uint64(total < t)
+                state[w, x] = total | (s - u)
+    for w in range(state.shape[0]):
+        for x in range(state.shape[1]):
+            lcs[x] += np.float32(np.int64(ones(~state[w, x])))
 
 
 @njit(cache=True, forceinline=True)
@@ -252,42 +230,41 @@ def _largest(lcs, length, image, longest, recall):
 
 
 @njit(cache=True, nogil=True)
-def _score_blocks(begin, end, pairs, texts, form, out):
-    """Images in blocks, begin..end, with all captions."""
-    beta2, mean, n_vocabulary, longest_caption, width, slots = form
-    captions, (ptr, word) = pairs.captions, texts
-    lanes = slots * width
-    free, found, tile = np.empty(lanes, np.uint16), np.empty(lanes, np.uint16), np.empty((SOME, width), np.float32)
+def _score_block(begin, end, captions, texts, lanes, form, out):
+    """Captions begin..end of `captions` with the images of a block, into out float32 [images, captions]."""
+    beta2, mean, _, longest_caption, width, slots = form
+    ptr, word = texts
+    long = lanes.long_length.shape[0]
+    free, found, tile = (
+        np.empty(slots * width, np.uint16),
+        np.empty(slots * width, np.uint16),
+        np.empty((SOME, width), np.float32),
+    )
     words, share = np.empty(longest_caption + 1, np.int32), np.empty(width, np.float32)
-    inverse = np.empty(lanes, np.float32)
-    for block in range(begin, end):
-        first, last = block * width, min((block + 1) * width, pairs.images.shape[0])
-        local = np.full(n_vocabulary, -1, np.int32)
-        masks, length, long, long_length, long_image = lanes_of(first, last, pairs, texts, local, width, slots)
-        for lane in range(lanes):
-            inverse[lane] = np.float32(1) / max(length[lane], np.float32(1))
-        carry = np.empty(long.shape[2], np.uint64)
-        long_state, long_lcs = np.empty((long.shape[1], long.shape[2]), np.uint64), np.empty(long.shape[2], np.float32)
-        longest, recall = np.zeros(width, np.float32), np.zeros(width, np.float32)
-        for at in range(0, captions.shape[0], SOME):
-            some = captions[at : at + SOME]
+    state, carry = np.empty((lanes.long_mask.shape[1], long), np.uint64), np.empty(long, np.uint64)
+    long_lcs, longest, recall = np.empty(long, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
+    for k in range(width):
+        longest[k], recall[k] = 0, 0
+    for at in range(begin, end, SOME):
+        some = captions[at : min(at + SOME, end)]
+        for j in range(some.shape[0]):
+            first, last, n_words = ptr[some[j]], ptr[some[j] + 1], 0
+            for p in range(first, last):
+                words[n_words] = lanes.row[word[p]]
+                n_words += words[n_words] >= 0
+            if long:
+                _lcs_of_long(words[:n_words], lanes.long_mask, state, carry, long_lcs)
+            _lcs_of_lanes(words[:n_words], lanes.mask, free, found)
+            if mean:
+                _finish_mean(found, lanes, long_lcs, np.float32(last - first), beta2, slots, tile[j])
+            else:
+                n = np.float32(last - first)
+                _largest(long_lcs, lanes.long_length, lanes.long_image, longest, recall)
+                _finish_max(found, lanes.inverse, longest, recall, n, beta2, width, slots, tile[j], share)
+        for k in range(out.shape[0]):
+            values = out[k, at : at + SOME]
             for j in range(some.shape[0]):
-                n_words = _found_words(some[j], ptr, word, local, words)
-                if long_lcs.shape[0]:
-                    _lcs_of_long(words[:n_words], long, long_state, carry, long_lcs)
-                _lcs_of_lanes(words[:n_words], masks, free, found)
-                n = np.float32(ptr[some[j] + 1] - ptr[some[j]])
-                if mean:
-                    _finish_mean(found, length, long_lcs, long_length, long_image, n, beta2, width, slots, tile[j])
-                    for k in range(last - first):
-                        image = pairs.images[first + k]
-                        tile[j, k] = min(tile[j, k] / (pairs.ref_ptr[image + 1] - pairs.ref_ptr[image]), 1.0)
-                else:
-                    _largest(long_lcs, long_length, long_image, longest, recall)
-                    _finish_max(found, inverse, longest, recall, n, beta2, width, slots, tile[j], share)
-            for k in range(last - first):
-                for j in range(some.shape[0]):
-                    out[first + k, at + j] = tile[j, k]
+                values[j] = tile[j, k]
 
 
 @dataclass(frozen=True)
@@ -326,7 +303,7 @@ class FittedRougeL(ArrayState):
         if captions is None or self.leave_out:
             return super().score(images, captions)
         out = np.empty((len(images), len(captions)), np.float32)
-        self._fill(images, captions, out)
+        self._fill(self._blocks(images), captions, out)
         return out
 
     @property
@@ -338,15 +315,26 @@ class FittedRougeL(ArrayState):
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`."""
-        return lambda first, last, out: self._fill(images, np.arange(first, last), out)
+        blocks = self._blocks(images)
+        return lambda first, last, out: self._fill(blocks, np.arange(first, last), out)
 
-    def _fill(self, images: np.ndarray, captions: np.ndarray, out: np.ndarray) -> None:
+    def _blocks(self, images: np.ndarray) -> tuple[BlockForm, list[Lanes]]:
+        form = self.form(images)
+        some = [images[at : at + form.width] for at in range(0, len(images), form.width)]
+        return form, [lanes_of(block, self.ref_ptr, self.refs, self.texts, form) for block in some]
+
+    def _fill(self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray) -> None:
+        form, at = blocks[0], 0
+        for lanes in blocks[1]:
+            here = out[at : at + form.width]
+            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, here)
+            at += form.width
+
+    def form(self, images: np.ndarray) -> BlockForm:
+        """Of blocks of these images: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
-        width = int(np.clip(MOST // slots, 1, IMAGES))
-        longest = int(np.diff(self.ptr).max(initial=0))
-        form = BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
-        pairs, blocks = self.image_pairs(images, captions), -(-len(images) // width)
-        in_threads(_score_blocks, blocks, pairs, self.texts, form, out)
+        width, longest = int(np.clip(MOST // slots, 1, IMAGES)), int(np.diff(self.ptr).max(initial=0))
+        return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
 
 
 class RougeL:
