@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capgrade.labels.computed import Computed
 from capgrade.labels.named import EXACT, as_named
 from capgrade.labels.published import params_of
-from capgrade.labels.stored import RelevanceBlock, Sampled, Stored
+from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN, Unknown, stand_ins
 from capgrade.measures import require_read
 from capgrade.pretrained import EMBEDDED

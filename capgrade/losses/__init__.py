@@ -20,23 +20,18 @@ not fit and for options out of range. Equations, sources and the differences to 
 
 from capgrade.losses.base import COUNTED as COUNTED
 from capgrade.losses.base import ScoredBatch as ScoredBatch
-from capgrade.losses.clip_loss import GradedClipLoss, GradedSigLipLoss
+from capgrade.losses.contrastive import info_nce, sigmoid, soft_info_nce
 from capgrade.losses.daa import daa, smooth_ap
 from capgrade.losses.declared import DEFAULTS as DEFAULTS
 from capgrade.losses.declared import LOSSES as LOSSES
 from capgrade.losses.declared import LossTerms as LossTerms
 from capgrade.losses.gather import gather
-from capgrade.losses.info_nce import info_nce, soft_info_nce
-from capgrade.losses.kendall import kendall, kendall_windows
-from capgrade.losses.ladder import ladder
-from capgrade.losses.modules import InfoNCE, Sam, Sigmoid, SoftInfoNCE
+from capgrade.losses.hinges import kendall, kendall_windows, ladder, sam, triplet, triplet_sn
+from capgrade.losses.modules import GradedClipLoss, GradedSigLipLoss, InfoNCE, Sam, Sigmoid, SoftInfoNCE
 from capgrade.losses.of_model import captioning as captioning
 from capgrade.losses.of_model import centre as centre
 from capgrade.losses.of_model import classify as classify
 from capgrade.losses.of_model import divergence as divergence
-from capgrade.losses.sam import sam
-from capgrade.losses.sigmoid import sigmoid
-from capgrade.losses.triplet import triplet, triplet_sn
 
 __all__ = [
     "GradedClipLoss", "GradedSigLipLoss", "InfoNCE", "Sam", "Sigmoid", "SoftInfoNCE", "daa", "gather", "info_nce",

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from capgrade import Labels
 from capgrade.labels.batches import Neighbours
-from capgrade.labels.computed import Computed
+from capgrade.labels.stored import Computed
 from capgrade.measures.on_device import SbertOnDevice
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
