@@ -59,10 +59,11 @@ def sheet(
         image = opened(regions.image_id)
         if image is not None:
             tiles.append(_tile(image, regions, names, top, store.folder))
-    return (_sheet(tiles), len(tiles)) if tiles else None
+    return (grid(tiles), len(tiles)) if tiles else None
 
 
-def _sheet(tiles: Sequence[Image.Image]) -> Image.Image:
+def grid(tiles: Sequence[Image.Image]) -> Image.Image:
+    """One picture of several, COLUMNS in a row."""
     rows = [tiles[at : at + COLUMNS] for at in range(0, len(tiles), COLUMNS)]
     width = MARGIN + max(sum(tile.width + MARGIN for tile in row) for row in rows)
     height = MARGIN + sum(max(tile.height for tile in row) + MARGIN for row in rows)

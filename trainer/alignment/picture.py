@@ -8,32 +8,21 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from capgrade.pipelines.pictures.draw_regions import SIDE, grid
 from capgrade.schemas.files import atomic
 from capgrade.trainer.alignment.pointing_game import Aligned
 
-SIDE = 420  # pixels of the longer side of an image
-MARGIN = 14
 LINE = 42  # pixels from one line of words to the next
 COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
 SILENT = "#8c959f"  # words that take no part, or are like nothing in the image
 LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
 
 
-def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path, columns: int = 3) -> None:
+def picture(pairs: Sequence[tuple[Image.Image, Aligned]], out: Path) -> None:
     """Draw each image with its caption below. A word has the colour and number of its best region, and its cosine;
     words much weaker than the surest are grey, without a box."""
-    panels = [panel(image, given) for image, given in pairs]
-    columns = min(columns, len(panels))
-    rows = [panels[at : at + columns] for at in range(0, len(panels), columns)]
-    heights = [max(one.height for one in row) for row in rows]
-    canvas = Image.new("RGB", (columns * (SIDE + MARGIN) + MARGIN, sum(heights) + MARGIN * (len(rows) + 1)), "white")
-    top = MARGIN
-    for row, height in zip(rows, heights, strict=True):
-        for k, one in enumerate(row):
-            canvas.paste(one, (MARGIN + k * (SIDE + MARGIN), top))
-        top += height + MARGIN
     with atomic(out) as temporary:
-        canvas.save(temporary, "PNG", optimize=True)
+        grid([panel(image, given) for image, given in pairs]).save(temporary, "PNG", optimize=True)
 
 
 def panel(image: Image.Image, given: Aligned) -> Image.Image:
