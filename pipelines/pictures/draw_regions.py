@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.pictures.listing import opener, write_png
+from capgrade.pipelines.pictures.listing import grid, opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import refuse_picture
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 
 SIDE = 420  # pixels of the longer side of an image in the picture
-MARGIN = 14
-COLUMNS = 3
 LEAST = 0.3  # confidence of a box that is drawn
 SAME_BOX, SAME_CLASS = 0.7, 0.5  # IoU, and for one class the share of the smaller box, above which two show the same
 FONT_SIZE = 15
@@ -60,22 +58,6 @@ def sheet(
         if image is not None:
             tiles.append(_tile(image, regions, names, top, store.folder))
     return (grid(tiles), len(tiles)) if tiles else None
-
-
-def grid(tiles: Sequence[Image.Image]) -> Image.Image:
-    """One picture of several, COLUMNS in a row."""
-    rows = [tiles[at : at + COLUMNS] for at in range(0, len(tiles), COLUMNS)]
-    width = MARGIN + max(sum(tile.width + MARGIN for tile in row) for row in rows)
-    height = MARGIN + sum(max(tile.height for tile in row) + MARGIN for row in rows)
-    sheet = Image.new("RGB", (width, height), "white")
-    y = MARGIN
-    for row in rows:
-        x = MARGIN
-        for tile in row:
-            sheet.paste(tile, (x, y))
-            x += tile.width + MARGIN
-        y += max(tile.height for tile in row) + MARGIN
-    return sheet
 
 
 def _tile(image: Image.Image, regions: Regions, names: RegionNames, top: int, folder: Path) -> Image.Image:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -194,3 +194,22 @@ def write_png(path: Path, image: Image.Image) -> None:
     text.add_text("Software", SIGNATURE)
     with atomic(path) as temporary:
         image.save(temporary, "PNG", optimize=True, pnginfo=text)
+
+
+COLUMNS, MARGIN = 3, 14  # of a grid, and pixels around its pictures
+
+
+def grid(tiles: Sequence[Image.Image]) -> Image.Image:
+    """One picture of several, `COLUMNS` in a row."""
+    rows = [tiles[at : at + COLUMNS] for at in range(0, len(tiles), COLUMNS)]
+    width = MARGIN + max(sum(tile.width + MARGIN for tile in row) for row in rows)
+    height = MARGIN + sum(max(tile.height for tile in row) + MARGIN for row in rows)
+    sheet = Image.new("RGB", (width, height), "white")
+    y = MARGIN
+    for row in rows:
+        x = MARGIN
+        for tile in row:
+            sheet.paste(tile, (x, y))
+            x += tile.width + MARGIN
+        y += max(tile.height for tile in row) + MARGIN
+    return sheet

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.pictures.draw_regions import SIDE, grid
+from capgrade.pipelines.pictures.listing import grid
 from capgrade.schemas.files import atomic
 from capgrade.trainer.alignment.pointing_game import Aligned
 
+SIDE = 420  # pixels of the longer side of an image
 LINE = 42  # pixels from one line of words to the next
 COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
 SILENT = "#8c959f"  # words that take no part, or are like nothing in the image

@@ -14,7 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
+import torch
 
+from capgrade.pipelines.detectors.ops import iou
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
@@ -84,7 +86,8 @@ def point(given: Aligned, phrase: Phrase) -> Pointed | None:
     mean = columns.mean(1)
     best = mean == mean.max()
     inside = _inside(given.boxes, phrase.boxes).max(1)
-    near = (_iou(given.boxes, phrase.boxes) >= IOU).max(1)
+    overlap = iou(torch.tensor(given.boxes), torch.tensor(phrase.boxes), caffe=False).numpy()
+    near = (overlap >= IOU).max(1)  # NaN of two boxes without an area is not near
     return Pointed(1, *(float(x) for x in (inside[best].mean(), inside.mean(), near[best].mean(), near.mean())))
 
 
@@ -136,15 +139,6 @@ def _inside(regions: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """bool [R, n]: the region's centre is in the box."""
     centre = (regions[:, None, :2] + regions[:, None, 2:]) / 2
     return ((centre >= boxes[:, :2]) & (centre <= boxes[:, 2:])).all(2)
-
-
-def _iou(regions: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """float [R, n]: area of the intersection over that of the union."""
-    low = np.maximum(regions[:, None, :2], boxes[:, :2])
-    high = np.minimum(regions[:, None, 2:], boxes[:, 2:])
-    both = (high - low).clip(min=0).prod(2)
-    area, other = ((x[:, 2:] - x[:, :2]).prod(1) for x in (regions, boxes))
-    return both / np.maximum(area[:, None] + other - both, np.finfo(np.float32).tiny)
 
 
 def _mean(results: list[Pointed]) -> Pointed:
