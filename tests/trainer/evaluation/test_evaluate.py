@@ -10,15 +10,18 @@ import pytest
 from rich.console import Console
 
 from capgrade.metrics import ndcg
+from capgrade.metrics.eccv import original_images
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.files import digest, read_manifest, write_arrow, write_manifest
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from capgrade.trainer.evaluation import evaluate as stage
+from capgrade.trainer.evaluation import tables
 from capgrade.trainer.evaluation.evaluate import as_json, compare, evaluate
-from capgrade.trainer.evaluation.tables import show, side_by_side, write_tables
-from capgrade.trainer.evaluation.task import Task, load_task
-from tests.conftest import caption_table, write_captions_folder
+from capgrade.trainer.evaluation.tables import short, show, side_by_side, write_tables
+from capgrade.trainer.evaluation.task import Task, _human, load_task, of_coco
+from tests.conftest import call, caption_table, write_captions_folder
 
 IMAGES = 12
 OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions per image
@@ -127,13 +130,102 @@ def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
     assert f"{stored['nsum']:.1f}" in side_by_side({"both": both}, ["nsum"])
 
 
+def printed(found, **how):
+    console = Console(record=True, width=140)
+    show(found, console, **how)
+    return console.export_text()
+
+
 def test_table_says_percent_and_warns_of_collapse(task):
     collapsed = Task(np.full_like(SIMILARITY, 0.99) + 1e-4 * SIMILARITY, OWNER, task.relevance)
-    console = Console(record=True, width=140)
-    show(evaluate(collapsed, FAST, notes=["PMRP left out"]), console)
-    text = console.export_text()
+    text = printed(evaluate(collapsed, FAST, notes=["PMRP left out"]))
     assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
     assert "percent" in text and "COLLAPSED" in text and "note: PMRP left out" in text and "lambda@1" in text
+
+
+def test_short_table_has_what_matters_and_says_what_prints_the_rest():
+    found = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS, "sbert": LABELS}), FAST)
+    text = printed(found, every=False)
+    rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
+    assert rows[:4] == ["recall@1", "recall@5", "recall@10", "medr"]
+    assert {"ndcg@25[cider]", "ncs@10[cider]", "asp[sbert]", "kendall_tau_b[sbert]", "rsum"} < set(rows)
+    assert len(rows) < 20 and not [row for row in rows if row.startswith(("sr", "lambda", "ncs@1["))]
+    every = len(found[0].scored["i2t"].metrics)
+    assert f"{len(rows) - 2} of {every} metrics; --all prints every one" in " ".join(text.split())
+    assert "SemanticMap" not in text, "it is about lambda, which is not there"
+    only = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS}), EvaluateParams(samples=0, metric=("recall@5",)))
+    assert [item.name for item in short(only[0].scored["i2t"].metrics)] == ["recall@5"]
+
+
+def test_nothing_is_said_of_coco_for_other_data_sets(monkeypatch):
+    pytest.importorskip("eccv_caption")
+    flickr, coco = ["1000092795", "10002456"], sorted(original_images())[:2]
+    for ids, said in ((flickr, 0), (coco, 2)):
+        notes: list[str] = []
+        assert _human(ids, ["1", "2"], np.arange(2), notes) == {} and len(notes) == said
+    assert of_coco(coco) and not of_coco(flickr) and not of_coco(["scene-1"])
+    monkeypatch.setattr("capgrade.schemas.eccv_lists.find_spec", lambda name: None)
+    assert _human([str(k) for k in range(5_000)], ["1"], np.arange(1), notes := []) == {}
+    assert notes[0] == "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
+
+
+def scored(folders, out, *more):
+    """`capgrade evaluate` of similarity files: its status."""
+    similarities = [word for path in more for word in ("--similarity", str(path))]
+    line = ["evaluate", "--captions", str(folders[0]), *similarities, "--set", "evaluate.samples=20", "--json"]
+    return call(*line, "--out", str(out))
+
+
+def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
+    first, other = folders[1], RANDOM.uniform(-1, 1, SIMILARITY.shape).astype(np.float32)
+    np.save(tmp_path / "B.npy", other)
+    assert scored(folders, tmp_path / "both", first, tmp_path / "B.npy") == 0
+    found = json.loads(capsys.readouterr().out)
+    want = evaluate(Task((SIMILARITY + other) / 2, OWNER), EvaluateParams(samples=0))[0].json()
+    assert all(found[way] == pytest.approx(want[way], abs=1e-6) for way in ("i2t", "t2i"))
+    assert "similarity is the mean of 2 matrices" in found["notes"]
+    inputs = read_manifest(tmp_path / "both", "evaluation")["inputs"]
+    assert [inputs[f"similarity {k}"] for k in (1, 2)] == [digest(first), digest(tmp_path / "B.npy")]
+    assert scored(folders, tmp_path / "one", first) == 0
+    text = side_by_side({"saf": tmp_path / "one", "sgraf": tmp_path / "both"}, ["rsum"])
+    assert "| sgraf (mean of 2) |" in text and "| saf |" in text
+    assert "i2t/recall@1" in compare(tmp_path / "one", tmp_path / "both", samples=10)
+
+
+BAD = {
+    "another shape": (LABELS[:-1], "score the same captions table"),
+    "the same matrix": (SIMILARITY, "give each model's similarity once"),
+    "an infinite score": (np.where(np.arange(len(OWNER)) == 3, -np.inf, LABELS), "image 'i0', and a mean"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_matrices_that_have_no_mean(folders, tmp_path, capsys, case):
+    matrix, message = BAD[case]
+    np.save(tmp_path / "bad.npy", matrix)
+    assert scored(folders, tmp_path / "out", folders[1], tmp_path / "bad.npy") == 2
+    said = capsys.readouterr().err
+    assert "bad.npy" in said and message in said and len(said.splitlines()) == 1
+
+
+def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(folders, tmp_path, monkeypatch, capsys):
+    def meanwhile(module, name, change):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, **named: (real(*args, **named), change())[0])
+
+    path, metrics = tmp_path / "s.npy", tmp_path / "run" / "metrics.json"
+    np.save(path, SIMILARITY)
+    assert scored(folders, tmp_path / "run", path) == 0
+    meanwhile(stage, "score", lambda: np.save(path, LABELS))
+    assert scored(folders, tmp_path / "out", path) == 2
+    assert "similarity: changed while this run read it" in capsys.readouterr().err
+    runs = {"mine": tmp_path / "run"}
+    assert write_tables(runs, ["recall@1"], tmp_path / "tables")
+    other = metrics.read_text().replace("whole", "other")  # of the same size, as its manifest asks
+    meanwhile(tables, "side_by_side", lambda: metrics.write_text(other))
+    with pytest.raises(InputError, match="mine: changed while this run read it"):
+        write_tables(runs, ["recall@1"], tmp_path / "other")
+    assert not (tmp_path / "out" / "metrics.json").exists() and not (tmp_path / "other" / "runs.md").exists()
 
 
 def test_negative_labels_count_as_no_gain():
