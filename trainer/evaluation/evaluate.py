@@ -68,8 +68,9 @@ def evaluate(
     inputs: Mapping[str, str] | None = None,
     now: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[Evaluation]:
-    """Score the whole set and then each size of folds; with `out`, write what `_write` says. `inputs` are the digests
-    of what the task was read from, before it was read; `now` takes them again when all is scored.
+    """Score the whole set and then each size of folds; with `out`, write there metrics.json for `dvc metrics`,
+    curves_*.json for `dvc plots` and per_query.npz for paired tests. `inputs` are the digests of what the task was read
+    from, before it was read; `now` takes them again when all is scored.
 
     InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
     with nullcontext() if out is None else output_folder(out, "evaluation"):
@@ -78,31 +79,25 @@ def evaluate(
         if now is not None:
             require_unchanged(inputs or {}, now())
         if out is not None:
-            _write(out, task, params, evaluations, inputs or {})
+            with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
+                scored = ((way, evaluations[0].scored[way].values) for way in DIRECTIONS)
+                values = {f"{way}/{name}": each for way, some in scored for name, each in some.items()}
+                np.savez_compressed(file, allow_pickle=False, **values)
+            tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()}
+            tables["metrics.json"] = as_json(evaluations)
+            for name, content in tables.items():
+                write_json(out / name, content)
+            rows, scoring = (
+                dict.fromkeys([*tables, "per_query.npz"], 0),
+                params.model_dump(mode="json", include=SCORING),
+            )
+            write_manifest(out, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows)
     return evaluations
 
 
 def as_json(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
     """The whole set at the top, other protocols under `folds`."""
     return {**evaluations[0].json(), "folds": {item.protocol.split()[-1]: item.json() for item in evaluations[1:]}}
-
-
-def _write(
-    out: Path, task: Task, params: EvaluateParams, evaluations: Sequence[Evaluation], inputs: Mapping[str, str]
-) -> None:
-    """metrics.json for `dvc metrics`, curves_*.json for `dvc plots`, per_query.npz for paired tests; in `out`."""
-    with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
-        values = ((way, name, each) for way in DIRECTIONS for name, each in evaluations[0].scored[way].values.items())
-        np.savez_compressed(file, allow_pickle=False, **{f"{way}/{name}": each for way, name, each in values})
-    tables: dict[str, Any] = {
-        f"curves_{name}.json": points for name, points in curves(task, params.k, params.ties).items()
-    }
-    tables["metrics.json"] = as_json(evaluations)
-    for name, content in tables.items():
-        write_json(out / name, content)
-    rows = dict.fromkeys([*tables, "per_query.npz"], 0)
-    scoring = params.model_dump(mode="json", include=SCORING)
-    write_manifest(out, "evaluation", params=scoring, inputs=dict(inputs), rows=rows)
 
 
 def similarity_names(files: Sequence[Path]) -> list[str]:

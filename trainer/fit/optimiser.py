@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
 from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -14,41 +13,20 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import TrainParams
 from capgrade.trainer.models.base import RetrievalModel
 
-
-def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
-    """Adam, or AdamW with `weight_decay`; a pretrained encoder learns at `encoder_lr`, with `layer_decay` its lower
-    layers slower (`by_layer`)."""
-    groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
-    groups = by_layer(groups, dict(model.named_parameters()), params.layer_decay)
-    if params.weight_decay:
-        return AdamW(groups, weight_decay=params.weight_decay)
-    return Adam(groups)
-
-
-def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int) -> LambdaLR:
-    """A linear rise over `warmup` steps; a tenth of the rate after each epoch of `decay_after`."""
-
-    def factor(step: int) -> float:
-        rise = min(1.0, (step + 1) / params.warmup) if params.warmup else 1.0
-        return rise * 0.1 ** sum(step >= epoch * steps_an_epoch for epoch in params.decay_after)
-
-    return LambdaLR(optimiser, factor)
-
-
 PRETRAINED = "pretrained"  # of a group of parameters: it is a pretrained encoder's
 _LAYER = re.compile(r"^(?P<tower>.*?)\blayers?\.(?P<number>\d+)\.")
 _BELOW = re.compile(r"^(?P<part>.*?)(embeddings\.|pre_layrnorm\.)")  # transformers' name of CLIP's first norm
 
 
-def by_layer(
-    groups: Sequence[Mapping[str, Any]], named: Mapping[str, nn.Parameter], decay: float | None
-) -> list[dict[str, Any]]:
-    """Groups for an optimiser in which the layers of a pretrained encoder learn at rates of their own.
+def make_optimiser(model: RetrievalModel, params: TrainParams) -> Adam:
+    """Adam, or AdamW with `weight_decay`; a pretrained encoder learns at `encoder_lr`.
 
-    The top layer, and what is above it, has the encoder's rate, each layer below `decay` times that of the next (Sun
-    et al. 2019, "How to Fine-Tune BERT", eq. 4), embeddings that of a layer below the first. None: one rate for all.
-    InputError where no group is a pretrained encoder's, or its layers are not named as those of transformers.
+    With `layer_decay` its top layer, and what is above it, has that rate, each layer below `layer_decay` times that of
+    the next (Sun et al. 2019, "How to Fine-Tune BERT", eq. 4), embeddings that of a layer below the first. InputError
+    where no group is a pretrained encoder's, or its layers are not named as those of transformers.
     """
+    named, decay = dict(model.named_parameters()), params.layer_decay
+    groups = model.parameter_groups(params.lr, params.encoder_lr or params.lr)
     split: list[dict[str, Any]] = []
     for group in groups:
         rest = {key: value for key, value in group.items() if key != PRETRAINED}
@@ -61,7 +39,17 @@ def by_layer(
     if decay is not None and not any(group.get(PRETRAINED) for group in groups):
         problem = "train.layer_decay is of a pretrained encoder that learns, and this model has none"
         raise InputError(problem, remedy="leave it out, or give the model a text_model")
-    return split
+    return AdamW(split, weight_decay=params.weight_decay) if params.weight_decay else Adam(split)
+
+
+def make_schedule(optimiser: Optimizer, params: TrainParams, steps_an_epoch: int) -> LambdaLR:
+    """A linear rise over `warmup` steps; a tenth of the rate after each epoch of `decay_after`."""
+
+    def factor(step: int) -> float:
+        rise = min(1.0, (step + 1) / params.warmup) if params.warmup else 1.0
+        return rise * 0.1 ** sum(step >= epoch * steps_an_epoch for epoch in params.decay_after)
+
+    return LambdaLR(optimiser, factor)
 
 
 def depths(names: Sequence[str]) -> dict[str, int]:

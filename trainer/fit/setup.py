@@ -28,7 +28,6 @@ from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, Look
 from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import start_from, vocabulary_of
-from capgrade.trainer.fit.validation import first_images
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
@@ -108,7 +107,9 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     if relevance is not None:
         check_scale(params.loss, params.measure, *relevance.span)
     split = None if params.validation is None else read_captions(data.captions, params.validation)
-    held_out = None if split is None else first_images(split, params.validation_images)
+    held_out = split
+    if split is not None and params.validation_images is not None:  # the authors' loaders take 1,000 of COCO's 5,000
+        held_out = learnt_from(split, np.flatnonzero(split.owner < params.validation_images))
     if held_out is not None and (fold := params.validation_fold) and held_out.n_images % fold:
         problem = f"train.validation_fold {fold} does not divide the {held_out.n_images} images of the validation split"
         raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 
 import numpy as np
 import torch
 
-from capgrade.metrics.evaluation import RECALL, SUMMED, Evaluation, evaluate
-from capgrade.schemas.captions import Captions
+from capgrade.metrics.evaluation import RECALL, SUMMED, evaluate
 from capgrade.trainer.data.pairs import Pairs
-from capgrade.trainer.data.relevance import learnt_from
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, scores
 
@@ -37,37 +35,21 @@ def validate(
     asked = [] if relevance is None else [name for name in ASKED if name in best_by]
     graded = () if relevance is None else GRADED
     names = [*RECALL, *graded, *(name for one in asked for name in ASKED[one])]
-    training = model.training
-    folds = list(_folds(model.eval(), pairs, relevance, names, fold or pairs.captions.n_images))
-    model.train(training)
-    sums = [_summed(one, graded, asked) for one in folds]
-    return {name: float(np.mean([one[name] for one in sums])) for name in sums[0]}
-
-
-def first_images(captions: Captions, images: int | None) -> Captions:
-    """The captions of the first `images` images, of all where there are no more or it is None: the authors' loaders
-    validate on 1,000 of COCO's 5,000."""
-    rows = np.arange(captions.n_captions) if images is None else np.flatnonzero(captions.owner < images)
-    return learnt_from(captions, rows)
-
-
-def _folds(
-    model: RetrievalModel, pairs: Pairs, relevance: np.ndarray | None, names: Sequence[str], size: int
-) -> Iterator[Evaluation]:
-    images = encode_images(model, pairs.image_batches(SIZE))
-    captions = encode_captions(model, pairs.caption_batches(SIZE))
-    owner = pairs.captions.owner
+    training, found = model.training, []
+    images = encode_images(model.eval(), pairs.image_batches(SIZE))
+    captions, owner = encode_captions(model, pairs.caption_batches(SIZE)), pairs.captions.owner
+    size = fold or pairs.captions.n_images
     for first in range(0, pairs.captions.n_images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
         matrix = scores(model, images[first : first + size], captions[torch.from_numpy(columns)])
         known = None if relevance is None else relevance[first : first + size, columns]
-        yield evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
-
-
-def _summed(evaluation: Evaluation, graded: tuple[str, ...], asked: Sequence[str]) -> dict[str, float]:
-    ways = [scored.mean for scored in evaluation.scored.values()]
-    means = {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
-    for one in asked:
-        values = [way[name] for way in ways for name in ASKED[one]]
-        means[one] = float(np.mean(values)) if len(ASKED[one]) == 1 else 100 * float(np.sum(values))
-    return {"rsum": evaluation.rsum, **means}
+        evaluation = evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
+        ways = [scored.mean for scored in evaluation.scored.values()]
+        sums = {"rsum": evaluation.rsum}
+        sums |= {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
+        for one in asked:
+            values = [way[name] for way in ways for name in ASKED[one]]
+            sums[one] = float(np.mean(values)) if len(ASKED[one]) == 1 else 100 * float(np.sum(values))
+        found.append(sums)
+    model.train(training)
+    return {name: float(np.mean([sums[name] for sums in found])) for name in found[0]}

@@ -91,14 +91,11 @@ def create(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.nd
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.truncate(8 + len(header) + at)
-    found = {}
-    for name, entry in entries.items():
-        dtype, (first, end) = NAMES[entry["dtype"]], entry["data_offsets"]
-        place = 8 + len(header) + first
-        found[name] = (
-            np.memmap(path, dtype, "r+", place, shapes[name]) if end > first else np.zeros(shapes[name], dtype)
-        )
-    return found
+    data = np.memmap(path, np.uint8, "r+", 8 + len(header))
+    return {
+        name: data[slice(*one["data_offsets"])].view(NAMES[one["dtype"]]).reshape(one["shape"])
+        for name, one in entries.items()
+    }
 
 
 def shapes_of(side: str, encoded: Encoded, rows: int, longest: int) -> dict[str, tuple[int, ...]]:
