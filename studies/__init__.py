@@ -1,1 +1,24 @@
 """Studies behind pages of docs, and the training of the small detector: run from a checkout, not in the wheel."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from capgrade.schemas.output import refuse_file, starting
+
+
+def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argparse.Namespace:
+    """Of a study: `paths` that it needs and `options` of its own. An --out that holds something else than a table with
+    this `head` is refused."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in paths:
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    for name, more in options.items():
+        parser.add_argument(f"--{name}", **more)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.out:
+        refuse_file(given.out, "table of a study", starting(head.encode()))
+    return given

@@ -21,7 +21,8 @@ from capgrade.schemas.params import RelevanceParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from studies.results import PRESETS, arguments, scored, write_table
+from studies import arguments
+from studies.results import PRESETS, RUNS, kept, scored, write_table
 
 HEAD = "| loss | labels | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
@@ -92,19 +93,19 @@ def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Pat
 
 def main() -> None:
     more = {"action": "append", "default": [], "help": "of all runs, such as epochs=2"}
-    given = arguments(__doc__, HEAD, set=more)
-    given.runs.mkdir(parents=True, exist_ok=True)
+    given = arguments(__doc__, HEAD, "captions", "regions", **RUNS, set=more)
     data = Data(given.captions, given.regions)
-    found = (
-        (
-            f"| {loss} | {labels.unknown} | {labels.share:.0%} | ",
-            [result(data, loss, labels, given.set, given.runs, seed) for seed in range(given.seeds)],
+    with kept(given.runs) as runs:
+        found = (
+            (
+                f"| {loss} | {labels.unknown} | {labels.share:.0%} | ",
+                [result(data, loss, labels, given.set, Path(runs), seed) for seed in range(given.seeds)],
+            )
+            for loss, origins in ORIGINS.items()
+            for labels in origins
+            if f"{loss} {labels.unknown} {labels.share:g}".startswith(given.only)
         )
-        for loss, origins in ORIGINS.items()
-        for labels in origins
-        if f"{loss} {labels.unknown} {labels.share:g}".startswith(given.only)
-    )
-    write_table(HEAD, COLUMNS, found, given.out)
+        write_table(HEAD, COLUMNS, found, given.out)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ other images, `--k` per anchor and positive. People are those of Crisscrossed Ca
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from capgrade.measures.embeddings import EMBEDDED, embed
 from capgrade.metrics import human_lists
 from capgrade.metrics.base import Positives
 from capgrade.schemas.files import write_text
-from capgrade.schemas.output import refuse_file, starting
+from studies import arguments
 
 HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # how the table begins
 MARGINS = (0.05, 0.1)
@@ -118,15 +117,11 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("captions", "relevance", "judgements", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--k", type=int, default=5)
-    given = parser.parse_args()
-    refuse_file(given.out, "table of mined negatives", starting(HEAD.encode()))
-    rows = list(table(given.captions, given.relevance, given.judgements, given.k))
-    write_text(given.out, "\n".join(rows) + "\n")
-    print("\n".join(rows))
+    given = arguments(__doc__, HEAD, "captions", "relevance", "judgements", k={"type": int, "default": 5})
+    rows = "\n".join(table(given.captions, given.relevance, given.judgements, given.k))
+    print(rows)
+    if given.out:
+        write_text(given.out, rows + "\n")
 
 
 if __name__ == "__main__":

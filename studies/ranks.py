@@ -8,7 +8,6 @@ same of 24 of its 384 numbers, and the cosine of tf-idf word counts. Queries are
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from capgrade.measures.embeddings import EMBEDDED, embed
 from capgrade.metrics.evaluation import evaluate
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import write_text
-from capgrade.schemas.output import refuse_file, starting
+from studies import arguments
 
 HEAD = "| system | recall@1 | ndcg@10, own captions |"  # how the table begins
 
@@ -61,14 +60,11 @@ def table(captions: Path, relevance: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("captions", "relevance", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    given = parser.parse_args()
-    refuse_file(given.out, "table of ranks", starting(HEAD.encode()))
+    given = arguments(__doc__, HEAD, "captions", "relevance")
     rows = "\n".join(table(given.captions, given.relevance))
-    write_text(given.out, rows + "\n")
     print(rows)
+    if given.out:
+        write_text(given.out, rows + "\n")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ the truth of the scenes. With `--runs` the runs are kept, and a stopped command 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import numpy as np
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.params import EvaluateParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
@@ -32,6 +31,7 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.encode import similarity
+from studies import arguments
 
 METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 PRESETS = Path(__file__).with_suffix(".yaml")
@@ -66,10 +66,10 @@ COMPARISONS = (
 )
 
 
-def result(data: Data, params_file: Path, runs: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
+def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) -> dict[str, float]:
     """Train and score one run, a folder of `runs`: rsum, nsum of 0 to 600, others as means of both directions."""
     overrides = [f"train.{each}" for each in (f"preset={preset}", f"seed={seed}", *sets)]
-    params = load_params(params_file, overrides)
+    params = load_params(PRESETS, overrides)
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
     train(data, run, params.train, params.measures)
     return scored(data, run)
@@ -89,7 +89,7 @@ def scored(data: Data, run: Path) -> dict[str, float]:
 
 
 def rows(
-    comparisons: Sequence[Comparison], data: Data, params_file: Path, runs: Path, seeds: int
+    comparisons: Sequence[Comparison], data: Data, runs: Path, seeds: int
 ) -> Iterator[tuple[str, list[dict[str, float]]]]:
     """The head of a row, and the numbers of each seed."""
     done: dict[tuple[str, tuple[str, ...]], list[dict[str, float]]] = {}  # a baseline serves several challengers
@@ -97,7 +97,7 @@ def rows(
         for preset in comparison.presets:
             key = preset, comparison.sets
             if key not in done:
-                done[key] = [result(data, params_file, runs, *key, seed) for seed in range(seeds)]
+                done[key] = [result(data, runs, *key, seed) for seed in range(seeds)]
             yield f"| {comparison.title} | {preset} | ", done[key]
 
 
@@ -119,33 +119,30 @@ def cell(name: str, values: Sequence[float]) -> str:
     return f"{percent.mean():.1f} ± {percent.std():.1f}"
 
 
-def arguments(doc: str, head: str, **options: Any) -> argparse.Namespace:
-    """Of a study, with `options` of its own; an --out that holds something else is refused."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    for name in ("captions", "regions"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--runs", type=Path, help="keep the trained runs here, and go on with what is here")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", default="", help="rows that begin so")
-    parser.add_argument("--out", type=Path)
-    for name, more in options.items():
-        parser.add_argument(f"--{name}", **more)
-    given = parser.parse_args()
-    if given.out:
-        refuse_file(given.out, "table of results", starting(head.encode()))
-    given.scratch = tempfile.TemporaryDirectory()  # it goes with the process
-    given.runs = given.runs or Path(given.scratch.name)
-    return given
+def kept(runs: Path | None) -> AbstractContextManager[str | Path]:
+    """The folder of the runs, which is gone afterwards where none was named."""
+    if runs is None:
+        return tempfile.TemporaryDirectory()
+    runs.mkdir(parents=True, exist_ok=True)
+    return nullcontext(runs)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "runs": {"type": Path, "help": "keep the trained runs here, and go on with what is here"},
+    "seeds": {"type": int, "default": 3},
+    "only": {"default": "", "help": "rows that begin so"},
+}
 
 
 def main() -> None:
-    given = arguments(__doc__, HEAD, params={"type": Path, "default": PRESETS})
+    given = arguments(__doc__, HEAD, "captions", "regions", **RUNS)
     chosen = [c for c in COMPARISONS if c.title.startswith(given.only)]
     if not chosen:
         remedy = f"the start of one of: {', '.join(c.title for c in COMPARISONS)}"
         raise InputError(f"no comparison begins with '{given.only}'", remedy=remedy)
-    found = rows(chosen, Data(given.captions, given.regions), given.params, given.runs, given.seeds)
-    write_table(HEAD, COLUMNS, found, given.out)
+    with kept(given.runs) as runs:
+        found = rows(chosen, Data(given.captions, given.regions), Path(runs), given.seeds)
+        write_table(HEAD, COLUMNS, found, given.out)
 
 
 if __name__ == "__main__":

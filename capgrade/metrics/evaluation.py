@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -487,12 +488,7 @@ def _with_interval(value: float, interval: tuple[float, float] | None, digits: i
 
 def _lines(rows: Mapping[str, Sequence[str]]) -> str:
     """Names and cells in columns."""
-    widths = [
-        max(len(cells[k]) for cells in rows.values() if k < len(cells)) for k in range(max(map(len, rows.values())))
-    ]
-    name = max(map(len, rows))
-    lines = (
-        "  ".join([f"{label:{name}}", *(f"{cell:{width}}" for cell, width in zip(cells, widths, strict=False))])
-        for label, cells in rows.items()
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    columns = list(zip_longest(*([name, *cells] for name, cells in rows.items()), fillvalue=""))
+    widths = [max(map(len, column)) for column in columns]
+    lines = (zip(row, widths, strict=True) for row in zip(*columns, strict=True))
+    return "\n".join("  ".join(f"{cell:{width}}" for cell, width in line).rstrip() for line in lines)

@@ -38,14 +38,9 @@ def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp
     assert (made.n_images, made.n_captions, made.split) == (images, 5 * images, "train")
     assert (np.diff(made.ref_ptr) == 5).all()
     assert all(text.split() == words for text, words in zip(made.texts, made.table["tokens"].to_pylist(), strict=True))
+    assert np.allclose(np.linalg.norm(stand_ins(made), axis=1), 1, atol=1e-5)
     for file in ("captions.arrow", "vectors.npy"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-
-
-def test_stand_ins_are_unit_vectors_of_the_words(real: Captions) -> None:
-    vectors = stand_ins(real)
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    assert np.array_equal(stand_ins(real), vectors)
 
 
 def run_here(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:

@@ -17,17 +17,10 @@ def tiny(monkeypatch):
     vse = {"embed": 16, "word": 8}
     vsrn = {**vse, "layers": 2, "caption_hidden": 8, "caption_word": 4, "caption_dropout": 0.0}
     sizes = {
-        "vse": vse,
-        "vse_infinity": {**vse, "drop": 0.0},
-        "scan": vse,
-        "vsrn": vsrn,
-        "cvse": {**vse, "concepts": 5, "dropout": 0.0},
-        "saf": words,
-        "sgr": words,
-        "tern": tern,
-        "teran": tern,
+        "vse": vse, "vse_infinity": {**vse, "drop": 0.0}, "scan": vse, "vsrn": vsrn, "saf": words, "sgr": words,
+        "cvse": {**vse, "concepts": 5, "dropout": 0.0}, "tern": tern, "teran": tern,
         "single_stream": {"embed": 8, "width": 8},
-    }
+    }  # fmt: skip
     assert sizes.keys() == bench.MODELS.keys()
     monkeypatch.setattr(bench, "MODELS", sizes)
 

@@ -212,6 +212,7 @@ def test_tensors_are_their_numbers():
 
 
 def test_bad_lists_are_refused(tmp_path):
+    one = {"q": {"a": 1.0}}, {"q": {"a": 1}}
     for build, message in (
         (lambda: Run.from_lists(["q"], [["a", "b"]], [[0.1, 0.2]]), "scores of query 'q' rise"),
         (lambda: Run.from_lists(["q"], [["a", "a"]]), "query 'q' has a document twice"),
@@ -221,15 +222,9 @@ def test_bad_lists_are_refused(tmp_path):
         (lambda: Run.from_lists(["q"], [["a"]], names=["a", "b"]), "query 'q', place 1: 'a' is no row of 2 names"),
         (lambda: Run.from_lists(["q r"], [["a"]]).write(tmp_path / "x"), "query 'q r' is no word"),
         (lambda: Qrels.from_dict({"q": {"a": -1}}), "relevance -1 is below 0"),
-        (
-            lambda: evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["asp"]),
-            "metric 'asp' is not one of ranked lists",
-        ),
-        (
-            lambda: evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, ["ndcg"]),
-            "metric 'ndcg' is not one of ranked lists",
-        ),
-        (lambda: evaluate_lists({"q": {"a": 1.0}}, {"q": {"a": 1}}, above=-0.5), "above -0.5 of judgements"),
+        (lambda: evaluate_lists(*one, ["asp"]), "metric 'asp' is not one of ranked lists"),
+        (lambda: evaluate_lists(*one, ["ndcg"]), "metric 'ndcg' is not one of ranked lists"),
+        (lambda: evaluate_lists(*one, above=-0.5), "above -0.5 of judgements"),
     ):
         with pytest.raises(InputError, match=message):
             build()

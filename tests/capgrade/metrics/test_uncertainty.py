@@ -13,16 +13,6 @@ from capgrade.schemas.errors import InputError
 from tests.capgrade.measures.scores.test_scores import corpus, dicts
 
 
-def test_resampling_is_that_of_plain_indexing():
-    """Weights count how often a query is drawn: a mean over 3 queries has 10 possible values, all met."""
-    values = np.array([1.0, 10.0, 100.0])
-    possible = {(a + b + c) / 3 for a in values for b in values for c in values}
-    means = resampled_means(values, samples=3000)
-    assert {min(possible, key=lambda p: abs(p - m)) for m in means} == possible
-    assert all(min(abs(p - m) for p in possible) < 1e-9 for m in means)
-    assert means.mean() == pytest.approx(37, abs=2)
-
-
 @pytest.mark.parametrize("method", ["permutation", "bootstrap"])
 def test_paired_test_sees_a_difference_and_keeps_its_level(method):
     random = np.random.default_rng(3)
