@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
-from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +15,7 @@ from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import GRADES, SCALE, SHARES, parse_scale, scale_text
-from capgrade.schemas.lines import cells, number, read_table
+from capgrade.schemas.lines import csv_text, number, read_table
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
 
@@ -47,13 +45,8 @@ def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
         given = [table[k] for table in found.values() if k in table]
         if given:
             scores.setdefault((item.image_id, item.caption_id), []).extend(given)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows(
-        cells((*pair, f"{np.mean(given):.6g}", len(given), scale_text(*GRADES))) for pair, given in scores.items()
-    )
-    return text.getvalue(), len(scores)
+    rows = [(*pair, f"{np.mean(given):.6g}", len(given), scale_text(*GRADES)) for pair, given in scores.items()]
+    return csv_text(HEADER, rows), len(rows)
 
 
 def agreement(

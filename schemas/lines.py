@@ -13,8 +13,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from io import BufferedReader
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import BufferedReader, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,15 @@ def number(text: str | None, path: Path, line: int) -> float:
 def cells(row: Sequence[Any]) -> list[Any]:
     """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK; numbers stay."""
     return [MARK + cell if isinstance(cell, str) and _begins_formula(cell) else cell for cell in row]
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n") -> str:
+    """A CSV file whose texts are no formulas."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator=end)
+    writer.writerow(head)
+    writer.writerows(map(cells, rows))
+    return text.getvalue()
 
 
 def told(cell: str) -> str:

@@ -5,7 +5,6 @@ The folder beside an audit's page has these lists as CSV, and all positives as `
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,8 @@ from capgrade.agreement.curve import Curve
 from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import atomic, write_json
-from capgrade.schemas.lines import cells
+from capgrade.schemas.files import write_json, write_text
+from capgrade.schemas.lines import csv_text
 
 SUSPECT = 1.0  # of 5: expected human score of an own caption that fits nothing
 KIND = "positives"
@@ -118,10 +117,7 @@ def write_lists(
             for i, c, score in zip(image, low.tolist(), curve.expected(own[low]), strict=True)
         ]
     for name, lines in rows.items():
-        with atomic(folder / name) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(COLUMNS[name])
-            writer.writerows(map(cells, lines))
+        write_text(folder / name, csv_text(COLUMNS[name], lines, "\r\n"))
     lists = {one: [captions.caption_ids[c] for c in captions.rows_of(i)] for i, one in enumerate(captions.image_ids)}
     for i, c in zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True):
         lists[captions.image_ids[i]].append(captions.caption_ids[c])

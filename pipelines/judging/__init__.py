@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Shown, load_
 from capgrade.pipelines.judging.round import JudgingRound
 from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.files import atomic
+from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import SCALE, scale_text
-from capgrade.schemas.lines import cells
+from capgrade.schemas.lines import cells, csv_text
 from capgrade.schemas.output import Recogniser, refuse_file, starting
 from capgrade.schemas.params import JudgeParams
 
@@ -55,10 +54,15 @@ def judge(
     round_.run(params.parallel)
     if shown.pictures:
         shown.pictures.tell()
-    ids = [(captions.image_ids[i], captions.caption_ids[c]) for i, c in zip(image, caption, strict=True)]
-    scores, reasons, scale = round_.scores(), round_.reasons(), scale_text(asked.low, asked.high)
-    _write(out, HEAD, {k: (*ids[k], f"{score:g}", model, scale) for k, score in scores.items()})
-    _write(failed, NO_ANSWER, {k: (*ids[k], reason) for k, reason in reasons.items()})
+    scores, reasons, scale = [], [], scale_text(asked.low, asked.high)
+    for k, (i, c) in enumerate(zip(image, caption, strict=True)):
+        ids, key = (captions.image_ids[i], captions.caption_ids[c]), round_.keys.get(k)
+        if key in round_.known:
+            scores.append((*ids, f"{round_.known[key]:g}", model, scale))
+        elif key is None or key in round_.failed:
+            reasons.append((*ids, round_.lacking[k] if key is None else round_.failed[key]))
+    write_text(out, csv_text(HEAD, scores))
+    write_text(failed, csv_text(NO_ANSWER, reasons))
     return {
         "pairs": len(image),
         "answered": len(scores),
@@ -83,10 +87,3 @@ def _by(model: str) -> Recogniser:
             return False
 
     return ours
-
-
-def _write(path: Path, head: tuple[str, ...], rows: Mapping[int, tuple[str, ...]]) -> None:
-    with atomic(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(head)
-        writer.writerows(cells(rows[k]) for k in sorted(rows))

@@ -23,8 +23,8 @@ IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
 @dataclass
 class JudgingRound:
     """Pairs to ask about: image and caption int64 [n]. `stopped` says why questions are left, None where there are
-    none. A model's answers to a prompt are `known` by the digest of what was asked, and `kept` in a file to which
-    several runs may add. InputError for a damaged one."""
+    none. `keys` has the digest of each pair's question, or `lacking` why there is none. A model's answers to a prompt
+    are `known` by digest, and `kept` in a file to which several runs may add. InputError for a damaged one."""
 
     shown: Shown
     image: np.ndarray
@@ -63,14 +63,6 @@ class JudgingRound:
             except BaseException:
                 self.judge.stop.set()  # what is under way is paid for, so it is waited for and kept
                 raise
-
-    def scores(self) -> dict[int, float]:
-        """Pair number -> score, of all answered ones."""
-        return {k: self.known[key] for k, key in self.keys.items() if key in self.known}
-
-    def reasons(self) -> dict[int, str]:
-        """Pair number -> why it has no answer, of those that were asked in vain."""
-        return {**{k: self.failed[key] for k, key in self.keys.items() if key in self.failed}, **self.lacking}
 
     def _ask(self, key: str, k: int) -> bool:
         """Whether it was asked: nothing is, once the judge has stopped."""

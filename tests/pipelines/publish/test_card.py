@@ -37,12 +37,15 @@ from .stand_in import LICENCES, TASKS, TOKEN, running
 REPO = "someone/tiny"
 
 
-def test_the_same_input_gives_the_same_bytes(made: Path, tmp_path: Path) -> None:
+def test_the_same_input_gives_the_same_bytes_and_another_run_replaces_them(made: Path, tmp_path: Path) -> None:
     publish_both(made, tmp_path / "again")
     files = sorted(p.relative_to(made / "out") for p in (made / "out").rglob("*") if p.is_file())
     assert len(files) == 9
     assert [(tmp_path / "again" / f).read_bytes() == (made / "out" / f).read_bytes() for f in files] == [True] * 9
     assert check(str(made / "out")).problems == ()
+    publish(made / "captions", [made / "val"], tmp_path / "again", PARAMS)  # leaves nothing of the earlier run
+    assert [p.name for p in (tmp_path / "again").glob("*/*")] == ["val-00000-of-00001.parquet"] * 2
+    assert check(str(tmp_path / "again")).problems == ()
 
 
 def test_sha256sum_reads_the_checksums(made: Path) -> None:
@@ -50,13 +53,6 @@ def test_sha256sum_reads_the_checksums(made: Path) -> None:
         ["sha256sum", "-c", "SHA256SUMS"], cwd=made / "out", capture_output=True, text=True, check=True
     )
     assert done.stdout.count(": OK") == 7
-
-
-def test_an_earlier_run_leaves_nothing_behind(made: Path, tmp_path: Path) -> None:
-    publish_both(made, tmp_path / "out")
-    publish(made / "captions", [made / "val"], tmp_path / "out", PARAMS)
-    assert [p.name for p in (tmp_path / "out").glob("*/*")] == ["val-00000-of-00001.parquet"] * 2
-    assert check(str(tmp_path / "out")).problems == ()
 
 
 def test_the_metadata_are_those_of_the_hub(made: Path) -> None:
