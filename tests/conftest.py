@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -53,6 +55,17 @@ def call(*arguments: object) -> int:
             cli.main()
             raise SystemExit(0)
     return int(stopped.value.code or 0)
+
+
+def on_processes(world: int, script: str, folder: Path) -> list[dict]:
+    """What each of so many processes of torch.distributed, given the folder, writes to WORLD-RANK.json there."""
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    arguments = [str(folder / "script.py"), str(folder)]
+    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
 
 
 def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test") -> pa.Table:

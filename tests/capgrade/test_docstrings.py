@@ -8,7 +8,6 @@ import doctest
 import inspect
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from capgrade import coco, losses, metrics
 from tests.conftest import ROOT
 
 MODULES = [
-    *(f"capgrade.labels{name}" for name in ("", ".batches", ".negatives")),
+    "capgrade.labels", "capgrade.labels.negatives",
     "capgrade.metrics.evaluation", "capgrade.metrics.runs", "capgrade.scoring",
     "capgrade.coco", "capgrade.reward", "capgrade.measures.scores.frequencies",
     "capgrade.with_sentence_transformers",
@@ -36,30 +35,24 @@ def public() -> dict[str, object]:
     return named
 
 
-@pytest.mark.parametrize("name", MODULES)
+# Functions by their names, as a folder's lie in its files.
+EXAMPLES = {name: import_module(name) for name in MODULES} | {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (losses, metrics)
+    for name in module.__all__
+    if name != "human_lists"
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_docstrings_run(name: str, dataset: Path, tmp_path: Path) -> None:
-    names = {"np": np, "torch": torch, "Labels": capgrade.Labels}
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    (tmp_path / "dataset").symlink_to(dataset)
-    said: list[str] = []
-    with contextlib.chdir(tmp_path):
-        for test in doctest.DocTestFinder(exclude_empty=True).find(import_module(name), extraglobs=names):
-            runner.run(test, out=said.append)
-    assert not runner.failures, "".join(said)
-
-
-FUNCTIONS = [(module, name) for module in (losses, metrics) for name in module.__all__ if name != "human_lists"]
-
-
-@pytest.mark.parametrize(("module", "name"), FUNCTIONS)
-def test_the_example_of_a_function_runs(module: ModuleType, name: str, dataset: Path, tmp_path: Path) -> None:
-    """By its name: a folder's functions lie in its files."""
-    (tmp_path / "dataset").symlink_to(dataset)
-    runner, said = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS), list[str]()
     globs = {"torch": torch, "np": np, "Path": Path, "Positives": metrics.Positives, "Labels": capgrade.Labels}
-    (test,) = doctest.DocTestFinder(recurse=False).find(getattr(module, name), name, extraglobs=globs)
+    finder = doctest.DocTestFinder(exclude_empty=True, recurse=name in MODULES)
+    runner, said = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE), list[str]()
+    (tmp_path / "dataset").symlink_to(dataset)
     with contextlib.chdir(tmp_path):
-        runner.run(test, out=said.append)
+        for test in finder.find(EXAMPLES[name], name, extraglobs=globs):
+            runner.run(test, out=said.append)
     assert runner.tries and not runner.failures, "".join(said)
 
 

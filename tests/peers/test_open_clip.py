@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +12,7 @@ import torch
 
 from capgrade import Labels
 from capgrade.losses import GradedClipLoss, GradedSigLipLoss
-from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, on_processes, random_sets, write_captions_folder
 
 PAIRS = 8
 # Each process has its share of the pairs. Gradients are the mean over processes, as DistributedDataParallel takes it.
@@ -86,14 +82,7 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_of_identity_labels_the_losses_are_those_of_open_clip(identity: Path, world: int) -> None:
-    (identity / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    arguments = [str(identity / "script.py"), str(identity)]
-    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)
-    assert done.returncode == 0, done.stderr
-    for rank in range(world):
-        said = json.loads((identity / f"{world}-{rank}.json").read_text())
+    for said in on_processes(world, SCRIPT, identity):
         for ours, theirs in (("graded_clip", "clip"), ("graded_clip", "clip_whole"), ("graded_siglip", "siglip")):
             off = abs(said[ours]["loss"] - said[theirs]["loss"])
             print(f"{world} processes, {ours}: {said[ours]['loss']:.7f}, {theirs} {said[theirs]['loss']:.7f}")

@@ -21,7 +21,6 @@ from capgrade import Labels
 from capgrade.labels.batches import Neighbours
 from capgrade.labels.stored import Computed
 from capgrade.measures.on_device import SbertOnDevice
-from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import self_digest
@@ -65,6 +64,7 @@ def test_a_block_holds_what_the_table_holds(made, pairs, data):
 
 def test_every_kind_knows_the_same(made):
     dataset, shards, dense = (load(made, kind) for kind in SOURCES)
+    assert repr(dataset) == "Labels(12 images, 60 captions, cider, rouge_l, sbert; sampled)"
     assert dataset.image_ids == shards.image_ids == dense.image_ids
     assert dataset.caption_ids == shards.caption_ids == dense.caption_ids
     everything = range(12), range(60)
@@ -177,13 +177,6 @@ def test_sentence_bert_where_the_model_is(made):
     assert np.abs(found.numpy() - computed.fitted.score(images, rows)).max() < 1e-5
 
 
-def test_labels_go_to_workers(dataset):
-    labels = Labels.load(dataset)
-    again = pickle.loads(pickle.dumps(labels))
-    assert repr(again) == repr(labels) == "Labels(12 images, 60 captions, cider, rouge_l, sbert; sampled)"
-    assert np.array_equal(again.block(range(12), range(60), "sbert")[0], labels.block(range(12), range(60), "sbert")[0])
-
-
 def mapped_files() -> list[tuple[int, int, str]]:
     """Where files are mapped into this process: first and last address, and the file."""
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -195,8 +188,10 @@ def mapped_files() -> list[tuple[int, int, str]]:
 @pytest.mark.parametrize("kind", SOURCES)
 def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monkeypatch):
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
-    labels = pickle.loads(pickle.dumps(load(made, kind)))
-    stored = labels.stored
+    opened = load(made, kind)
+    labels = pickle.loads(pickle.dumps(opened))
+    stored, block = labels.stored, (range(12), range(60), "sbert")
+    assert np.array_equal(labels.block(*block)[0], opened.block(*block)[0])
     if kind == "relevance":
         held = [part for matrix in stored.matrices.values() for part in matrix.parts]
     else:
@@ -262,12 +257,6 @@ def test_neighbours_of_an_image_are_the_known_ones_in_the_range(made, kind):
         wanted = [c for c, v in zip(captions, values, strict=True) if 0.3 <= v <= 0.8 and labels.owner[c] != image]
         assert found.captions[found.start[image] : found.start[image + 1]].tolist() == wanted
     assert len(found.captions) == found.start[-1] > 12
-
-
-def test_the_same_captions_are_kept_for_a_measure_in_shards_and_the_dataset(made):
-    one, other = (Neighbours.kept_for(load(made, kind), "cider", np.ones(60, bool)) for kind in ("shards", "dataset"))
-    assert np.array_equal(one.start, other.start) and np.array_equal(one.captions, other.captions)
-    assert len(one.captions) > 20
 
 
 def partners_of(labels, row):
@@ -360,18 +349,6 @@ def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
     assert Labels.load(made / "dataset", captions=made / "captions").n_captions == 60
 
 
-def test_a_published_dataset_comes_from_the_hub(made, hub: Hub, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    push(made / "dataset", "user/labels")
-    for where, revision in (("user/labels", None), ("user/labels", "1.0.0"), ("user/labels@1.0.0", None)):
-        labels = Labels.load(where, revision=revision)
-        assert np.array_equal(
-            labels.block([1], range(60), "cider")[0], load(made, "dataset").block([1], range(60), "cider")[0]
-        )
-    with pytest.raises(InputError, match="has no such repository, revision or file"):
-        Labels.load("user/labels", revision="9.9.9")
-
-
 def test_without_torch_arrays_are_there_and_tensors_name_the_extra(made, monkeypatch):
     """Exact labels too: the core computes them on the processor."""
     labels = load(made, "dataset")
@@ -399,6 +376,9 @@ def test_a_pushed_dataset_streams_from_the_hub(made, hub: Hub, tmp_path, monkeyp
     assert done.returncode == 0, done.stderr[-2000:]
     rows = json.loads(done.stdout)
     assert rows == pq.read_table(made / "dataset" / "relevance").to_pylist() and len(rows) > 100
-    labels = Labels.load("user/streamed", revision="1.0.0")
+    for where, revision in (("user/streamed", None), ("user/streamed@1.0.0", None), ("user/streamed", "1.0.0")):
+        labels = Labels.load(where, revision=revision)
+    with pytest.raises(InputError, match="has no such repository, revision or file"):
+        Labels.load("user/streamed", revision="9.9.9")
     values, known, _ = labels.block([row["image_id"] for row in rows], [row["caption_id"] for row in rows], "cider")
     assert known.diagonal().all() and values.diagonal().tolist() == [row["cider"] for row in rows]

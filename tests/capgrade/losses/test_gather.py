@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from capgrade import losses
 from capgrade.schemas.errors import InputError
-from tests.conftest import ROOT
+from tests.conftest import on_processes
 
 # A model with weights, vectors of its processes' rows, and the mean of gradients as DistributedDataParallel takes it.
 SCRIPT = """
@@ -63,21 +57,10 @@ if world > 1:
 """
 
 
-def on(world: int, folder: Path) -> list[dict]:
-    """What each of so many processes says."""
-    (folder / "script.py").write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    arguments = [str(folder / "script.py"), str(folder)]
-    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=120, text=True)
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
-
-
 @pytest.fixture(scope="module")
 def said(tmp_path_factory) -> dict[int, list[dict]]:
     folder = tmp_path_factory.mktemp("gather")
-    return {world: on(world, folder) for world in (1, 2, 3)}
+    return {world: on_processes(world, SCRIPT, folder) for world in (1, 2, 3)}
 
 
 @pytest.mark.parametrize("world", [2, 3])
