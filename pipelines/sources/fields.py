@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import json
 import reprlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -17,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, Validati
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, open_bytes
+from capgrade.schemas.regions import well_formed
 
 
 def read_json(path: Path) -> Any:
@@ -27,9 +29,18 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str, path: Path, *, first_row: int) -> Any:
-    """JSON that starts in row `first_row` of a file. InputError with row and column when malformed."""
+    """JSON that starts in row `first_row` of a file. InputError with row and column when malformed, and for an object
+    with a key twice, of which json would keep the last."""
+
+    def whole(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            row = None if "\n" in text else first_row
+            raise InputError(f"'{twice}' comes twice in one object", file=path, row=row, remedy="keep one of the two")
+        return found
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=whole)
     except json.JSONDecodeError as error:
         problem = f"not valid JSON at column {error.colno}: {error.msg}"
         remedy = "correct this row; a file that ends early has to be downloaded or written again"
@@ -54,6 +65,8 @@ def _id(value: Any) -> str:
         return str(value)
     if not isinstance(value, str) or not value:
         raise ValueError("not an id, which is an integer or a text that is not empty")
+    if not well_formed(value):  # "7" and "7 " would be two images
+        raise ValueError("with a space around it or characters that are not visible")
     return _text(value)
 
 

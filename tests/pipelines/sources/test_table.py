@@ -97,6 +97,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         (TSV + "9\tA\tbird.\n", r"row 5: the row has 3 fields, the header 2 -> a tab inside a caption\?"),
         (TSV + "\n", r"row 5: an empty row -> delete it"),
         (TSV + "\tA bird.\n", r"row 5: 'image_id' is '', not an id, .* -> correct 'image_id' there"),
+        (TSV + "7 \tA bird.\n", r"row 5: 'image_id' is '7 ', with a space around it or .* -> correct 'image_id'"),
     ],
     "csv": [
         ("image_id,caption\n7,A dog, brown\n", r"row 2: the row has 3 fields, the header 2 -> a comma or quote"),
@@ -109,6 +110,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         (JSONL + '{"image_id": 8}', r"row 2: no 'caption' \(there is image_id\) -> give every row the fields of"),
         (JSONL + '{"image_id": 8,', r"row 2: not valid JSON at column 16.* -> correct this row"),
         (JSONL + "\n", r"row 2: an empty row -> delete it"),
+        (JSONL + '{"caption": "B", "image_id": 8, "caption": "A"}', r"row 2: 'caption' comes twice in one object -> k"),
         (JSONL + '["A"]', r"row 2: not a JSON object -> write one"),
         (JSONL + '{"image_id": 8, "caption": null}', r"row 2: 'caption' is None, not a text -> correct 'caption'"),
         (JSONL + '{"image_id": 8, "caption": []}', r"row 2: 'caption' is \[\], .* at least 1 item"),

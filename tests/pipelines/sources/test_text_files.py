@@ -95,6 +95,7 @@ def test_lists_give_the_split_and_the_rest_is_counted(
         ("", r"tokens.txt row 5: no tab"),
         ("b.jpg\tA cat .", r"tokens.txt row 5: 'b.jpg' is not a file name, '#' and a number -> write each row"),
         ("b.jpg#one\tA cat .", r"tokens.txt row 5: 'b.jpg#one' is not a file name"),
+        (" b.jpg#0\tA cat .", r"tokens.txt row 5: ' b.jpg#0' is not a file name"),
         ("#0\tA cat .", r"tokens.txt row 5: '#0' is not a file name"),
     ],
 )
