@@ -71,7 +71,10 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
         raise InputError("detector bottom_up has no weights", remedy=remedy)
     name, facts = params.detector, dict[str, Any]()
     if given == RANDOM:
-        model, name = random_model(params.seed), f"{name}, random weights, seed {params.seed}"
+        name = f"{name}, random weights, seed {params.seed}"  # right for speed and limits, nothing else
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(params.seed)
+            model = BottomUp()
     else:
         model, facts = load_bottom_up(Path(given) if given else SCENES)
     return BottomUpDetector(
@@ -79,13 +82,6 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
         device=device, precision=precision_for(params, device), compile=params.compile,
         channels_last=params.channels_last, proposals=params.proposals,
     )  # fmt: skip
-
-
-def random_model(seed: int) -> BottomUp:
-    """The full-size model with seeded weights: right for speed and limits, nothing else."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return BottomUp()
 
 
 def precision_for(params: RegionsParams, device: torch.device) -> Precision:

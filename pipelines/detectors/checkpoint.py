@@ -26,15 +26,14 @@ MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
 
 def refuse_weights(path: Path) -> None:
     """InputError when a file is there that `save_bottom_up` did not write."""
-    refuse_file(path, "detector of capgrade", _is_ours)
 
+    def is_ours(there: Path) -> bool:
+        try:
+            return read_safetensors(there)[1].get("format") == LAYOUT
+        except InputError:
+            return False
 
-def _is_ours(path: Path) -> bool:
-    try:
-        with safe_open(path, "np") as file:
-            return (file.metadata() or {}).get("format") == LAYOUT
-    except SafetensorError:
-        return False
+    refuse_file(path, "detector of capgrade", is_ours)
 
 
 def save_bottom_up(
@@ -107,17 +106,19 @@ def built(config: BottomUpConfig, tensors: Mapping[str, Tensor], path: Path) -> 
 
 def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, Tensor], path: Path) -> None:
     """InputError that names tensors which are missing, left over, of another shape, not numbers, or not finite."""
-    _refuse("missing", sorted(shapes.keys() - tensors.keys()), path)
-    _refuse("not of this model", sorted(tensors.keys() - shapes.keys()), path)
+
+    def refuse(what: str, names: Sequence[str]) -> None:
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            problem = f"{len(names)} tensors {what}: {', '.join(names[:NAMED])}{more}"
+            remedy = "fetch the file again, or one of a known layout (docs/regions.md)"
+            raise InputError(problem, file=path, remedy=remedy)
+
+    refuse("missing", sorted(shapes.keys() - tensors.keys()))
+    refuse("not of this model", sorted(tensors.keys() - shapes.keys()))
     given = {name: tuple(tensors[name].shape) for name in shapes}
-    wrong = [f"{name} is {given[name]}, not {shape}" for name, shape in shapes.items() if given[name] != shape]
-    _refuse("misshapen", wrong, path)
-    _refuse("not of real numbers", [name for name in shapes if not tensors[name].is_floating_point()], path)
-    _refuse("not finite", [name for name in shapes if not torch.isfinite(tensors[name]).all()], path)
-
-
-def _refuse(what: str, names: Sequence[str], path: Path) -> None:
-    if names:
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        problem = f"{len(names)} tensors {what}: {', '.join(names[:NAMED])}{more}"
-        raise InputError(problem, file=path, remedy="fetch the file again, or one of a known layout (docs/regions.md)")
+    refuse(
+        "misshapen", [f"{name} is {given[name]}, not {shape}" for name, shape in shapes.items() if given[name] != shape]
+    )
+    refuse("not of real numbers", [name for name in shapes if not tensors[name].is_floating_point()])
+    refuse("not finite", [name for name in shapes if not torch.isfinite(tensors[name]).all()])

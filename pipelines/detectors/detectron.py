@@ -163,11 +163,17 @@ class DetectronDetector(ProposalDetector):
         proposals: int | None = None,
     ) -> None:
         need_detectron2()
+        from detectron2.data import MetadataCatalog
+
         self.rule, self.device = rule, torch.device(device)
         self.config = read_config(config, weights, str(self.device), proposals)
         self.model = load_model(self.config)
-        self.n_features = _n_features(self.model.roi_heads)
-        self.classes = _class_names(self.config)
+        heads, tested = self.model.roi_heads, self.config.DATASETS.TEST
+        self.n_features = (
+            heads.res5[-1].out_channels if hasattr(heads, "res5") else heads.box_head.output_shape.channels
+        )
+        names = MetadataCatalog.get(tested[0]).get("thing_classes") if tested and tested[0] else None
+        self.classes = names if names and len(names) == self.config.MODEL.ROI_HEADS.NUM_CLASSES else None
         sides = self.config.INPUT
         self.prepare = DetectronPrepare(sides.MIN_SIZE_TEST, sides.MAX_SIZE_TEST, sides.FORMAT)
 
@@ -175,16 +181,13 @@ class DetectronDetector(ProposalDetector):
         batch = self.model.preprocess_image([{"image": image} for image in images])
         features = self.model.backbone(batch.tensor)
         proposals = self.model.proposal_generator(batch, features, None)[0]
-        vectors = box_vectors(self.model.roi_heads, features, [each.proposal_boxes for each in proposals])
-        return as_regions(self.model.roi_heads.box_predictor, vectors, proposals)
-
-
-def box_vectors(heads: Any, features: dict[str, Tensor], boxes: list[Any]) -> Tensor:
-    """What the box predictor gets: (R, D) for all pictures, in order."""
-    if hasattr(heads, "res5"):
-        shared = heads._shared_roi_transform([features[name] for name in heads.in_features], boxes)
-        return shared.mean(dim=(2, 3))
-    return heads.box_head(heads.box_pooler([features[name] for name in heads.box_in_features], boxes))
+        heads, boxes = self.model.roi_heads, [each.proposal_boxes for each in proposals]
+        if hasattr(heads, "res5"):
+            shared = heads._shared_roi_transform([features[name] for name in heads.in_features], boxes)
+            vectors = shared.mean(dim=(2, 3))
+        else:
+            vectors = heads.box_head(heads.box_pooler([features[name] for name in heads.box_in_features], boxes))
+        return as_regions(heads.box_predictor, vectors, proposals)
 
 
 def as_regions(predictor: Any, vectors: Tensor, proposals: list[Any]) -> list[DescribedProposals]:
@@ -200,15 +203,3 @@ def as_regions(predictor: Any, vectors: Tensor, proposals: list[Any]) -> list[De
         DescribedProposals(each.proposal_boxes.tensor, vector, scores, delta, None)
         for each, vector, scores, delta in rows
     ]
-
-
-def _n_features(heads: Any) -> int:
-    return heads.res5[-1].out_channels if hasattr(heads, "res5") else heads.box_head.output_shape.channels
-
-
-def _class_names(cfg: Any) -> Sequence[str] | None:
-    from detectron2.data import MetadataCatalog
-
-    name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
-    names = MetadataCatalog.get(name).get("thing_classes") if name else None
-    return names if names and len(names) == cfg.MODEL.ROI_HEADS.NUM_CLASSES else None

@@ -70,7 +70,8 @@ def nms_batch(
     for block in order.split(NMS_BLOCK, dim=1):
         alive = there.gather(1, block)
         before = hit(kept[:, :limit], block) & (rank < count[:, None])[:, :, None]
-        keep = _greedy(hit(block, block).triu_(diagonal=1), alive & ~before.any(dim=1))
+        above, alive = hit(block, block).triu_(diagonal=1), alive & ~before.any(dim=1)
+        keep = _greedy(above, alive)
         place = (count[:, None] + keep.cumsum(1) - 1).masked_fill(~keep, limit).clamp_(max=limit)
         kept.scatter_(1, place, block)
         count = (count + keep.sum(1)).clamp_(max=limit)
@@ -108,18 +109,16 @@ def nms_per_class(boxes: Tensor, scores: Tensor, threshold: float, there: Tensor
     picture, i, j = hit.nonzero(as_tuple=True)
     if not len(i):
         return torch.ones_like(scores, dtype=torch.bool)
-    first = picture * boxes.shape[1]
+    i, j = (picture * boxes.shape[1] + row for row in (i, j))
     at_once = max(1, PAIRS_AT_ONCE.get(boxes.device.type, 1 << 24) // len(i))
-    parts = [_greedy_pairs(first + i, first + j, some) for some in scores.flatten(0, 1).split(at_once, dim=1)]
-    return torch.cat(parts, dim=1).view_as(scores)
+    kept = []
+    for some in scores.flatten(0, 1).split(at_once, dim=1):
+        higher = (some[i] > some[j]) | ((some[i] == some[j]) & (i < j)[:, None])
 
+        def step(keep: Tensor, higher: Tensor = higher) -> Tensor:
+            """i removes j in a class iff it stays there and scores higher."""
+            removers = torch.zeros(keep.shape, dtype=torch.int32, device=keep.device)
+            return removers.index_add_(0, j, (keep[i] & higher).int()) == 0
 
-def _greedy_pairs(i: Tensor, j: Tensor, scores: Tensor) -> Tensor:
-    """`_greedy` for many orders at once: i removes j in a class iff it stays there and scores higher (N, C)."""
-    higher = (scores[i] > scores[j]) | ((scores[i] == scores[j]) & (i < j)[:, None])
-
-    def step(keep: Tensor) -> Tensor:
-        removers = torch.zeros(scores.shape, dtype=torch.int32, device=scores.device)
-        return removers.index_add_(0, j, (keep[i] & higher).int()) == 0
-
-    return _settled(step, torch.ones_like(scores, dtype=torch.bool))
+        kept.append(_settled(step, torch.ones_like(some, dtype=torch.bool)))
+    return torch.cat(kept, dim=1).view_as(scores)

@@ -71,21 +71,23 @@ class PatchDetector(Detector):
         self.model = getattr(whole, "vision_model", whole).eval().to(device)
         self.device, self.precision = torch.device(device), precision
         processor = from_pretrained("AutoImageProcessor", "image processor of", model, backend="pil")
-        self.prepare = PatchPrepare(processor, _side(processor, model))
+        square = processor(np.zeros((64, 64, 3), np.uint8), input_data_format="channels_last", return_tensors="np")
+        channels, *sides = square["pixel_values"][0].shape
+        if channels != 3 or len(sides) != 2 or sides[0] != sides[1]:
+            problem = f"the image processor of '{model}' gives {[channels, *sides]} of a square picture"
+            raise InputError(problem, remedy=REMEDY)
+        self.prepare = PatchPrepare(processor, sides[0])
         self.store = RegionStore(boxes) if isinstance(boxes, Path) else None
         self.grid = 0 if isinstance(boxes, Path) else math.isqrt(boxes)
         if not isinstance(boxes, Path) and self.grid**2 != boxes:
             raise InputError(f"{boxes} boxes are no square grid", remedy="give --boxes 36 or another square number")
-        self.per_side = self.prepare.side // self._patch_size(model)
+        patch = getattr(self.model.config, "patch_size", None)
+        if not isinstance(patch, int) or not hasattr(self.model.config, "hidden_size"):
+            raise InputError(f"model '{model}' has no square patches", remedy=REMEDY)
+        self.per_side = self.prepare.side // patch
         self.n_features = self.model.config.hidden_size
         if compile:
             self.model.compile()
-
-    def _patch_size(self, model: str) -> int:
-        size = getattr(self.model.config, "patch_size", None)
-        if not isinstance(size, int) or not hasattr(self.model.config, "hidden_size"):
-            raise InputError(f"model '{model}' has no square patches", remedy=REMEDY)
-        return size
 
     def patches(self, images: Tensor) -> Tensor:
         """Hidden states of the patches, row by row: (B, 3, side, side) -> float32 (B, rows, columns, D)."""
@@ -101,30 +103,22 @@ class PatchDetector(Detector):
     ) -> list[Regions]:
         out = []
         for k, (patches, size) in enumerate(zip(self.patches(images), sizes, strict=True)):
-            boxes = grid_boxes(self.grid, size) if self.store is None else _boxes(self.store, image_ids[k], size)
+            boxes = grid_boxes(self.grid, size) if self.store is None else self._given(image_ids[k], size)
             features = pooled(patches, torch.from_numpy(boxes).to(self.device), size).cpu().numpy()
             out.append(Regions(image_ids[k], *size, boxes, features))
         return out
 
-
-def _boxes(store: RegionStore, image_id: str, size: tuple[int, int]) -> np.ndarray:
-    found = store[image_id]
-    if found.boxes is None:
-        raise InputError(f"image {image_id!r} has no boxes", file=store.folder, remedy="give regions that have boxes")
-    if found.width is not None and (found.width, found.height) != size:
-        problem = f"boxes of image {image_id!r} are of {found.width} x {found.height} pixels, the picture has "
-        problem += f"{size[0]} x {size[1]}"
-        raise InputError(problem, file=store.folder, remedy="give the pictures that the boxes are of")
-    return np.array(found.boxes)
-
-
-def _side(processor: Any, model: str) -> int:
-    """The side of the square picture that the processor makes of one."""
-    shape = processor(np.zeros((64, 64, 3), np.uint8), input_data_format="channels_last", return_tensors="np")
-    shape = shape["pixel_values"][0].shape
-    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-        raise InputError(f"the image processor of '{model}' gives {list(shape)} of a square picture", remedy=REMEDY)
-    return shape[1]
+    def _given(self, image_id: str, size: tuple[int, int]) -> np.ndarray:
+        assert self.store is not None  # where there is no grid
+        found = self.store[image_id]
+        if found.boxes is None:
+            problem, remedy = f"image {image_id!r} has no boxes", "give regions that have boxes"
+            raise InputError(problem, file=self.store.folder, remedy=remedy)
+        if found.width is not None and (found.width, found.height) != size:
+            problem = f"boxes of image {image_id!r} are of {found.width} x {found.height} pixels, the picture has "
+            problem += f"{size[0]} x {size[1]}"
+            raise InputError(problem, file=self.store.folder, remedy="give the pictures that the boxes are of")
+        return np.array(found.boxes)
 
 
 def grid_boxes(n: int, size: tuple[int, int]) -> np.ndarray:

@@ -25,7 +25,9 @@ def roi_pool(features: Tensor, rois: Tensor, size: int, scale: float) -> Pool:
     Differentiable in `features`.
     """
     B, C, H, W = features.shape
-    corners = _round_half_away(rois[:, 1:].float() * scale)
+    corners = rois[:, 1:].float() * scale
+    whole = corners.trunc()  # floor(x + 0.5) would lift 0.49999997 to 1
+    corners = whole + (corners - whole).abs().ge(0.5) * corners.sign()
     y1, y2 = _bins(corners[:, 1], corners[:, 3], size, H)
     x1, x2 = _bins(corners[:, 0], corners[:, 2], size, W)
     empty = (y2 <= y1)[:, :, None] | (x2 <= x1)[:, None, :]
@@ -53,12 +55,6 @@ def _best_of(table: Tensor, windows: Tensor) -> Tensor:
     """Maximum of the rows named by four windows: (N, C), (4, ...) -> (..., C)."""
     a, b, c, d = (functional.embedding(index, table) for index in windows)
     return torch.maximum(torch.maximum(a, b), torch.maximum(c, d))
-
-
-def _round_half_away(x: Tensor) -> Tensor:
-    """C's round(); floor(x + 0.5) would lift 0.49999997 to 1."""
-    whole = x.trunc()
-    return whole + (x - whole).abs().ge(0.5) * x.sign()
 
 
 def _bins(start: Tensor, end: Tensor, size: int, length: int) -> tuple[Tensor, Tensor]:

@@ -40,32 +40,22 @@ class ProposalRule:
 def make_anchors(
     conventions: Conventions, base: int, scales: tuple[float, ...], ratios: tuple[float, ...]
 ) -> np.ndarray:
-    """The anchors of a cell, float32 (ratios x scales, 4), as the conventions make them."""
-    return (_exact_anchors if conventions == "airsplay" else _rounded_anchors)(base, scales, ratios)
+    """The anchors of a cell, float32 (ratios x scales, 4), of each ratio (height / width).
 
-
-def _rounded_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
-    """Legacy anchors about the cell 0..base-1: float32 (ratios x scales, 4), ratio by ratio.
-
-    Sides are +1 (a box holds both borders) and the sides of each ratio (height / width) are rounded before the
-    scale multiplies them. Source: lib/rpn/generate_anchors.py, bottom-up-attention.
+    Caffe's lie about the cell 0..base-1, ratio by ratio; sides are +1 (a box holds both borders) and rounded before
+    the scale multiplies them (lib/rpn/generate_anchors.py, bottom-up-attention). airsplay's lie about (0, 0), scale
+    by scale, of area (base * scale)^2 (generate_cell_anchors, detectron2/modeling/anchor_generator.py).
     """
-    widths = np.round(np.sqrt(base * base / np.array(ratios, np.float64)))
-    heights = np.round(widths * np.array(ratios, np.float64))
-    sides = np.stack([widths, heights], axis=1)[:, None] * np.array(scales, np.float64)[:, None]
-    centre, half = (base - 1) / 2, (sides.reshape(-1, 2) - 1) / 2
+    shapes = np.array(ratios, np.float64)
+    if conventions == "airsplay":
+        areas = [(base * scale) ** 2 for scale in scales]
+        widths = np.array([math.sqrt(area / ratio) for area in areas for ratio in ratios])
+        centre, half = 0.0, np.stack([widths, np.tile(shapes, len(scales)) * widths], axis=1) / 2
+    else:
+        widths = np.round(np.sqrt(base * base / shapes))
+        sides = np.stack([widths, np.round(widths * shapes)], axis=1)[:, None] * np.array(scales, np.float64)[:, None]
+        centre, half = (base - 1) / 2, (sides.reshape(-1, 2) - 1) / 2
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
-
-
-def _exact_anchors(base: int, scales: tuple[float, ...], ratios: tuple[float, ...]) -> np.ndarray:
-    """detectron2's anchors about (0, 0): float32 (scales x ratios, 4), scale by scale; areas are (base * scale)^2.
-
-    Source: generate_cell_anchors, detectron2/modeling/anchor_generator.py.
-    """
-    areas = [(base * scale) ** 2 for scale in scales]
-    widths = np.array([math.sqrt(area / ratio) for area in areas for ratio in ratios])
-    half = np.stack([widths, np.tile(np.array(ratios, np.float64), len(scales)) * widths], axis=1) / 2
-    return np.concatenate([-half, half], axis=1).astype(np.float32)
 
 
 def place_anchors(anchors: Tensor, height: int, width: int, stride: int) -> Tensor:

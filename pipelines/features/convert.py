@@ -34,10 +34,15 @@ def import_regions(
     images = chain.from_iterable(_counted(f"reading {one.name}", READERS[format](one), None) for one in sources)
     splits = [one.name.removesuffix(SUFFIX).removesuffix(".h5") for one in sources if format in ("scan", "h5")]
     metadata = {"source": format, **({"split": "+".join(splits)} if splits else {})}
-    facts: dict[str, Any] = {"metadata": metadata, "inputs": _all_inputs(sources)}
+    inputs: dict[str, str] = {}
+    for one in sources:  # files of one name in several folders are told apart by the folder
+        for name, sha in _inputs(one).items():
+            inputs[f"{one.resolve().parent.name}/{name}" if name in inputs else name] = sha
     stage = f"regions import --format {format}"  # of another file it is another stage
     stage += "".join(f" --input {name}" for name in names)
-    return write_regions(out, images, dtype=cast(Dtype, dtype), target_mb=target_mb, stage=stage, **facts)
+    return write_regions(
+        out, images, dtype=cast(Dtype, dtype), target_mb=target_mb, stage=stage, metadata=metadata, inputs=inputs
+    )
 
 
 def export_regions(format: str, folder: Path, out: Path) -> int:
@@ -66,15 +71,6 @@ def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterato
         for regions in images:
             yield regions
             advance()
-
-
-def _all_inputs(sources: Sequence[Path]) -> dict[str, str]:
-    """`_inputs` of each; files of one name in several folders are told apart by the folder."""
-    inputs: dict[str, str] = {}
-    for source in sources:
-        for name, sha in _inputs(source).items():
-            inputs[f"{source.resolve().parent.name}/{name}" if name in inputs else name] = sha
-    return inputs
 
 
 def _inputs(source: Path) -> dict[str, str]:

@@ -36,7 +36,18 @@ def read_npz(folder: Path) -> Iterator[Regions]:
     Raises InputError for a damaged file, a missing key, and counts, shapes and values that do not fit.
     """
     for path in files_in(folder, "*.npz"):
-        yield _npz_regions(path)
+        arrays = _load(path, KEYS, tuple(KEYS_OF_LISTS))
+        n, height, width = (_whole(arrays, key, path) for key in ("num_bbox", "image_h", "image_w"))
+        x = feature_array(arrays["x"], "x", path)
+        if x.ndim == 2 and len(x) != n and x.shape[1] == n:
+            x = np.ascontiguousarray(x.T)
+        if x.ndim != 2 or len(x) != n:
+            problem = f"x of shape {x.shape} where num_bbox is {n}"
+            raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {AGAIN}")
+        found = {key: name for key, name in KEYS_OF_LISTS.items() if key in arrays}
+        lists = {name: exact(arrays[key], LISTS[name], key, path) for key, name in found.items()}
+        boxes = box_array(arrays["bbox"], "bbox", path)
+        yield Regions(path.name.removesuffix(".npz"), width, height, boxes, x, **lists).check(file=path)
 
 
 def write_npz(folder: Path, images: Iterable[Regions]) -> int:
@@ -48,7 +59,12 @@ def write_npz(folder: Path, images: Iterable[Regions]) -> int:
     count = 0
     for regions in images:
         require_boxes(regions.check())
-        _require_file_name(regions.image_id)
+        if "/" in regions.image_id or "\\" in regions.image_id or regions.image_id.startswith("."):
+            problem, remedy = (
+                f"image id {regions.image_id!r} cannot be a file name",
+                "export as tsv, which takes any id",
+            )
+            raise InputError(problem, remedy=remedy)
         lists = {key: getattr(regions, name) for key, name in KEYS_OF_LISTS.items()}
         arrays = {
             "x": regions.features, "bbox": regions.boxes, "num_bbox": np.array(len(regions)),
@@ -59,11 +75,6 @@ def write_npz(folder: Path, images: Iterable[Regions]) -> int:
             np.savez_compressed(f, allow_pickle=False, **arrays)
         count += 1
     return count
-
-
-def _require_file_name(image_id: str) -> None:
-    if "/" in image_id or "\\" in image_id or image_id.startswith("."):
-        raise InputError(f"image id {image_id!r} cannot be a file name", remedy="export as tsv, which takes any id")
 
 
 def read_teran(folder: Path) -> Iterator[Regions]:
@@ -104,21 +115,6 @@ def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> 
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise ValueError("a key that is not a numpy array")  # NpzFile gives the bytes of such a member
     return arrays
-
-
-def _npz_regions(path: Path) -> Regions:
-    arrays = _load(path, KEYS, tuple(KEYS_OF_LISTS))
-    n, height, width = (_whole(arrays, key, path) for key in ("num_bbox", "image_h", "image_w"))
-    x = feature_array(arrays["x"], "x", path)
-    if x.ndim == 2 and len(x) != n and x.shape[1] == n:
-        x = np.ascontiguousarray(x.T)
-    if x.ndim != 2 or len(x) != n:
-        problem = f"x of shape {x.shape} where num_bbox is {n}"
-        raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {AGAIN}")
-    found = {key: name for key, name in KEYS_OF_LISTS.items() if key in arrays}
-    lists = {name: exact(arrays[key], LISTS[name], key, path) for key, name in found.items()}
-    boxes = box_array(arrays["bbox"], "bbox", path)
-    return Regions(path.name.removesuffix(".npz"), width, height, boxes, x, **lists).check(file=path)
 
 
 def _whole(arrays: dict[str, np.ndarray], key: str, path: Path) -> int:

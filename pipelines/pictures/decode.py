@@ -72,12 +72,9 @@ class Decoder(Dataset):
                 continue
             size = rgb.shape[1], rgb.shape[0]
             groups.setdefault(image.shape, []).append((number, image, scale, size, digest))
-        return Decoded(batch, [_stacked(rows) for rows in groups.values()], problems)
-
-
-def _stacked(rows: list[tuple]) -> Prepared:
-    numbers, images, scales, sizes, digests = zip(*rows, strict=True)
-    return Prepared(numbers, torch.stack(images), scales, sizes, digests)
+        columns = [tuple(zip(*rows, strict=True)) for rows in groups.values()]
+        prepared = [Prepared(numbers, torch.stack(images), *others) for numbers, images, *others in columns]
+        return Decoded(batch, prepared, problems)
 
 
 def plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,17 +130,12 @@ def _free_place(
     box: Rectangle, size: tuple[float, float], image: tuple[int, int], taken: Sequence[Rectangle]
 ) -> Rectangle:
     """Where a label of `size` covers no other label: at a corner of its box, else on the line nearest to its top."""
-    places = [_inside(x, y, size, image) for x, y in _corners(box, size)]
+    # Above the box, within its top, within its bottom, below it; left, then right.
+    ys, xs = (box[1] - size[1], box[1], box[3] - size[1], box[3]), (box[0], box[2] - size[0])
+    places = [_inside(x, y, size, image) for y in ys for x in xs]
     lines = sorted(np.arange(0, image[1], size[1] + 1), key=lambda line: abs(line - box[1]))
     places += [_inside(box[0], line, size, image) for line in lines]
     return next((place for place in places if not any(_touch(place, other) for other in taken)), places[0])
-
-
-def _corners(box: Rectangle, size: tuple[float, float]) -> Iterator[tuple[float, float]]:
-    """Above the box, within its top, within its bottom, below it; left, then right."""
-    for y in (box[1] - size[1], box[1], box[3] - size[1], box[3]):
-        for x in (box[0], box[2] - size[0]):
-            yield x, y
 
 
 def _inside(x: float, y: float, size: tuple[float, float], image: tuple[int, int]) -> Rectangle:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 
 import numpy as np
 import pyarrow as pa
@@ -50,13 +50,16 @@ class Picture:
         return self.row is None and self.member is None
 
     def read(self) -> bytes:
-        """Its bytes as stored. InputError when they cannot be read."""
-        if self.member is not None:
-            return _unpacked(self.file, self.member)
+        """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than MOST_BYTES."""
         try:
-            return Path(self.file).read_bytes() if self.row is None else _column(self.file)[self.row].as_py()
-        except OSError as error:
-            raise InputError(f"cannot be read ({error.strerror})", file=self.file) from error
+            if self.member is None:
+                return Path(self.file).read_bytes() if self.row is None else _column(self.file)[self.row].as_py()
+            if _zip(self.file).getinfo(self.member).file_size > MOST_BYTES:
+                raise InputError(f"more than {MOST_BYTES:,} bytes", file=self.file, row=self.member)
+            return _zip(self.file).read(self.member)
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot be read ({reason})", file=self.file, row=self.member) from error
 
     def decode(self) -> tuple[np.ndarray, str]:
         """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is no picture."""
@@ -106,16 +109,6 @@ def _zip(file: str) -> zipfile.ZipFile:
     return zipfile.ZipFile(file)
 
 
-def _unpacked(file: str, member: str) -> bytes:
-    """InputError for a member that is damaged, locked by a password, or of more than MOST_BYTES."""
-    try:
-        if _zip(file).getinfo(member).file_size > MOST_BYTES:
-            raise InputError(f"more than {MOST_BYTES:,} bytes", file=file, row=member)
-        return _zip(file).read(member)
-    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError, EOFError) as error:
-        raise InputError(f"cannot be read ({error})", file=file, row=member) from error
-
-
 def read_pictures(source: Path) -> list[Picture]:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
     or of a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its
@@ -123,21 +116,31 @@ def read_pictures(source: Path) -> list[Picture]:
 
     Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
     """
-    if source.is_dir():
-        pictures = _of_table(source / TABLE) if (source / TABLE).is_file() else _of_folder(source)
+    if source.is_dir() and (source / TABLE).is_file():
+        pictures = _of_table(source / TABLE)
+    elif source.is_dir():
+        files = sorted((path.relative_to(source).as_posix(), path) for path in source.rglob("*") if _shown(path))
+        pictures = [Picture(path.stem, str(path)) for _, path in files]
     elif source.suffix.lower() == ".zip" and source.is_file():
         pictures = _of_zip(source)
     else:
         pictures = _of_list(source)
     if not pictures:
         raise InputError("no picture", file=source, remedy=f"give pictures named {', '.join(sorted(SUFFIXES))}")
-    _check_ids(pictures)
+    seen: dict[str, Picture] = {}
+    for picture in pictures:
+        first = seen.setdefault(picture.image_id, picture)
+        if first is not picture:
+            problem = f"image {picture.image_id!r} is {first.file} too"
+            raise InputError(problem, file=picture.file, remedy="give every image an id of its own, in a list file")
+        if not well_formed(picture.image_id):
+            problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
+            raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
     return pictures
 
 
-def _of_folder(folder: Path) -> list[Picture]:
-    files = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
-    return [Picture(path.stem, str(path)) for path in sorted(files, key=lambda p: p.relative_to(folder).as_posix())]
+def _shown(path: PurePath) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def _of_zip(path: Path) -> list[Picture]:
@@ -146,8 +149,7 @@ def _of_zip(path: Path) -> list[Picture]:
     except (zipfile.BadZipFile, OSError) as error:
         raise InputError(f"not a whole zip ({error})", file=path) from error
     files = sorted((PurePosixPath(name), name) for name in names)
-    shown = ((at, name) for at, name in files if at.suffix.lower() in SUFFIXES and not at.name.startswith("."))
-    return [Picture(at.stem, str(path), member=name) for at, name in shown]
+    return [Picture(at.stem, str(path), member=name) for at, name in files if _shown(at)]
 
 
 def _of_table(path: Path) -> list[Picture]:
@@ -166,26 +168,13 @@ def _of_list(path: Path) -> list[Picture]:
     except UnicodeDecodeError as error:
         remedy = "give a folder of pictures, a zip, or a text file of lines image_id<TAB>path"
         raise InputError(f"not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
-    return [_of_line(line, path, row) for row, line in enumerate(lines, start=1)]
-
-
-def _of_line(line: str, path: Path, row: int) -> Picture:
-    image_id, tab, name = line.partition("\t")
-    if not (image_id and tab and name) or "\t" in name:
-        raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
-    return Picture(image_id, str(path.parent / name))
-
-
-def _check_ids(pictures: Iterable[Picture]) -> None:
-    seen: dict[str, Picture] = {}
-    for picture in pictures:
-        first = seen.setdefault(picture.image_id, picture)
-        if first is not picture:
-            problem = f"image {picture.image_id!r} is {first.file} too"
-            raise InputError(problem, file=picture.file, remedy="give every image an id of its own, in a list file")
-        if not well_formed(picture.image_id):
-            problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
-            raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
+    pictures = []
+    for row, line in enumerate(lines, start=1):
+        image_id, _, name = line.partition("\t")
+        if not (image_id and name) or "\t" in name:
+            raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
+        pictures.append(Picture(image_id, str(path.parent / name)))
+    return pictures
 
 
 def write_png(path: Path, image: Image.Image) -> None:

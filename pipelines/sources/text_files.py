@@ -11,7 +11,6 @@ from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_lines
 from capgrade.schemas.params import CaptionsParams
-from capgrade.schemas.regions import well_formed
 from capgrade.schemas.scan_ids import REPEAT, read_ids
 
 LAYOUT = "write each row as file.jpg#k, a tab, the caption"
@@ -51,7 +50,7 @@ def _tokens(name: str, split: str) -> Iterator[Caption]:
         caption_id, tab, text = line.partition("\t")
         image, hash_sign, number = caption_id.rpartition("#")
         problem = None if tab else "no tab between the caption id and the caption"
-        if tab and not (well_formed(image) and hash_sign and number.isdecimal()):
+        if tab and not (image and image == image.strip() and hash_sign and number.isdecimal()):
             problem = f"'{caption_id}' is not a file name, '#' and a number"
         if problem:
             raise InputError(problem, file=name, row=row, remedy=LAYOUT)

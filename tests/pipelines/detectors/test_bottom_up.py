@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
-from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, random_model, rule_of
+from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, rule_of
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule
 from capgrade.pipelines.detectors.selection import AirsplayRule, SelectionRule
@@ -180,7 +180,9 @@ def test_random_weights_follow_their_seed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("capgrade.pipelines.detectors.catalogue.BottomUp", lambda: BottomUp(BottomUpConfig(**SMALL)))
     torch.manual_seed(0)
     state = torch.random.get_rng_state()
-    first, again, other = (random_model(seed).backbone.res2[0].conv1.weight for seed in (3, 3, 4))
+    params = RegionsParams(detector="bottom_up", weights="random", device="cpu")
+    made: Any = [make_detector(params.model_copy(update={"seed": seed})) for seed in (3, 3, 4)]
+    first, again, other = (one.model.backbone.res2[0].conv1.weight for one in made)
     assert torch.equal(first, again) and not torch.equal(first, other)
     assert torch.equal(torch.random.get_rng_state(), state)
 
