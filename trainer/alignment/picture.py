@@ -45,27 +45,23 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
         taken.append((left, top))
         pen.rectangle((left, top, left + 22, top + 22), fill=_colour(k))
         pen.text((left + 11, top + 11), str(k + 1), "white", ImageFont.load_default(16), anchor="mm")
-    return _with_words(image, given, [None if region is None else number[region] for region in regions], regions)
-
-
-def _with_words(image: Image.Image, given: Aligned, numbers: list, regions: list) -> Image.Image:
     font, small = ImageFont.load_default(18), ImageFont.load_default(12)
-    places, left, line = [], 0.0, 0
+    places, across, line = [], 0.0, 0
     for word in given.words:
         width = max(font.getlength(word) + 8, 44)
-        if left + width > SIDE and left:
-            left, line = 0.0, line + 1
-        places.append((left, image.height + 8 + line * LINE, width))
-        left += width + 4
+        if across + width > SIDE and across:
+            across, line = 0.0, line + 1
+        places.append((across, image.height + 8 + line * LINE, width))
+        across += width + 4
     canvas = Image.new("RGB", (SIDE, image.height + 8 + (line + 1) * LINE), "white")
     canvas.paste(image)
     pen = ImageDraw.Draw(canvas)
-    for k, (left, top, width) in enumerate(places):
-        colour = SILENT if numbers[k] is None else _colour(numbers[k])
+    for k, ((left, top, width), best) in enumerate(zip(places, regions, strict=True)):
+        colour = SILENT if best is None else _colour(number[best])
         pen.text((left + width / 2, top + 11), given.words[k], colour, font, anchor="mm")
-        if numbers[k] is not None:
+        if best is not None:
             pen.line((left + 2, top + 22, left + width - 2, top + 22), colour, 3)
-            note = f"{numbers[k] + 1}: {given.similarity[regions[k], k]:.2f}"
+            note = f"{number[best] + 1}: {given.similarity[best, k]:.2f}"
             pen.text((left + width / 2, top + 31), note, colour, small, anchor="mm")
     return canvas
 

@@ -16,6 +16,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
 from capgrade.text.tokens import tokenize
+from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config
 from capgrade.trainer.models.text_encoder import cut, load_tokenizer, word_pieces
 
@@ -88,14 +89,18 @@ class ModelTokens:
 Tokens = Vocabulary | ModelTokens  # how captions become numbers, 0 being padding; `size` is one more than the largest
 
 
-def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray) -> Tokens:
+def make_tokens(config: Config, captions: Captions, min_count: int, rows: np.ndarray, init: Path | None) -> Tokens:
     """How a model of this configuration reads captions: the tokens of its checkpoint, the pieces of its text encoder,
-    or words fitted on the given rows."""
+    or words: those of the run to start from, since its numbers mean them, or fitted on the given rows. InputError where
+    there is no such run."""
+    if init is not None and not (init / MODEL).is_file():
+        raise InputError("no model to start from", file=init / MODEL, remedy="give train.init a finished run")
     if (checkpoint := getattr(config, "pretrained", None)) is not None:
         return ModelTokens(checkpoint, "checkpoint")
     if (encoder := getattr(config, "text_model", None)) is not None:
         return ModelTokens(encoder)
-    return Vocabulary.fit(captions, min_count, rows)
+    known = None if init is None else load_tokens(init / VOCABULARY)
+    return known if isinstance(known, Vocabulary) else Vocabulary.fit(captions, min_count, rows)
 
 
 def load_tokens(path: Path) -> Tokens:

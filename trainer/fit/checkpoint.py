@@ -28,7 +28,7 @@ from capgrade.schemas.output import written
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
-from capgrade.trainer.data.text import Tokens, Vocabulary, load_tokens
+from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.alignment import Pooling
@@ -168,23 +168,11 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
     return state
 
 
-def vocabulary_of(init: str | None, own: Tokens) -> Tokens:
-    """The vocabulary of the run to start from, where both models read words: its numbers mean its words. InputError
-    where there is no such run."""
-    if init is None:
-        return own
-    if not (Path(init) / MODEL).is_file():
-        raise InputError("no model to start from", file=Path(init) / MODEL, remedy="give train.init a finished run")
-    known = load_tokens(Path(init) / VOCABULARY)
-    return known if isinstance(own, Vocabulary) and isinstance(known, Vocabulary) else own
-
-
-def start_from(model: RetrievalModel, init: str, strict: bool) -> list[str]:
-    """Copy the weights of run `init` that have the model's names and sizes; returns the names of the others.
+def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
+    """Copy the weights in the file of a run that have the model's names and sizes; returns the names of the others.
 
     Raises InputError for a damaged model, where nothing fits, and, with `strict`, where anything does not.
     """
-    file = Path(init) / MODEL
     try:
         known = load_file(file)
     except SafetensorError as error:

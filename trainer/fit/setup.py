@@ -27,7 +27,7 @@ from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
 from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
-from capgrade.trainer.fit.checkpoint import start_from, vocabulary_of
+from capgrade.trainer.fit.checkpoint import start_from
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
@@ -99,7 +99,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         terms = [{**term, **alpha} if term.get("alpha") == "auto" else term for term in terms]
     loss, first_loss = LossTerms(terms), LossTerms(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
-    tokens = vocabulary_of(params.init, make_tokens(config, captions, params.min_count, rows))
+    start = None if params.init is None else Path(params.init)
+    tokens = make_tokens(config, captions, params.min_count, rows, start)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
     shards = _shards(data, params, captions, needed)
@@ -118,13 +119,12 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
     inputs |= {**read_by(computed, measures), **model_inputs(config)}
-    if params.init is not None:  # the weights, and the words that their numbers mean
-        start = Path(params.init)
+    if start is not None:  # the weights, and the words that their numbers mean
         inputs |= given_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Vocabulary):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
-    not_initial = None if params.init is None else start_from(model, params.init, params.init_strict)
+    not_initial = None if start is None else start_from(model, start / MODEL, params.init_strict)
     beside = partners(pairs, shards) if params.composition == "seeded" else None
     batches = params.batch_size, params.seed, beside, params.unique_images, params.drop_last
     plan = BatchPlan(captions.owner, rows, *batches)

@@ -44,15 +44,13 @@ def align(
     check_choice("pooling", pooling, get_args(Pooling))
     check_choice("padding", padding, get_args(Padding))
     rows, columns = _packed(images), _packed(captions)
-    least: Tensor | None = None  # bool [N]: a maximum over this set is at least 0
-    least_words: Tensor | None = None
-    if padding == "authors":
-        (there, taking), known = (rows.sets[1], columns.sets[1]), (PADDED_REGIONS, PADDED_WORDS)
-        longest = known if evaluation else (there.shape[1], taking.shape[1])
-        least, least_words = there.sum(1) < longest[0], taking.sum(1) < longest[1]
-    order = columns.sets[1].sum(1).argsort(stable=True)
+    counts, lengths = rows.sets[1].sum(1), columns.sets[1].sum(1)
+    most, longest = (PADDED_REGIONS, PADDED_WORDS) if evaluation else (rows.sets[1].shape[1], columns.sets[1].shape[1])
+    authors = padding == "authors"
+    least, least_words = authors & (counts < most), authors & (lengths < longest)  # a maximum over it is at least 0
+    order = lengths.argsort(stable=True)
     with torch.autocast(rows.sets[0].device.type, enabled=False):
-        tiles = [_tile(rows, _cut(columns[at]), pooling, least, _at(least_words, at)) for at in order.split(TILE)]
+        tiles = [_tile(rows, _cut(columns[at]), pooling, least, least_words[at]) for at in order.split(TILE)]
     return torch.cat(tiles, dim=1)[:, order.argsort()]
 
 
@@ -76,11 +74,7 @@ def _cut(side: Encoded, least: int = 1) -> Encoded:
     return side.map(lambda x: x[:, :longest])
 
 
-def _at(floor: Tensor | None, at: Tensor | slice) -> Tensor | None:
-    return None if floor is None else floor[at]
-
-
-def _tile(rows: Encoded, columns: Encoded, pooling: str, least: Tensor | None, least_words: Tensor | None) -> Tensor:
+def _tile(rows: Encoded, columns: Encoded, pooling: str, least: Tensor, least_words: Tensor) -> Tensor:
     """Scores of all images and a tile of captions, a block of images at a time that fits `CELLS`."""
     (v, _), (words, taking) = rows.sets, columns.sets
     if not (v.shape[1] and words.shape[1]):
@@ -93,26 +87,25 @@ def _tile(rows: Encoded, columns: Encoded, pooling: str, least: Tensor | None, l
         if gram.requires_grad:
             return torch.cat([checkpoint(_attended, *some, use_reentrant=False) for some in asked])
         return torch.cat([_attended(*some) for some in asked])
-    return torch.cat([_max_sum(_cut(rows[at]), columns, pooling, _at(least, at), least_words) for at in blocks])
+    return torch.cat([_max_sum(_cut(rows[at]), columns, pooling, least[at], least_words) for at in blocks])
 
 
-def _max_sum(rows: Encoded, columns: Encoded, pooling: str, least: Tensor | None, least_words: Tensor | None) -> Tensor:
+def _max_sum(rows: Encoded, columns: Encoded, pooling: str, least: Tensor, least_words: Tensor) -> Tensor:
     """Sum over words of the best region, over regions of the best word, or both."""
     (v, there), (words, taking) = rows.sets, columns.sets
     A = torch.einsum("ird,cwd->ircw", v, words)
     A = A.masked_fill(~(there[:, :, None, None] & taking), -torch.inf)
     scores = A.new_zeros(len(v), len(words))
     if pooling != "MwSr":
-        scores = scores + _floored(A.max(dim=1).values, None if least is None else least[:, None, None]).sum(dim=2)
+        scores = scores + _floored(A.max(dim=1).values, least[:, None, None]).sum(dim=2)
     if pooling in ("MwSr", "symm"):
         scores = scores + _floored(A.max(dim=3).values, least_words).sum(dim=1)
     return scores / taking.sum(1).clamp(min=1) if pooling == "MrAVGw" else scores
 
 
-def _floored(best: Tensor, floor: Tensor | None) -> Tensor:
+def _floored(best: Tensor, floor: Tensor) -> Tensor:
     """Maxima, 0 where there is nothing, and at least 0 where there is a floor."""
-    nothing = best == -torch.inf
-    return best.masked_fill(nothing if floor is None else nothing | floor & (best < 0), 0)
+    return best.masked_fill((best == -torch.inf) | floor & (best < 0), 0)
 
 
 def _attended(regions: Tensor, words: Tensor, gram: Tensor, region_mask: Tensor, word_mask: Tensor) -> Tensor:

@@ -114,21 +114,17 @@ class TERAN(TERN):
         return Encoded(None, _unit(self._regions(images)[:, 1:]), images.mask)
 
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
-        return Encoded(None, _unit(self._words(captions)), self._taking_part(captions))
-
-    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
-        return align(images, captions, self.pooling, self.padding, evaluation=not self.training)
-
-    def _taking_part(self, captions: CaptionTokens) -> Tensor:
-        """bool [B, W]"""
         place = torch.arange(captions.mask.shape[1], device=captions.mask.device)
         behind = 2 if self.padding == "authors" else 1
         words = (place > 0) & (place < captions.mask.sum(1, keepdim=True) - behind)
-        if not self.filtered:
-            return words
-        goes_on = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))  # "on" of "on ##ions" is no word
-        kept = words & ~(self.stop[captions.tokens] & ~goes_on)
-        return torch.where(kept.any(1, keepdim=True), kept, words)
+        if self.filtered:
+            goes_on = nn.functional.pad(self.inner[captions.tokens[:, 1:]], (0, 1))  # "on" of "on ##ions" is no word
+            kept = words & ~(self.stop[captions.tokens] & ~goes_on)
+            words = torch.where(kept.any(1, keepdim=True), kept, words)
+        return Encoded(None, _unit(self._words(captions)), words)
+
+    def scores(self, images: Encoded, captions: Encoded) -> Tensor:
+        return align(images, captions, self.pooling, self.padding, evaluation=not self.training)
 
 
 def _unit(x: Tensor) -> Tensor:

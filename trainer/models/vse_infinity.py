@@ -118,13 +118,9 @@ class VseInfinity(RetrievalModel):
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         if self.training and self.config.drop:
             captions = self.augmented(captions)
-        return Encoded(normalize(self.pool_words(self.states(captions), captions.mask), dim=-1))
-
-    def states(self, captions: CaptionTokens) -> Tensor:
-        """float [B, W, embed], before pooling."""
-        if isinstance(self.read, TextEncoder):
-            return self.word_projection(self.read(captions))
-        return self.read(captions)[0]
+        bert = isinstance(self.read, TextEncoder)
+        states = self.word_projection(self.read(captions)) if bert else self.read(captions)[0]
+        return Encoded(normalize(self.pool_words(states, captions.mask), dim=-1))
 
     def augmented(self, captions: CaptionTokens) -> CaptionTokens:
         """Captions with some words masked, changed or left out."""
