@@ -20,16 +20,10 @@ from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, load_params
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
-PARAMS = PublishParams(
-    name="tiny",
-    license="cc-by-4.0",
-    date="2026-01-31",
-    authors=("A. Author",),
-    citation="A. Author: Tiny.",
-    layout="mteb",
-    measure="rouge_l",
-    grades={"related": 0.3, "fits": 0.5},
-)
+from .conftest import PARAMS as TINY
+
+GRADES = {"related": 0.3, "fits": 0.5}
+PARAMS = TINY.model_copy(update={"layout": "mteb", "measure": "rouge_l", "grades": GRADES, "date": "2026-01-31"})
 
 
 @pytest.fixture(scope="module")
