@@ -64,8 +64,9 @@ def publish(
     if unused := [name for name, given in unwanted.items() if given and mteb]:
         remedy = "leave it out: its columns and its picture are not of a benchmark"
         raise InputError(f"{unused[0]} with the layout mteb", remedy=remedy)
-    if params.grades and not mteb:
-        raise InputError("grades of sampled pairs", remedy="leave publish.grades away, or give --layout mteb")
+    if (params.grades or params.measure) and not mteb:
+        remedy = "leave publish.measure and publish.grades away, or give --layout mteb"
+        raise InputError("a measure or grades of sampled pairs", remedy=remedy)
     labelled = {f"labels {k}": folder for k, folder in enumerate(labels_dirs, 1)}
     sources = {"captions": captions_dir, "relevance": relevance_dir, "calibration": calibration, **labelled}
     read = found_digests(**sources)

@@ -56,10 +56,13 @@ def reproduce(
     """
     recipe = load_recipe(name)
     settings = settings_of(recipe, params, sets, small)
-    for need, path in {"regions": regions, "resnet152": regions, "judgements": judgements}.items():
-        if need in recipe.needs and path is None:
-            option = "--judgements" if need == "judgements" else "--regions"
+    read = {"--regions": (regions, ("regions", "resnet152")), "--judgements": (judgements, ("judgements",))}
+    for option, (path, kinds) in read.items():
+        need = next((need for need in recipe.needs if need in kinds), None)
+        if need and path is None:
             raise InputError(f"this recipe needs {NEEDS[need]}", remedy=f"give {option}")
+        if path is not None and need is None:
+            raise InputError("this recipe reads none", file=path, remedy=f"leave {option} out")
     known = {row.row: row for row in recipe.rows}
     if unknown := sorted(set(rows) - known.keys()):
         raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")

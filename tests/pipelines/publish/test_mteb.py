@@ -130,7 +130,8 @@ def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path
     refused("split 'train' is given twice", [dense, made / "train"])
     refused("no labels to publish", [])
     refused("a publish folder", [made / "out"])
-    refused("grades of sampled pairs", [made / "train"], layout="pairs")
+    for unused in ({"grades": {}}, {"measure": None}):
+        refused("a measure or grades of sampled pairs", [made / "train"], layout="pairs", **unused)
     for name, beside in (("relevance_dir", made / "relevance"), ("calibration", SHIPPED)):
         with pytest.raises(InputError, match=f"{name} with the layout mteb -> leave it out"):
             publish(made / "captions", [dense], tmp_path / "out", PARAMS, **{name: beside})

@@ -123,6 +123,10 @@ BAD = {
     "an unknown recipe": (["sam-9", "--out", "OUT"], "no recipe 'sam-9'"),
     "no regions": (["sam-5", "--captions", "CAPTIONS", "--out", "OUT"], "give --regions"),
     "no judgements": (["sam-1", "--captions", "CAPTIONS", "--out", "OUT"], "give --judgements"),
+    "regions that nobody reads": (
+        ["sam-1", "--captions", "CAPTIONS", "--regions", "REGIONS", "--out", "OUT"],
+        "leave --regions out",
+    ),
     "an unknown row": (
         ["sam-5", "--captions", "CAPTIONS", "--regions", "REGIONS", "--row", "x", "--out", "OUT"],
         "'x'",
