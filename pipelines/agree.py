@@ -74,7 +74,13 @@ def agree(
     captions = read_captions(captions_dir, split)
     people = read_people(judgements, captions, parse_scale(params.scale) if params.scale else None)
     people = replace(people, sampling=params.sampling or people.sampling)
-    _refuse_judgements(people, judgements, pairs, calibrate or calibration)
+    if pairs and isinstance(people, Within):
+        problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
+        raise InputError(problem, file=judgements, remedy="leave --pairs out")
+    if (calibrate or calibration) and people.uncalibrated:
+        problem = f"these judgements cannot calibrate: {people.uncalibrated}"
+        remedy = "leave --calibrate and --calibration out, or give other judgements"
+        raise InputError(problem, file=judgements, remedy=remedy)
     if calibrate or calibration:
         scale_of(people, params.accept, judgements)
     known = load(calibration).of(measures.used(names), judgements, calibration).curves if calibration else {}
@@ -120,16 +126,6 @@ def _refuse_paths(pairs: Path | None, calibrate: Path | None, calibration: Path 
             raise InputError("the calibration to write is the one to read", file=calibrate, remedy="give two paths")
     if pairs:
         refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
-
-
-def _refuse_judgements(people: Judgements, judgements: Path, pairs: Path | None, curves: Path | None) -> None:
-    if pairs and isinstance(people, Within):
-        problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
-        raise InputError(problem, file=judgements, remedy="leave --pairs out")
-    if curves and people.uncalibrated:
-        problem = f"these judgements cannot calibrate: {people.uncalibrated}"
-        remedy = "leave --calibrate and --calibration out, or give other judgements"
-        raise InputError(problem, file=judgements, remedy=remedy)
 
 
 def _write_pairs(

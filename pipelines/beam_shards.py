@@ -11,7 +11,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 from zlib import crc32
@@ -58,8 +58,6 @@ Fields = tuple[str, str, str]  # image_id, caption_id, caption
 
 
 class CaptionFields(BaseModel):
-    """The fields of an element."""
-
     image_id: Id
     caption_id: Id
     caption: Text
@@ -340,7 +338,10 @@ def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) 
     warn_of_scripts(table["caption"].slice(0, BATCH).to_pylist(), params.tokenizer)
     images = pc.count_distinct(table["image_id"]).as_py()
     facts = {"images": images, "splits": {"all": table.num_rows}, "dropped_empty": 0}
-    write_table(out, _batches(table.combine_chunks()), params, facts)
+    table = table.combine_chunks()
+    ends = pairwise(cuts(pc.binary_length(table["caption"]).to_numpy()))
+    small = (table.slice(at, stop - at).cast(SCHEMA).combine_chunks().to_batches() for at, stop in ends)
+    write_table(out, chain.from_iterable(small), params, facts)
 
 
 def _refuse(table: pa.Table, params: CaptionsParams) -> None:
@@ -353,8 +354,3 @@ def _refuse(table: pa.Table, params: CaptionsParams) -> None:
         columns = [table[name].take(pa.array(rows)).to_pylist() for name in ("image_id", "caption_id", "caption")]
         records = zip(*columns, rows.tolist(), strict=True)
         checked([Caption(image, caption, "all", text, WHERE, row) for image, caption, text, row in records], params)
-
-
-def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    for at, stop in pairwise(cuts(pc.binary_length(table["caption"]).to_numpy())):
-        yield from table.slice(at, stop - at).cast(SCHEMA).combine_chunks().to_batches()

@@ -50,11 +50,9 @@ class PictureShards:
 
     @property
     def n_shards(self) -> int:
-        """Files to write."""
         return -(-len(self.pictures) // self.shard_images)
 
     def numbers(self, shard: int) -> range:
-        """Numbers of the pictures of a shard."""
         return range(shard * self.shard_images, min((shard + 1) * self.shard_images, len(self.pictures)))
 
     def stamp(self, shard: int) -> str:
@@ -62,7 +60,6 @@ class PictureShards:
         return _sha256(self.pictures[number].stamp() for number in self.numbers(shard))
 
     def file(self, shard: int) -> Path:
-        """Where a shard goes."""
         return self.out / shard_name(shard)
 
     def receipt_file(self, shard: int) -> Path:
@@ -92,29 +89,20 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     }  # fmt: skip
     inputs = input_digests(params)
     schema = region_schema(detector.n_features, params.dtype, made_with)
-    cut = PictureShards(out, pictures, _shard_images(params, detector.n_features), schema)
+    image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize  # with the most boxes
+    shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
+    cut = PictureShards(out, pictures, shard_images, schema)
     key = [made_with, inputs, [picture.image_id for picture in pictures]]
     with together(process) as wait, work_folder(out, KIND, key) if process.rank == 0 else nullcontext():
         shards = [shard_name(k) for k in range(cut.n_shards)]
         if process.rank == 0:
             done = sum((out / name).stat().st_size for name in shards if (out / name).is_file())
-            size = len(pictures) * _image_bytes(params, detector.n_features)
-            require_space(out, max(size, done), done=done)
+            require_space(out, max(len(pictures) * image_bytes, done), done=done)
         claim_all(out, shards)
         wait()  # nobody goes on before the folder is ready
         detect_all(cut, detector, params, process)
         wait()
         return finish(cut, detector, params, made_with, inputs) if process.rank == 0 else None
-
-
-def _shard_images(params: RegionsParams, n_features: int) -> int:
-    """Images that fit a shard of `target_mb` when each keeps the most boxes."""
-    return max(1, min(MOST_IMAGES, params.target_mb * 2**20 // _image_bytes(params, n_features)))
-
-
-def _image_bytes(params: RegionsParams, n_features: int) -> int:
-    """Bytes of the features of an image that keeps the most boxes."""
-    return params.box_range[1] * n_features * np.dtype(params.dtype).itemsize
 
 
 def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, process: Process) -> None:

@@ -29,7 +29,7 @@ class DenseTables:
 
     schemas: dict[str, pa.Schema]
 
-    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
+    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
         ids = ids_of(images, folder)
         return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
 
@@ -98,7 +98,6 @@ class Distribution:
         self.images = 0
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, counted as they pass."""
         for batch in batches:
             values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
             _count(values, self.owner, self.images, self.low, self.high, self.counts)

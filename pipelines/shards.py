@@ -41,7 +41,7 @@ class SampledTables:
     plan: Plan
     schema: pa.Schema
 
-    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
+    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
         arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
         keys = np.asarray(arrays["images"]), np.asarray(arrays["captions"])
         measures = [fitted[name] for name in self.measures]

@@ -39,8 +39,6 @@ class Usable:
 
 @dataclass
 class Report:
-    """What a tree holds."""
-
     usable: list[Usable] = field(default_factory=list)
     problems: list[InputError] = field(default_factory=list)
 
@@ -110,7 +108,6 @@ def _leftovers(folder: Path) -> Iterator[InputError]:
 
 
 def _claimed(folder: Path) -> tuple[str, set[str]] | None:
-    """The stage of an unfinished run and its files."""
     try:
         return read_claims(folder)
     except InputError:

@@ -75,7 +75,6 @@ class Captions:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The raw captions, in the order of the table."""
         return self.table["caption"].to_pylist()
 
     @cached_property
@@ -109,12 +108,10 @@ class Captions:
 
     @property
     def n_images(self) -> int:
-        """Different images."""
         return len(self.image_ids)
 
     @property
     def n_captions(self) -> int:
-        """Rows of the table."""
         return self.table.num_rows
 
     def tokens(self) -> tuple[pa.DictionaryArray, np.ndarray]:

@@ -23,8 +23,6 @@ MANIFEST, WORK, STAGE, LOCK = "manifest.json", ".work", ".stage", ".lock"
 
 
 class Claims:
-    """The files of one open output folder."""
-
     def __init__(self, folder: Path, stage: str, names: set[str]) -> None:
         self.folder, self.stage, self.names = folder, stage, names
         self.begun = False

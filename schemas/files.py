@@ -65,7 +65,6 @@ _T = TypeVar("_T")
 
 
 def package_version() -> str:
-    """Of the installed package."""
     return version("capgrade")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX
-from capgrade.schemas.presets import with_preset
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
@@ -25,6 +25,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
+PRESETS = Path(__file__).with_name("presets.yaml")  # the papers' values by name; params.yaml adds others
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -505,6 +506,38 @@ class Params(ParamsBlock):
     explore: ExploreParams = ExploreParams()
     judge: JudgeParams = JudgeParams()
     bench: BenchParams = BenchParams()
+
+
+def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None = None) -> dict[str, Any]:
+    """The block `train` upon the preset it names, which may stand upon another (`base`); mappings are merged, lists
+    and values replaced. InputError for an unknown preset, listing the known ones, and for a circle."""
+    known = {**_shipped(), **(more or {})}
+    layers, name = [train], train.get("preset")
+    while name is not None:
+        if name not in known or not isinstance(known[name], dict):
+            raise InputError(f"unknown preset '{name}'", file=file, remedy=f"choose from: {', '.join(sorted(known))}")
+        if len(layers) > len(known):
+            raise InputError(f"preset '{name}' stands upon itself", file=file, remedy="mend its base")
+        layers.append(known[name])
+        name = known[name].get("base")
+    found: dict[str, Any] = {}
+    for layer in reversed(layers):
+        found = merged(found, {key: value for key, value in layer.items() if key != "base"})
+    return found
+
+
+@cache
+def _shipped() -> dict[str, Any]:
+    return yaml.safe_load(PRESETS.read_text(encoding="utf-8"))
+
+
+def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` upon `below`: mappings are merged, lists and values replaced."""
+    both = {**below, **above}
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            both[key] = merged(below[key], value)
+    return both
 
 
 def load_params(

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
@@ -17,12 +17,7 @@ from capgrade.schemas.claims import first_process
 FIRST, LONGEST = 10.0, 60.0  # seconds to the first line, and between lines of a long run at most
 PERIOD = 30.0, 600.0  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow
 _T = TypeVar("_T")
-
-
-class Advance(Protocol):
-    """What a stage calls when so many steps are done."""
-
-    def __call__(self, steps: int = 1) -> None: ...
+Advance = Callable[..., None]  # called when so many steps are done, 1 where no number is given
 
 
 class LineColumn(ProgressColumn):

@@ -68,7 +68,6 @@ class RegionStore:
             raise InputError(problem, file=self.folder, remedy="give the regions of the captions' split")
 
     def index(self, image_id: str) -> int:
-        """The number of an image by its id."""
         if image_id not in self._index:
             raise InputError(f"no image {image_id!r}", file=self.folder, remedy="extract its regions")
         return self._index[image_id]
@@ -95,13 +94,12 @@ class _Batch:
         return self._batch["image_id"].to_pylist()
 
     def row(self, i: int) -> Regions:
-        image_id, width, height = (self._batch[name][i].as_py() for name in ("image_id", "width", "height"))
-        lists: dict[str, Any] = {name: view(i) for name, view in self._lists.items()}
-        return Regions(image_id, width, height, **lists)
+        return Regions(**{name: value_of(i) for name, value_of in self._columns.items()})
 
     @cached_property
-    def _lists(self) -> dict[str, Callable[[int], np.ndarray | None]]:
-        return {name: _list_view(self._batch[name]) for name in ("boxes", "features", *LISTS)}
+    def _columns(self) -> dict[str, Callable[[int], Any]]:
+        plain = {name: self._batch[name].to_pylist().__getitem__ for name in ("image_id", "width", "height")}
+        return {**plain, **{name: _list_view(self._batch[name]) for name in ("boxes", "features", *LISTS)}}
 
 
 def _list_view(column: pa.Array) -> Callable[[int], np.ndarray | None]:

@@ -61,12 +61,10 @@ class Relevance:
 
     @property
     def n_captions(self) -> int:
-        """Columns of the matrix."""
         return self.schema.field("relevance").type.list_size
 
     @property
     def image_ids(self) -> list[str]:
-        """Of its rows."""
         return [i for batch in self.batches for i in batch["image_id"].to_pylist()]
 
     @cached_property

@@ -52,7 +52,6 @@ class Shards:
 
     @property
     def measures(self) -> list[str]:
-        """Names of the measures, each a column of values."""
         return self.metadata["measures"]
 
     @property

@@ -212,11 +212,10 @@ def agree(
     from capgrade.agreement.coefficients import NO_RATERS
     from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
     from capgrade.schemas.files import write_json, write_text
-    from capgrade.schemas.output import json_with, refuse_file, starting
+    from capgrade.schemas.output import json_with, refuse_file
 
     if out:
-        start = AGREEMENT_TEXTS.get(out.suffix)
-        refuse_file(out, "agreement figures", json_with(_are_agreement) if start is None else starting(start))
+        refuse_file(out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(_are_agreement))
     if captions is None:
         unused = {"split": split, "folds": folds, "pairs": pairs, "calibrate": calibrate, "calibration": calibration}
         refuse("without --captions", **unused)

@@ -129,7 +129,6 @@ def beam_options(context: typer.Context) -> list[str]:
 
 
 def say(result: dict[str, Any], as_json: bool, text: str = "") -> None:
-    """Print the result as JSON, or as text."""
     typer.echo(json.dumps(result, indent=2) if as_json else text)
 
 

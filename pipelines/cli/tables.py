@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import console, print_table
+from capgrade.schemas.output import signed, starting
 
 if TYPE_CHECKING:
     from capgrade.trainer.search.index import Hit
@@ -26,7 +27,11 @@ def agreement_table(result: dict[str, Any]) -> None:
         console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
 
 
-AGREEMENT_TEXTS = {".md": b"| measure |", ".tex": rb"\begin{tabular}"}  # how a table in a file begins
+# How a table in a file is known as ours: others' begin with a tabular too.
+AGREEMENT_TEXTS = {
+    ".md": starting(b"| measure | pearson "),
+    ".tex": signed(rb"\begin{tabular}{l", "\\toprule\nmeasure & pearson "),
+}
 
 
 def agreement_text(result: dict[str, Any], suffix: str) -> str:
@@ -58,7 +63,6 @@ def matches_table(text: str, matches: Sequence[Match]) -> None:
 
 
 def hits_table(query: str, hits: Sequence[Hit]) -> None:
-    """What a trained model ranks first for a caption or an image."""
     rows = [[_marked(hit.id, hit.own), f"{hit.similarity:.3f}", f"{hit.relevance:.2f}", hit.text] for hit in hits]
     beside = {"title_justify": "left", "caption": "* belongs to the query"}
     print_table(f"“{query}”", ("", "similarity", "relevance", "caption"), rows, texts=(0, 3), **beside)
@@ -69,7 +73,6 @@ def _marked(name: str, own: bool) -> str:
 
 
 def paired_table(title: str, tests: Mapping[str, PairedTest], level: float = 0.95) -> None:
-    """The difference of two systems on each metric, its interval and p-value."""
     rows = [
         [name, f"{test.difference:+.4f}", f"{test.low:+.4f} .. {test.high:+.4f}", f"{test.p_value:.4f}",
          f"{test.queries:,}"]
@@ -79,7 +82,6 @@ def paired_table(title: str, tests: Mapping[str, PairedTest], level: float = 0.9
 
 
 def scores_table(scores: Mapping[str, Interval], images: int, known: int) -> None:
-    """Corpus scores with their bootstrap intervals."""
     title = f"Scores of {images:,} captions" + (f" of {known:,} images" if known != images else "")
     rows = [[name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}"] for name, one in scores.items()]
     print_table(title, ("measure", "score", f"{next(iter(scores.values())).level:.0%} interval"), rows)

@@ -91,8 +91,6 @@ class GivenScores:
 
 @dataclass(frozen=True)
 class GivenLabels:
-    """Labels that `evaluate` scores against."""
-
     relevance: Annotated[Path | None, Option(help="Labels of `capgrade relevance`.")] = None
     positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None
 

@@ -15,12 +15,12 @@ import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numba
 import numpy as np
@@ -50,19 +50,13 @@ from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParam
 from capgrade.schemas.progress import progress
 
 Batches = dict[str, pa.RecordBatch]  # by table name
+# What a stage makes of images, by fitted measures and what it saved in the work folder. Sent to workers, so small.
+Tables = Callable[[np.ndarray, Mapping[str, Fitted], Path], Batches]
 KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
 IDS = "image_ids"  # in `keys`
 RUN = "run"  # in the work folder: the name of the run's folder at the URL
 FETCHES = 16  # parts on their way from a URL at a time
-
-
-class Tables(Protocol):
-    """What a stage makes of a block of images. Sent to workers, so small."""
-
-    def make(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
-        """Record batches by table name, from the fitted measures and what else the stage saved in the work folder."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,6 @@ class Source:
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Digests of what was read."""
         return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
 
     @property
@@ -105,7 +98,6 @@ class Source:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of images; the last one may be smaller."""
         return -(-self.captions.n_images // self.params.block_images)
 
     def job(self, work: Path, tables: Tables) -> Job:
@@ -144,12 +136,10 @@ class Job:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of images; the last one may be smaller."""
         return -(-self.n_images // self.block_images)
 
     @property
     def remote(self) -> Remote | None:
-        """The folder at the URL, if there is one."""
         return Remote(self.url) if self.url else None
 
     def images(self, block: int) -> np.ndarray:
@@ -199,7 +189,6 @@ class Job:
         return False
 
     def done_elsewhere(self) -> set[int]:
-        """The blocks whose receipts are at the URL."""
         names = self.remote.names("parts", depth=1) if self.remote else set()
         return {int(Path(name).name.removesuffix("-.json")) for name in names if name.endswith("-.json")}
 
@@ -271,11 +260,10 @@ class Worker:
             self.job.write(self.tables(block), block)
 
     def tables(self, block: int) -> Batches:
-        """A block's tables."""
         with KERNEL:
             start_threads()
             numba.set_num_threads(max(1, numba.config.NUMBA_NUM_THREADS // self.workers))  # a thread each
-            return self.job.tables.make(self.job.images(block), self.fitted, self.job.work)
+            return self.job.tables(self.job.images(block), self.fitted, self.job.work)
 
 
 def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range | None = None) -> None:

@@ -14,8 +14,16 @@ import yaml
 from pydantic import Field, model_validator
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ParamsBlock, TrainParams, load_params, override, validated
-from capgrade.schemas.presets import merged, with_preset
+from capgrade.schemas.params import (
+    MeasuresParams,
+    ParamsBlock,
+    TrainParams,
+    load_params,
+    merged,
+    override,
+    validated,
+    with_preset,
+)
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(

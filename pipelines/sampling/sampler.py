@@ -171,7 +171,6 @@ class _Block:
         return pairs[top]
 
     def _settled(self, m: int, pairs: np.ndarray) -> np.ndarray:
-        """float32: the definition's values."""
         if m in self.exact:
             return self.exact[m].ravel()[pairs]
         return self._without_nan(m, self.measures[m].pairs(self.images[pairs // self.n], pairs % self.n))

@@ -56,7 +56,6 @@ class Offered(NamedTuple):
 
 @njit(cache=True)
 def _draw_image(b, seed, caption_keys, offered, held, together, limits, keys, rows, sizes):
-    """Fill the samples of image b."""
     cells, listed, first, behind = offered.cells, offered.listed, held.first, held.behind
     measures, start, stop = cells.shape[0], offered.ptr[b], offered.ptr[b + 1]
     words = _number(measures - 1, together - 1, together) // LANES + 1

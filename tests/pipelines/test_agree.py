@@ -57,8 +57,9 @@ def test_the_table_is_markdown_and_latex_too(
     assert table[0].startswith("| measure | pearson | other captions |") and value in table[2] and value in said
     latex = out[".tex"].read_text()
     assert latex.startswith(r"\begin{tabular}{lrrrrrrrr}") and rf"rouge\_l & {value} &" in latex
-    write(out[".tex"], "mine")
-    assert call(*map(str, line), "--out", str(out[".tex"])) == 2 and out[".tex"].read_text() == "mine"
+    for suffix, mine in ((".tex", "mine"), (".tex", latex.replace("pearson", "mine")), (".md", "| measure | mine |")):
+        write(out[suffix], mine)
+        assert call(*map(str, line), "--out", str(out[suffix])) == 2 and out[suffix].read_text() == mine
 
 
 def test_published_figures_on_coco(coco: Captions, tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ import yaml
 
 from capgrade.losses import LossTerms, ScoredBatch
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams, load_params
-from capgrade.schemas.presets import FILE, with_preset
+from capgrade.schemas.params import PRESETS, TrainParams, load_params, with_preset
 from capgrade.trainer.models import configure
 
 AUTHORS = yaml.safe_load((Path(__file__).parent / "authors.yaml").read_text())
-SHIPPED = yaml.safe_load(FILE.read_text())
+SHIPPED = yaml.safe_load(PRESETS.read_text())
 # What every preset under a paper's name must have a source or a reason for, set or not.
 ALWAYS = ("model.name", "batch_size", "epochs", "lr", "decay_every", "clip", "min_count", "drop_last", "best_by")
 ALWAYS += ("validation_images",)

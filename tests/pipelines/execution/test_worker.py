@@ -208,7 +208,7 @@ def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     job, threads = Job(work=tmp_path, kinds={}, tables=DenseTables({}), n_images=1, block_images=1), list[int]()
     monkeypatch.setattr("numba.set_num_threads", threads.append)
-    monkeypatch.setattr(DenseTables, "make", lambda *_: {})
+    monkeypatch.setattr(DenseTables, "__call__", lambda *_: {})
     for workers in (2, 1, 64):
         Worker(job, workers).tables(0)
     assert threads == [16, 32, 1]
