@@ -64,7 +64,12 @@ def fingerprint(model: str) -> str:
     """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
     that is here."""
     folder = embedded_folder() if model == EMBEDDED else Path(model)
-    return folder_digest(folder) if folder.is_dir() else f"{model} {_commit(model)}"
+    if folder.is_dir():
+        return folder_digest(folder)
+    if (found := _in_hub_cache(model)) is None:
+        from_pretrained("AutoConfig", "model", model)  # fetches its configuration
+        found = _in_hub_cache(model)
+    return f"{model} {'' if found is None else found.parent.name}"
 
 
 def require_here(model: str | None, file: Path) -> None:
@@ -74,15 +79,6 @@ def require_here(model: str | None, file: Path) -> None:
         return
     problem = f"names the model '{model}', which is not on this machine and not fetched unasked"
     raise InputError(problem, file=file, remedy=f"if you trust it, fetch it: hf download {model}")
-
-
-def _commit(model: str) -> str:
-    """The commit of a hub model in the local cache; its configuration is fetched where there is none."""
-    found = _in_hub_cache(model)
-    if found is None:
-        from_pretrained("AutoConfig", "model", model)
-        found = _in_hub_cache(model)
-    return "" if found is None else found.parent.name
 
 
 def _in_hub_cache(model: str) -> Path | None:

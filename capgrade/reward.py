@@ -68,17 +68,16 @@ class CiderReward:
 
     def each(self, candidates: Sequence[Any], references: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         """float64 [candidates of all images], and how many each image has, int64 [images]: these may differ."""
-        read = self._ids if are_ids(candidates) or are_ids(references) else self._texts
-        words, sizes, ref_ptr = read(candidates, references)
+        if are_ids(candidates) or are_ids(references):
+            words, sizes, ref_ptr = self._ids(candidates, references)
+        else:
+            found = given(candidates, references)
+            texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
+            words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
+            sizes = np.bincount(found.owner)
         grams, idf = self.frequencies.grams(words)
         owner = np.repeat(np.arange(len(sizes)), sizes)
         return cider_scores(grams, owner, ref_ptr, idf, self.sigma), sizes
-
-    def _texts(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
-        found = given(candidates, references)
-        texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
-        words = split_at_white_space(tokenized(texts, self.tokenizer))
-        return words, np.bincount(found.owner), found.ref_ptr
 
     def _ids(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
         if self.tokenizer != NO_TOKENIZER:

@@ -189,29 +189,22 @@ class Labels:
         if name in self.calibrated:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
             raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)
-        params = self._params(name, model, document_frequency)
-        require_read([name], params, self.inputs, Path(self.file))
-        stored = Computed.of(name, params, self.captions, device)
-        how = {"measure": name, "device": device, "model": model, "document_frequency": document_frequency}
-        return replace(self, stored=stored, computed=how)
-
-    def _params(self, measure: str, model: str | None, document_frequency: str | None) -> MeasuresParams:
-        """Those that the measure was made with, whose encoder and files the user names."""
-        assert self.made_with is not None
         given = MeasuresParams(
             sbert=SbertParams(model=model or EMBEDDED),
             cider=CiderParams(document_frequency=document_frequency),
             cider_plain=CiderPlainParams(document_frequency=document_frequency),
         )
-        made = params_of({measure: self.made_with[measure]}, Path(self.file))
-        params = as_named(made, given, Path(self.file), EXACT)
-        for name in ("cider", "cider_plain"):
-            file = getattr(params, name).document_frequency
+        params = as_named(params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT)
+        for block in (params.cider, params.cider_plain):
+            file = block.document_frequency
             if file is not None and not Path(file.partition("#")[0]).exists():
-                problem = f"{measure} was made with the document frequencies of '{file}', which is not here"
+                problem = f"{name} was made with the document frequencies of '{file}', which is not here"
                 remedy = "call this in a folder where it lies under this name, or exact(..., document_frequency=FILE)"
                 raise InputError(problem, file=self.file, remedy=remedy)
-        return params
+        require_read([name], params, self.inputs, Path(self.file))
+        stored = Computed(name, params, self.captions, device)
+        how = {"measure": name, "device": device, "model": model, "document_frequency": document_frequency}
+        return replace(self, stored=stored, computed=how)
 
     def batches(
         self, size: int, *, measure: str | None = None, low: float = -np.inf, high: float = np.inf, seed: int = 0,

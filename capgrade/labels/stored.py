@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.measures import Fitted, choose
+from capgrade.measures import choose
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.devices import require_device
@@ -185,24 +185,14 @@ class Dense(Whole):
         return float(min(values.min() for values in parts)), float(max(values.max() for values in parts))
 
 
-@dataclass
 class Computed(Whole):
-    """One measure, fitted on all captions of the split."""
+    """One measure, fitted on all captions of the split. InputError for one that the parameters do not have."""
 
-    measures: Sequence[str]
-    fitted: Fitted
-    n_images: int
-    n_captions: int
-    low: float
-    high: float
-    device: str = "cpu"
-
-    @classmethod
-    def of(cls, measure: str, params: MeasuresParams, captions: Captions, device: str) -> Computed:
-        """Fit the measure with these parameters. InputError for one that they do not have."""
+    def __init__(self, measure: str, params: MeasuresParams, captions: Captions, device: str) -> None:
         require_device(device)
-        made = choose([measure], params)[measure]
-        return cls([measure], made.fit(captions), captions.n_images, captions.n_captions, made.low, made.high, device)
+        self._made = choose([measure], params)[measure]
+        self.measures, self.fitted, self.device = [measure], self._made.fit(captions), device
+        self.n_images, self.n_captions = captions.n_images, captions.n_captions
 
     @cached_property
     def _there(self) -> SbertOnDevice | None:
@@ -234,7 +224,7 @@ class Computed(Whole):
         return np.arange(self.n_captions), self.fitted.score(np.array([image]))[0]
 
     def span(self, measure: str) -> tuple[float, float]:
-        return self.low, self.high
+        return self._made.low, self._made.high
 
 
 Stored = Sampled | Whole  # labels of images (rows) and captions (columns) by number

@@ -124,29 +124,24 @@ def _check(name: str, value: Tensor, scores: Tensor) -> None:
 
 
 def _pairs(scores: Tensor, own: Tensor | None) -> Tensor:
+    """Which captions are whose. InputError where nothing says so, and where one side is of this process alone and the
+    other of all: then just this process's share of the other side, the `rank`-th, belongs to something. On the first
+    process that may be a batch with further negatives behind its pairs, so the other processes stop the run."""
     rows, columns = scores.shape
-    if own is not None:
-        if rows != columns and dist.is_available() and dist.is_initialized():
-            _refuse_local(own)
-        return own
-    if rows != columns:
+    if own is None:
+        if rows == columns:
+            return torch.eye(rows, dtype=torch.bool, device=scores.device)
         problem = f"{rows} images and {columns} captions, and nothing says which belong together"
         raise InputError(problem, remedy="give own, bool [B, C]")
-    return torch.eye(rows, dtype=torch.bool, device=scores.device)
-
-
-def _refuse_local(own: Tensor) -> None:
-    """InputError where one side is of this process alone and the other of all: then just this process's share of the
-    other side, the `rank`-th, belongs to something. On the first process that may be a batch with further negatives
-    behind its pairs, which is right, so it is not asked there: the other processes stop the run."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    for axis, what in ((0, "captions"), (1, "images")):
-        share, rest = divmod(own.shape[1 - axis], world)
-        if rank and not rest and share:
-            used = own.any(dim=axis)
-            if bool(used[rank * share :][:share].all()) and int(used.sum()) == share:
-                problem = f"{share * world} {what}, and only those of process {rank} of {world} belong to something"
-                raise InputError(problem, remedy="give both sides of all processes: capgrade.losses.gather")
+    if rows != columns and dist.is_available() and dist.is_initialized() and (rank := dist.get_rank()):
+        for axis, what in ((0, "captions"), (1, "images")):
+            share, rest = divmod(own.shape[1 - axis], world := dist.get_world_size())
+            if not rest and share:
+                used = own.any(dim=axis)
+                if bool(used[rank * share :][:share].all()) and int(used.sum()) == share:
+                    problem = f"{share * world} {what}, and only those of process {rank} of {world} belong to something"
+                    raise InputError(problem, remedy="give both sides of all processes: capgrade.losses.gather")
+    return own
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
 def test_sentence_bert_where_the_model_is(made):
     """The product on a device, here a processor, within the error of float32."""
     captions = read_captions(made / "captions", "train")
-    computed = Computed.of("sbert", MeasuresParams(), captions, "cpu")
+    computed = Computed("sbert", MeasuresParams(), captions, "cpu")
     computed._there = SbertOnDevice(computed.fitted, torch.device("cpu"))
     images, rows = np.array([3, 0, 3]), np.array([5, 5, 59, 0])
     found, known, weights = computed.on_device("cpu", images, rows)
