@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -60,33 +61,30 @@ class Draft:
     def name(self, objects: Sequence[int]) -> int:
         """Say a noun phrase for objects of one kind; the number of its mention."""
         items = [self.scene.objects[o] for o in objects]
-        concept, (one, many) = self._noun(items[0].kind)
+        kind = items[0].kind
+        concept, names = kind, KINDS[kind].names
+        above = [word for word in HYPERNYMS if is_a(kind, word)]
+        if above and self.chance(HYPERNYM_SHARE):
+            concept = self.one_of(above)
+            names = HYPERNYMS[concept]
+        one, many = names[0]
+        if len(names) > 1 and self.chance(SYNONYM_SHARE):
+            one, many = names[1 + int(self.rng.integers(len(names) - 1))]
         colour = items[0].colour if self.chance(COLOUR_SHARE) and len({i.colour for i in items}) == 1 else ""
         size = items[0].size if self.chance(SIZE_SHARE) and len({i.size for i in items}) == 1 else ""
-        person = KINDS[items[0].kind].family == "person"
+        person = KINDS[kind].family == "person"
         adjectives = [self.one_of(SIZE_WORDS[size])] if size else []
         if colour and not person:
             adjectives.append(self.one_of(("gray", "grey")) if colour == "gray" else colour)
         noun = " ".join([*adjectives, one if len(items) == 1 else many])
         start = len(self.words)
-        self.say(f"{_article(noun)} {noun}" if len(items) == 1 else f"{self.one_of(NUMBERS[len(items)])} {noun}")
+        article = "an" if noun[0] in "aeiou" else "a"
+        self.say(f"{article if len(items) == 1 else self.one_of(NUMBERS[len(items)])} {noun}")
         if colour and person:
             self.say(self.one_of(CLOTHED).format(colour))
         self.mentions.append(Mention(concept, len(items) if len(items) > 1 else 0, colour, size, tuple(objects)))
         self.spans.append(Span(start, len(self.words), tuple(objects)))
         return len(self.mentions) - 1
-
-    def _noun(self, kind: str) -> tuple[str, tuple[str, str]]:
-        """A concept for a kind, itself or a hypernym, and one of its names."""
-        above = [word for word in HYPERNYMS if is_a(kind, word)]
-        if above and self.chance(HYPERNYM_SHARE):
-            concept = self.one_of(above)
-            names = HYPERNYMS[concept]
-        else:
-            concept, names = kind, KINDS[kind].names
-        if len(names) > 1 and self.chance(SYNONYM_SHARE):
-            return concept, names[1 + int(self.rng.integers(len(names) - 1))]
-        return concept, names[0]
 
     def place(self) -> None:
         """Say where."""
@@ -116,26 +114,17 @@ class Draft:
         return text, Meaning(caption_id, *facts)
 
 
-def _article(noun: str) -> str:
-    return "an" if noun[0] in "aeiou" else "a"
-
-
-def _groups(scene: Scene) -> list[list[int]]:
-    """Objects that a plural may name together: those of one kind, most visible kinds first."""
-    groups: dict[str, list[int]] = {}
-    for k, item in enumerate(scene.objects):
-        groups.setdefault(item.kind, []).append(k)
-    return sorted(groups.values(), key=lambda g: -max(_area(scene.objects[o]) for o in g))
-
-
 def _area(item: SceneObject) -> float:
     return (item.box[2] - item.box[0]) * (item.box[3] - item.box[1]) * item.visible
 
 
 def _pick_groups(draft: Draft, n: int) -> list[list[int]]:
     """Up to n groups, larger things rather than smaller ones; sometimes one of a group instead of all."""
-    groups = _groups(draft.scene)
-    weights = np.array([max(_area(draft.scene.objects[o]) for o in g) for g in groups]) ** 0.5
+    objects, of_kind = draft.scene.objects, defaultdict[str, list[int]](list)
+    for k, item in enumerate(objects):
+        of_kind[item.kind].append(k)
+    groups = sorted(of_kind.values(), key=lambda g: -max(_area(objects[o]) for o in g))  # most visible kinds first
+    weights = np.array([max(_area(objects[o]) for o in g) for g in groups]) ** 0.5
     chosen = draft.rng.choice(len(groups), min(n, len(groups)), replace=False, p=weights / weights.sum())
     return [groups[g] if draft.chance(0.75) else [groups[g][int(draft.rng.integers(len(groups[g])))]] for g in chosen]
 
@@ -147,22 +136,6 @@ def _fact(draft: Draft) -> Relation | None:
         return None
     weights = np.array([3.0 if f.predicate in ("holding", "riding", "on") else 1.0 for f in facts])
     return facts[int(draft.rng.choice(len(facts), p=weights / weights.sum()))]
-
-
-def _doing(draft: Draft, objects: Sequence[int]) -> None:
-    """Say what objects do, where their kind has a word for it and they stand where it fits."""
-    items = [draft.scene.objects[o] for o in objects]
-    verb = KINDS[items[0].kind].doing
-    fits = verb and all(i.place == KINDS[i.kind].place for i in items)
-    if fits and draft.chance(0.7):
-        draft.say(f"{'is' if len(items) == 1 else 'are'} {verb}" if draft.chance(0.6) else verb)
-
-
-def _list(draft: Draft, groups: Sequence[Sequence[int]]) -> None:
-    for k, group in enumerate(groups):
-        if k:
-            draft.say("and" if k == len(groups) - 1 else ",")
-        draft.name(group)
 
 
 def short(draft: Draft) -> None:
@@ -178,7 +151,11 @@ def one_thing(draft: Draft) -> None:
         draft.name(group)
     else:
         draft.name(group)
-        _doing(draft, group)
+        items = [draft.scene.objects[o] for o in group]
+        verb = KINDS[items[0].kind].doing
+        fits = verb and all(i.place == KINDS[i.kind].place for i in items)  # they stand where they do it
+        if fits and draft.chance(0.7):
+            draft.say(f"{'is' if len(items) == 1 else 'are'} {verb}" if draft.chance(0.6) else verb)
     if draft.chance(0.8):
         draft.place()
 
@@ -187,7 +164,11 @@ def several(draft: Draft) -> None:
     """A photo of a cow, two trees and a house in a meadow."""
     if draft.chance(0.4):
         draft.say(draft.one_of(OPENINGS))
-    _list(draft, _pick_groups(draft, 2 + int(draft.rng.integers(2))))
+    groups = _pick_groups(draft, 2 + int(draft.rng.integers(2)))
+    for k, group in enumerate(groups):
+        if k:
+            draft.say("and" if k == len(groups) - 1 else ",")
+        draft.name(group)
     if draft.chance(0.6):
         draft.place()
 

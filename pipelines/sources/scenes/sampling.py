@@ -51,10 +51,19 @@ class SceneLayout:
         """Objects from back to front with boxes in pixels, and every relation between them."""
         order = sorted(range(len(self.objects)), key=lambda i: self.objects[i].depth)
         shares, rank = [self.objects[i] for i in order], {old: new for new, old in enumerate(order)}
-        objects = tuple(_in_pixels(item, size, _visible(shares, i)) for i, item in enumerate(shares))
-        joined = ((i, self.anchors[old]) for i, old in enumerate(order))
-        held = [_fact(i, rank[anchor[1]], anchor[0]) for i, anchor in joined if anchor]
-        return objects, relations(objects, held, size)
+        objects = []
+        for i, item in enumerate(shares):
+            x0, y0, x1, y1 = (round(edge * size, 2) for edge in item.box)
+            seen = _visible(shares, i)
+            objects.append(replace(item, box=(x0, y0, x1, y1), depth=round(item.depth, 5), visible=seen))
+        held = []
+        for i, old in enumerate(order):
+            if anchor := self.anchors[old]:
+                predicate, base = anchor[0], rank[anchor[1]]
+                # A person holds the thing; a thing is on, and a person rides, the base.
+                pair = (base, i) if predicate == "holding" else (i, base)
+                held.append(Relation(pair[0], predicate, pair[1]))
+        return tuple(objects), relations(objects, held, size)
 
     def _anchor(self, kind: ObjectKind) -> Anchor | None:
         """Something free to sit on, ride or be held by, most of the time."""
@@ -73,7 +82,13 @@ class SceneLayout:
         return None
 
     def _free(self, kind: ObjectKind, wide: float, height: float) -> tuple[Box, float, str]:
-        low, high = self._band(kind)
+        low, high = self.background.ground  # of the lower edge
+        if kind.place in ("air", "wall"):
+            low, high = (edge + kind.height / 2 for edge in self.background.air)
+        elif kind.place == "water" and self.background.water is not None:
+            low, high = self.background.water
+        elif kind.far:
+            high = low + 0.35 * (high - low)
         left = self.rng.uniform(MARGIN, max(1 - MARGIN - wide, MARGIN))
         foot = self.rng.uniform(low, high)
         free = (item for item, anchor in zip(self.objects, self.anchors, strict=True) if anchor is None)
@@ -87,16 +102,6 @@ class SceneLayout:
         box = (left, foot - height, left + wide, foot)
         behind = kind.place in ("air", "wall")
         return box, (0.1 * foot if behind else foot), kind.place
-
-    def _band(self, kind: ObjectKind) -> tuple[float, float]:
-        """Range of the lower edge."""
-        low, high = self.background.ground
-        if kind.place in ("air", "wall"):
-            above, below = self.background.air
-            return above + kind.height / 2, below + kind.height / 2
-        if kind.place == "water" and self.background.water is not None:
-            return self.background.water
-        return (low, low + 0.35 * (high - low)) if kind.far else (low, high)
 
     def _joined(self, anchor: Anchor, wide: float, height: float) -> tuple[Box, float, str]:
         base = self.objects[anchor[1]]
@@ -139,16 +144,6 @@ def _visible(objects: list[SceneObject], index: int) -> float:
     return float(free.mean())
 
 
-def _in_pixels(item: SceneObject, size: int, visible: float) -> SceneObject:
-    x0, y0, x1, y1 = (round(edge * size, 2) for edge in item.box)
-    return replace(item, box=(x0, y0, x1, y1), depth=round(item.depth, 5), visible=visible)
-
-
-def _fact(index: int, base: int, predicate: str) -> Relation:
-    """A person holds the thing; a thing is on, and a person rides, the base."""
-    return Relation(base, predicate, index) if predicate == "holding" else Relation(index, predicate, base)
-
-
 MOST_OBJECTS = 7
 GROUPS = (0.10, 0.34, 0.34, 0.22)  # probability of 1, 2, 3, 4 different kinds
 COUNTS = (0.66, 0.17, 0.11, 0.06)  # probability of 1, 2, 3, 4 of a kind, as far as the kind allows
@@ -185,7 +180,14 @@ def sample_scene(seed: int, split: str, index: int, size: int) -> Scene:
 def _wishes(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKind, str, str]]:
     """Kind, colour and size of each object to place."""
     wishes: list[tuple[ObjectKind, str, str]] = []
-    for name in sorted(_kinds(rng, place), key=lambda name: _turn(KINDS[name])):
+    left = dict(place.kinds)
+    chosen: list[str] = []
+    for _ in range(1 + int(rng.choice(len(GROUPS), p=GROUPS))):
+        chosen.append(pick(rng, left))
+        del left[chosen[-1]]
+    if any(KINDS[name].needs_seat for name in chosen) and not any(KINDS[name].seat is not None for name in chosen):
+        chosen.append("table")
+    for name in sorted(chosen, key=lambda name: _turn(KINDS[name])):
         kind = KINDS[name]
         shares = COUNTS[: kind.most]
         count = 1 + int(rng.choice(len(shares), p=np.array(shares) / sum(shares)))
@@ -194,17 +196,6 @@ def _wishes(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKin
         for _ in range(min(count, MOST_OBJECTS - len(wishes))):
             wishes.append((kind, colour if same else pick(rng, kind.colours), size))
     return wishes
-
-
-def _kinds(rng: np.random.Generator, place: Background) -> list[str]:
-    left = dict(place.kinds)
-    chosen: list[str] = []
-    for _ in range(1 + int(rng.choice(len(GROUPS), p=GROUPS))):
-        chosen.append(pick(rng, left))
-        del left[chosen[-1]]
-    if any(KINDS[name].needs_seat for name in chosen) and not any(KINDS[name].seat is not None for name in chosen):
-        chosen.append("table")
-    return chosen
 
 
 def _turn(kind: ObjectKind) -> int:

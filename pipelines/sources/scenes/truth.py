@@ -31,18 +31,11 @@ def kind_credit(concept: str, kind: str) -> float:
     """How well an object of `kind` serves as a `concept`, 0..1."""
     if is_a(kind, concept):
         return 1.0
-    group, family = _place_of(concept)
-    if group and KINDS[kind].group == group:
-        return 0.5
-    return 0.2 if KINDS[kind].family == family else 0.0
-
-
-def _place_of(concept: str) -> tuple[str, str]:
-    """Group and family of a concept; a family has no group."""
-    if concept in KINDS:
-        return KINDS[concept].group, KINDS[concept].family
-    below = next(kind for kind in KINDS.values() if concept in (kind.group, kind.family))
-    return (concept if below.group == concept else ""), below.family
+    of = KINDS.get(concept)
+    if of is None:  # a group or a family, which has no group
+        of = next(one for one in KINDS.values() if concept in (one.group, one.family))
+    same_group = KINDS[kind].group == of.group and concept != of.family
+    return 0.5 if same_group else 0.2 if KINDS[kind].family == of.family else 0.0
 
 
 def place_credit(said: str, scene: str) -> float:

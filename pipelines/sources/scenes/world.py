@@ -56,16 +56,12 @@ def _names(text: str) -> Names:
     return tuple((one, many) for one, many in pairs)
 
 
-def _colours(text: str) -> dict[str, float]:
-    """Read "brown 5 black 3" into shares."""
-    words = text.split()
-    weights = {name: float(weight) for name, weight in zip(words[::2], words[1::2], strict=True)}
-    total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items()}
-
-
 def _kind(name: str, given: dict[str, Any]) -> ObjectKind:
-    return ObjectKind(name, **{**given, "names": _names(given["names"]), "colours": _colours(given["colours"])})
+    words = given["colours"].split()  # "brown 5 black 3", which become shares
+    weights = {colour: float(weight) for colour, weight in zip(words[::2], words[1::2], strict=True)}
+    total = sum(weights.values())
+    colours = {colour: weight / total for colour, weight in weights.items()}
+    return ObjectKind(name, **{**given, "names": _names(given["names"]), "colours": colours})
 
 
 def _background(name: str, given: dict[str, Any]) -> Background:
