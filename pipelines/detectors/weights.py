@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -92,12 +94,10 @@ class WeightLayout:
             if kind == "scale":
                 shapes |= {norm: (1,) if i == 4 else shape for i, norm in enumerate(self.norms(layer))}
             elif kind != "shift":
-                shapes[self.tensor(name)] = self._shape(layer, shape) if self.background_last else shape
+                fewer = {"rpn.objectness_logits": shape[0] // 2, "head.bbox_pred": shape[0] - 4}
+                rows = fewer.get(layer, shape[0]) if self.background_last else shape[0]
+                shapes[self.tensor(name)] = (rows, *shape[1:])
         return shapes
-
-    def _shape(self, layer: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-        rows = {"rpn.objectness_logits": shape[0] // 2, "head.bbox_pred": shape[0] - 4}
-        return rows.get(layer, shape[0]), *shape[1:]
 
     def translated(self, tensors: Tensors, shapes: Shapes, order: Tensor | None) -> dict[str, Tensor]:
         """Our state dict, from tensors that have been checked; `order` has their number of each of our anchors."""
@@ -159,20 +159,18 @@ def _caffe_norms(ours: str) -> tuple[str, ...]:
     return f"bn{name}.0", f"bn{name}.1", f"scale{name}.0", f"scale{name}.1", f"bn{name}.2"
 
 
-def _detectron_layer(ours: str) -> str:
+def _detectron_layer(ours: str, head: Mapping[str, str] = MappingProxyType({})) -> str:
+    """`head`: what the layers of the attribute head are called, where it is not as ours."""
     part = max((part for part in PARTS if ours.startswith(f"{part}.")), key=len)
-    return PARTS[part] + ours.removeprefix(part)
+    above, _, last = (PARTS[part] + ours.removeprefix(part)).rpartition(".")
+    return f"{above}.{head.get(last, last)}"
 
 
 def _detectron_norms(ours: str) -> tuple[str, ...]:
     return tuple(f"{_detectron_layer(ours)}.norm.{x}" for x in ("running_mean", "running_var", "weight", "bias"))
 
 
-def _airsplay_layer(ours: str) -> str:
-    part, _, last = _detectron_layer(ours).rpartition(".")
-    return f"{part}.{AIRSPLAY_HEAD.get(last, last)}"
-
-
+_AIRSPLAY = partial(_detectron_layer, head=AIRSPLAY_HEAD)
 AS_THEY_ARE = {"weight": "weight", "bias": "bias"}
 PUBLISHED = BottomUpConfig()
 # configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
@@ -180,9 +178,7 @@ AIRSPLAY = BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_sid
 LAYOUTS = {
     "caffe": WeightLayout("caffe", PUBLISHED, _caffe_layer, {"weight": "0", "bias": "1"}, _caffe_norms),
     "milvlg": WeightLayout("milvlg", PUBLISHED, _detectron_layer, AS_THEY_ARE, _detectron_norms),
-    "airsplay": WeightLayout(
-        "airsplay", AIRSPLAY, _airsplay_layer, AS_THEY_ARE, _detectron_norms, background_last=True
-    ),
+    "airsplay": WeightLayout("airsplay", AIRSPLAY, _AIRSPLAY, AS_THEY_ARE, _detectron_norms, background_last=True),
 }
 
 
@@ -223,16 +219,14 @@ def _state(content: Any, path: Path) -> dict[str, Tensor]:
     for name, value in state.items():
         many = isinstance(value, list | tuple)
         named = {f"{name}.{i}": blob for i, blob in enumerate(value)} if many else {str(name): value}
-        tensors |= {key: _tensor(x, name, path) for key, x in named.items()}
-    return {name: tensor for name, tensor in tensors.items() if not BESIDE.fullmatch(name)}
-
-
-def _tensor(value: Any, name: str, path: Path) -> Tensor:
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiu":
-        return torch.from_numpy(np.array(value, value.dtype.newbyteorder("=")))
-    if not isinstance(value, Tensor):
-        raise InputError(f"{name} is no tensor but {type(value).__name__}", file=path, remedy=REMEDY)
-    return value
+        for key, one in named.items():
+            if isinstance(one, np.ndarray | np.generic) and one.dtype.kind in "fiu":
+                one = torch.from_numpy(np.array(one, one.dtype.newbyteorder("=")))
+            if not isinstance(one, Tensor):
+                raise InputError(f"{name} is no tensor but {type(one).__name__}", file=path, remedy=REMEDY)
+            if not BESIDE.fullmatch(key):
+                tensors[key] = one
+    return tensors
 
 
 def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
@@ -265,29 +259,25 @@ def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpCo
         tensor = tensors.get(layout.tensor(f"{layer}.weight"))
         return tensor.shape[axis] if tensor is not None and tensor.ndim > axis else default
 
-    res2, res3, res4, res5 = (_blocks(layout, tensors, stage) for stage in STAGES)
+    def blocks(stage: str) -> int:
+        """Up to the last that has any of its kernels; at least one."""
+        kernels = ("conv1", "conv2", "conv3")
+        there = [i for i in range(MOST_BLOCKS) for k in kernels if layout.tensor(f"{stage}.{i}.{k}.weight") in tensors]
+        return max(there, default=0) + 1
+
+    # airsplay's faster_rcnn_from_caffe.pkl has no tensor of an attribute head
+    named = any(layout.tensor(f"{layer}.{kind}") in tensors for layer in ATTRIBUTE_LAYERS for kind in layout.kinds)
+    res2, res3, res4, res5 = map(blocks, STAGES)
     return dataclasses.replace(
         config,
         width=size("head.cls_score", 1, config.n_features) / 2048,
         blocks=(res2, res3, res4, res5),
         n_classes=size("head.cls_score", 0, config.n_classes + 1) - 1,
-        n_attributes=size("head.attr_linear2", 0, config.n_attributes + 1) - 1 if _named(layout, tensors) else 0,
+        n_attributes=size("head.attr_linear2", 0, config.n_attributes + 1) - 1 if named else 0,
         rpn_channels=size("rpn.conv", 0, config.rpn_channels),
         embedding=size("head.cls_embed", 1, config.embedding),
         attribute_hidden=size("head.attr_linear1", 0, config.attribute_hidden),
     )
-
-
-def _named(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether the file has any tensor of an attribute head; airsplay's faster_rcnn_from_caffe.pkl has none."""
-    return any(layout.tensor(f"{layer}.{kind}") in tensors for layer in ATTRIBUTE_LAYERS for kind in layout.kinds)
-
-
-def _blocks(layout: WeightLayout, tensors: Mapping[str, Tensor], stage: str) -> int:
-    """Blocks of a stage: up to the last that has any of its kernels; at least one."""
-    kernels = ("conv1", "conv2", "conv3")
-    there = [i for i in range(MOST_BLOCKS) for k in kernels if layout.tensor(f"{stage}.{i}.{k}.weight") in tensors]
-    return max(there, default=0) + 1
 
 
 def with_anchors(config: BottomUpConfig, theirs: Tensor, path: Path) -> tuple[BottomUpConfig, Tensor]:
