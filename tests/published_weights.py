@@ -14,6 +14,9 @@ from capgrade.pipelines.detectors.pooling import roi_pool
 BLOCKS = (2, 3, 3, 2)
 CHANNELS = {1: (8, 8, 8), 2: (8, 8, 16), 3: (16, 8, 32), 4: (32, 16, 64), 5: (64, 32, 128)}  # in, middle, out
 CLASSES, ATTRIBUTES, HIDDEN, EMBEDDING, ATTRIBUTE_HIDDEN, ANCHORS = 5, 3, 16, 6, 10, 12
+HEADS = {"airsplay": ("cls_embedding", "fc_attr", "attr_score")}  # others: as MILVLG
+MILVLG_HEAD = ("cls_embed", "attr_linear1", "attr_linear2")
+PARTS = {"1": "shortcut", "2a": "conv1", "2b": "conv2", "2c": "conv3"}
 LETTERS = {2: ("a", "b", "c"), 3: ("a", "b1", "b2"), 4: ("a", "b1", "b2"), 5: ("a", "b", "c")}
 
 
@@ -47,9 +50,7 @@ class Writer:
         airsplay = layout == "airsplay"
         rows = CLASSES if airsplay else CLASSES + 1
         head, rpn = "roi_heads.box_predictor.", "proposal_generator.rpn_head."
-        names = (
-            ("cls_embedding", "fc_attr", "attr_score") if airsplay else ("cls_embed", "attr_linear1", "attr_linear2")
-        )
+        names = HEADS.get(layout, MILVLG_HEAD)
         self.plain("rpn_conv/3x3", rpn + "conv", (HIDDEN, 64, 3, 3), 0.05)
         self.plain("rpn_cls_score", rpn + "objectness_logits", ((1 if airsplay else 2) * ANCHORS, HIDDEN, 1, 1), 0.5)
         self.plain("rpn_bbox_pred", rpn + "anchor_deltas", (4 * ANCHORS, HIDDEN, 1, 1), 0.1)
@@ -64,11 +65,10 @@ class Writer:
         for i in range(BLOCKS[stage - 2]):
             theirs = f"{'roi_heads' if stage == 5 else 'backbone'}.res{stage}.{i}."
             caffe = f"res{stage}{LETTERS[stage][i]}_branch"
-            if i == 0:
-                self.conv(caffe + "1", theirs + "shortcut", (outputs, inputs, 1, 1))
-            self.conv(caffe + "2a", theirs + "conv1", (middle, inputs if i == 0 else outputs, 1, 1))
-            self.conv(caffe + "2b", theirs + "conv2", (middle, middle, 3, 3))
-            self.conv(caffe + "2c", theirs + "conv3", (outputs, middle, 1, 1), 0.5)
+            shapes = {"1": (outputs, inputs, 1, 1), "2a": (middle, outputs if i else inputs, 1, 1),
+                      "2b": (middle, middle, 3, 3), "2c": (outputs, middle, 1, 1)}  # fmt: skip
+            for branch in PARTS if i == 0 else list(PARTS)[1:]:
+                self.conv(caffe + branch, theirs + PARTS[branch], shapes[branch], 0.5 if branch == "2c" else 1.0)
 
     def conv(self, caffe, theirs, shape, gain=1.0):
         mean, var = 0.2 * torch.randn(shape[0]), 0.5 + torch.rand(shape[0])
@@ -98,18 +98,14 @@ class Network:
         self.caffe, self.tensors = writer.caffe, writer.tensors
 
     def conv(self, x, stage, i=0, branch="2a", stride=1, dilation=1):
-        part = {"1": "shortcut", "2a": "conv1", "2b": "conv2", "2c": "conv3"}[branch]
         if self.caffe:
             layer = f"res{stage}{LETTERS[stage][i]}_branch{branch}" if stage > 1 else "conv1"
             tail = layer.removeprefix("res") if stage > 1 else "_conv1"
             (kernel,), (mean, var, factor) = self.tensors[layer], self.tensors["bn" + tail]
             (weight, bias), mean, var = self.tensors["scale" + tail], mean / factor, var / factor
         else:
-            name = (
-                f"{'roi_heads' if stage == 5 else 'backbone'}.res{stage}.{i}.{part}"
-                if stage > 1
-                else "backbone.stem.conv1"
-            )
+            of = "roi_heads" if stage == 5 else "backbone"
+            name = f"{of}.res{stage}.{i}.{PARTS[branch]}" if stage > 1 else "backbone.stem.conv1"
             keys = ("weight", "norm.running_mean", "norm.running_var", "norm.weight", "norm.bias")
             kernel, mean, var, weight, bias = (self.tensors[f"{name}.{key}"] for key in keys)
         kernel, mean, var, weight, bias = (t.double() for t in (kernel, mean, var, weight, bias))
@@ -151,24 +147,15 @@ class Network:
     def head(self, features, rois, layout):
         """Of rois (R, 5): features, probabilities of objects and of background, moves of objects, attributes, none."""
         x = self.stage(roi_pool(features.float(), rois, 14, 1 / 16)(slice(None)).double(), 5).mean(dim=(2, 3))
-        airsplay = layout == "airsplay"
-        names = (
-            ("cls_embedding", "fc_attr", "attr_score") if airsplay else ("cls_embed", "attr_linear1", "attr_linear2")
-        )
+        names = HEADS.get(layout, MILVLG_HEAD)
         scores = functional.linear(x, *self.plain("cls_score", "cls_score"))
         moves = functional.linear(x, *self.plain("bbox_pred", "bbox_pred")).unflatten(1, (-1, 4))
         joined = torch.cat([x, self.plain("cls_embedding", names[0])[0][scores.argmax(dim=1)]], dim=1)
         hidden = functional.linear(joined, *self.plain("fc_attr", names[1])).relu()
         found, classes = functional.linear(hidden, *self.plain("attr_score", names[2])).softmax(1), scores.softmax(1)
-        if airsplay:
-            return (
-                x,
-                classes[:, :-1],
-                classes[:, -1],
-                moves / moves.new_tensor([10, 10, 5, 5]),
-                found[:, :-1],
-                found[:, -1],
-            )
+        if layout == "airsplay":
+            moves = moves / moves.new_tensor([10, 10, 5, 5])
+            return x, classes[:, :-1], classes[:, -1], moves, found[:, :-1], found[:, -1]
         return x, classes[:, 1:], classes[:, 0], moves[:, 1:], found[:, 1:], found[:, 0]
 
 

@@ -170,7 +170,7 @@ def _detectron_norms(ours: str) -> tuple[str, ...]:
     return tuple(f"{_detectron_layer(ours)}.norm.{x}" for x in ("running_mean", "running_var", "weight", "bias"))
 
 
-_AIRSPLAY = partial(_detectron_layer, head=AIRSPLAY_HEAD)
+_airsplay_layer = partial(_detectron_layer, head=AIRSPLAY_HEAD)
 AS_THEY_ARE = {"weight": "weight", "bias": "bias"}
 PUBLISHED = BottomUpConfig()
 # configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
@@ -178,7 +178,9 @@ AIRSPLAY = BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_sid
 LAYOUTS = {
     "caffe": WeightLayout("caffe", PUBLISHED, _caffe_layer, {"weight": "0", "bias": "1"}, _caffe_norms),
     "milvlg": WeightLayout("milvlg", PUBLISHED, _detectron_layer, AS_THEY_ARE, _detectron_norms),
-    "airsplay": WeightLayout("airsplay", AIRSPLAY, _AIRSPLAY, AS_THEY_ARE, _detectron_norms, background_last=True),
+    "airsplay": WeightLayout(
+        "airsplay", AIRSPLAY, _airsplay_layer, AS_THEY_ARE, _detectron_norms, background_last=True
+    ),
 }
 
 
