@@ -153,7 +153,14 @@ def bench(asked: Asked) -> Rows:
 def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
     embeddings, vectors.npy."""
-    table = _table(source, images)
+    tokens, texts = generate(source, images)
+    ids = [f"image-{i:07d}" for i in range(images)]
+    metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
+    columns = [
+        np.repeat(ids, PER_IMAGE).tolist(), [f"{image}#{k}" for image in ids for k in range(PER_IMAGE)],
+        [SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
+    ]  # fmt: skip
+    table = pa.table(columns, schema=with_metadata(SCHEMA, metadata))
     if vectors:
         refuse_file(out / "vectors.npy", "npy array", starting(b"\x93NUMPY"))
     params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
@@ -166,18 +173,6 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     if vectors:
         with atomic(out / "vectors.npy") as temporary, temporary.open("wb") as file:
             np.save(file, stand_ins(read_captions(out)))
-
-
-def _table(source: Captions, images: int) -> pa.Table:
-    """A captions table."""
-    tokens, texts = generate(source, images)
-    ids = [f"image-{i:07d}" for i in range(images)]
-    metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
-    columns = [
-        np.repeat(ids, PER_IMAGE).tolist(), [f"{image}#{k}" for image in ids for k in range(PER_IMAGE)],
-        [SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
-    ]  # fmt: skip
-    return pa.table(columns, schema=with_metadata(SCHEMA, metadata))
 
 
 def stand_ins(captions: Captions) -> np.ndarray:

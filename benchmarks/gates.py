@@ -10,7 +10,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +42,14 @@ GATES: dict[str, tuple[float, str, float]] = {
 def bench(asked: Asked) -> Rows:
     """Of each gate: before, now, the gate, and whether it holds. `bench.flickr` names a captions folder of Flickr30K;
     without it the last gate is left out."""
-    figures = chain(_of_coco(asked), _of_corpus(asked), _of_flickr(asked))
-    return {name: _row(now, *GATES[name]) for name, now in zip(GATES, figures, strict=False)}
+    result = {}
+    for (name, (before, side, limit)), now in zip(GATES.items(), _figures(asked), strict=False):
+        holds = now >= limit if side == AT_LEAST else now <= limit
+        result[name] = {"before": before, "now": now, "gate": f"{side} {limit:,g}", "holds": bool(holds)}
+    return result
 
 
-def _row(now: float, before: float, side: str, limit: float) -> dict[str, Any]:
-    holds = now >= limit if side == AT_LEAST else now <= limit
-    return {"before": before, "now": now, "gate": f"{side} {limit:,g}", "holds": bool(holds)}
-
-
-def _of_coco(asked: Asked) -> Iterator[float]:
+def _figures(asked: Asked) -> Iterator[float]:
     peers = relevance.bench(replace(asked, measures=("cider", "rouge_l")))
     yield from (peers[name]["ratio"] for name in ("cider", "rouge_l"))
     yield tops.bench(replace(asked, measures=("meteor",)))["meteor"]["ratio"]
@@ -60,9 +57,6 @@ def _of_coco(asked: Asked) -> Iterator[float]:
     stages = start.bench(asked)
     yield from (stages["shards"][name] for name in ("modules", "import_seconds"))
     yield from (stages[name]["compile_seconds"] for name in ("relevance", "shards"))
-
-
-def _of_corpus(asked: Asked) -> Iterator[float]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "corpus"
         corpus.bench(_with(asked, out=str(out), images=EIGHTH, vectors=True))
@@ -72,9 +66,6 @@ def _of_corpus(asked: Asked) -> Iterator[float]:
         plain, best = (shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"] for plan in ((), PLAN))
         yield best["seconds"] / plain["seconds"]
         yield plain["peak_mb"]
-
-
-def _of_flickr(asked: Asked) -> Iterator[float]:
     if asked.bench.flickr is not None:
         yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=DENSE))["shards"]["seconds"]
 

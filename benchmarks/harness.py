@@ -74,7 +74,8 @@ def product_seconds(n_captions: int) -> float:
 
 
 def show(title: str, rows: Rows) -> None:
-    """Print the figures as a table, the longer list down the page, and below it the machine."""
+    """Print the figures as a table, the longer list down the page, and below it the processor, how many there are,
+    and the most memory that this process has had."""
     figures = list(dict.fromkeys(name for row in rows.values() for name in row))
     cells = [[_cell(row.get(name)) for name in figures] for row in rows.values()]
     down, across = list(rows), figures
@@ -82,7 +83,10 @@ def show(title: str, rows: Rows) -> None:
         down, across, cells = figures, list(rows), [list(column) for column in zip(*cells, strict=True)]
     lines = [[name.replace("_", " "), *line] for name, line in zip(down, cells, strict=True)]
     print_table(title, ["", *(name.replace("_", " ") for name in across)], lines)
-    console().print(machine(), highlight=False)
+    cpu = Path("/proc/cpuinfo")
+    names = re.search(r"model name\s*: (.*)", cpu.read_text(encoding="utf-8")) if cpu.is_file() else None
+    said = f"{names[1] if names else 'processor'} x {os.cpu_count()}; peak memory {peak_mb():,.0f} MB"
+    console().print(said, highlight=False)
 
 
 def _cell(value: Any) -> str:
@@ -91,10 +95,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "NO"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def machine() -> str:
-    """The processor, how many there are, and the most memory that this process has had."""
-    cpu = Path("/proc/cpuinfo")
-    names = re.search(r"model name\s*: (.*)", cpu.read_text(encoding="utf-8")) if cpu.is_file() else None
-    return f"{names[1] if names else 'processor'} x {os.cpu_count()}; peak memory {peak_mb():,.0f} MB"

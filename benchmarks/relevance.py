@@ -90,18 +90,17 @@ def _on_device(fitted: Fitted, device: str) -> Fitted:
 def _speed(fitted: Fitted, captions: Captions) -> float:
     """Pairs a second: the median of passes over the matrix, after a block that compiles."""
     fitted.score(np.arange(min(4, captions.n_images)))
-    return float(np.median([_pass(fitted, captions) for _ in range(REPEATS)]))
-
-
-def _pass(fitted: Fitted, captions: Captions) -> float:
-    start, images, size = time.perf_counter(), 0, BLOCK
-    while images < captions.n_images and time.perf_counter() - start < BUDGET:
-        block = np.arange(images, min(images + size, captions.n_images))
-        took, _ = once(fitted.score, block)
-        images += len(block)
-        if took.seconds > BUDGET / 4:
-            size = max(1, size // 4)
-    return images * captions.n_captions / (time.perf_counter() - start)
+    speeds = []
+    for _ in range(REPEATS):
+        start, images, size = time.perf_counter(), 0, BLOCK
+        while images < captions.n_images and time.perf_counter() - start < BUDGET:
+            block = np.arange(images, min(images + size, captions.n_images))
+            took, _ = once(fitted.score, block)
+            images += len(block)
+            if took.seconds > BUDGET / 4:
+                size = max(1, size // 4)
+        speeds.append(images * captions.n_captions / (time.perf_counter() - start))
+    return float(np.median(speeds))
 
 
 def _values(fitted: Fitted, pairs: np.ndarray, dense: bool) -> np.ndarray:

@@ -49,8 +49,14 @@ def bench(asked: Asked) -> Rows:
     for module, peer in PEERS.items():
         if find_spec(module) is None:
             tell(f"{module} is not installed, and not timed")
-        else:
-            result[module] = _peer_row(peer(captions), captions, blocks)
+            continue
+        search = peer(captions)
+        search(blocks[0][:2])
+        rounds = [once(search, block)[0] for block in blocks]
+        result[module] = {
+            "images": len(some), "captions": captions.n_captions, "seconds": sum(took.seconds for took in rounds),
+            "images_per_second_and_core": len(some) / sum(took.processor for took in rounds),
+        }  # fmt: skip
     return result
 
 
@@ -83,8 +89,11 @@ def faiss_tops(captions: Captions) -> Search:
         own = [_own(captions, i) for i in images]
         values, rows = index.search(vectors[np.concatenate(own)], k)
         ends = np.cumsum([len(one) for one in own])[:-1]
-        each = zip(np.split(values, ends), np.split(rows, ends), strict=True)
-        return np.stack([best_of(v.ravel(), r.ravel(), k) for v, r in each])
+        best = []
+        for of, row in zip(np.split(values, ends), np.split(rows, ends), strict=True):
+            falling = row.ravel()[np.argsort(-of.ravel(), kind="stable")]
+            best.append(falling[np.sort(np.unique(falling, return_index=True)[1])[:k]])
+        return np.stack(best)
 
     return search
 
@@ -93,24 +102,7 @@ def _own(captions: Captions, image: int) -> np.ndarray:
     return captions.refs[captions.ref_ptr[image] : captions.ref_ptr[image + 1]]
 
 
-def best_of(values: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
-    """The k different rows of largest value, best first."""
-    order = np.argsort(-values, kind="stable")
-    _, first = np.unique(rows[order], return_index=True)
-    return rows[order][np.sort(first)[:k]]
-
-
 PEERS: dict[str, Callable[[Captions], Search]] = {"bm25s": bm25s_tops, "faiss": faiss_tops}
-
-
-def _peer_row(search: Search, captions: Captions, blocks: list[np.ndarray]) -> dict[str, Any]:
-    search(blocks[0][:2])
-    rounds = [once(search, block)[0] for block in blocks]
-    images, processor = sum(map(len, blocks)), sum(took.processor for took in rounds)
-    return {
-        "images": images, "captions": captions.n_captions, "seconds": sum(took.seconds for took in rounds),
-        "images_per_second_and_core": images / processor,
-    }  # fmt: skip
 
 
 def _row(fitted: Fitted, captions: Captions, blocks: list[np.ndarray], advance: Advance) -> dict[str, Any]:

@@ -10,7 +10,6 @@ other images, `--k` per anchor and positive. People are those of Crisscrossed Ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +48,16 @@ class Vectors:
     encode_document = encode_query
 
 
-@dataclass(frozen=True)
-class People:
-    """What people said about pairs, by image row and caption row."""
-
-    judged: Judgements
-    lists: Positives
-
-    def accepted(self, pairs: np.ndarray) -> tuple[int, float, int, float]:
-        """Of pairs int64 [n, 2]: those that CxC judged, the share accepted; those of listed images, the share in
-        their lists."""
-        scores = zip(self.judged.image, self.judged.caption, self.judged.score, strict=True)
-        liked = {(image, caption): score >= LIKED for image, caption, score in scores}
-        found = [liked[pair] for pair in map(tuple, pairs.tolist()) if pair in liked]
-        of = pairs[self.lists.sizes[pairs[:, 0]] > 0]
-        rows = np.repeat(np.arange(len(self.lists.sizes)), np.diff(self.lists.indptr))
-        listed = {*zip(rows.tolist(), self.lists.indices.tolist(), strict=True)}
-        inside = [pair in listed for pair in map(tuple, of.tolist())]
-        return len(found), float(np.mean(found)), len(of), float(np.mean(inside))
+def accepted(pairs: np.ndarray, judged: Judgements, lists: Positives) -> tuple[int, float, int, float]:
+    """Of pairs int64 [n, 2], image rows and caption rows: those that CxC judged, the share accepted; those of images
+    with a list of ECCV Caption, the share in it."""
+    scores = zip(judged.image, judged.caption, judged.score, strict=True)
+    liked = {(image, caption): score >= LIKED for image, caption, score in scores}
+    found = [liked[pair] for pair in map(tuple, pairs.tolist()) if pair in liked]
+    of = pairs[lists.sizes[pairs[:, 0]] > 0]
+    listed = {*zip(lists.queries.tolist(), lists.indices.tolist(), strict=True)}
+    inside = [pair in listed for pair in map(tuple, of.tolist())]
+    return len(found), float(np.mean(found)), len(of), float(np.mean(inside))
 
 
 def by_margin(labels: Labels, vectors: np.ndarray, margin: float, k: int) -> np.ndarray:
@@ -100,7 +91,7 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
     assert labels.captions is not None
     vectors = embed(labels.texts, EMBEDDED)
     lists, _ = human_lists("eccv", labels.image_ids, labels.caption_ids)
-    people = People(read_judgements(judgements, labels.captions), lists)
+    judged = read_judgements(judgements, labels.captions)
     first = np.unique(labels.owner, return_index=True)[1]
     yield f"{HEAD} in ECCV Caption's lists |\n|---|---:|---:|---:|---:|---:|"
     rows = [("no filter", by_labels(labels, vectors, "rouge_l", np.inf, k))]
@@ -112,8 +103,8 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
     ]
     for name, pairs in rows:
         cosine = np.mean(np.sum(vectors[first[pairs[:, 0]]] * vectors[pairs[:, 1]], axis=1))
-        judged, share, listed, inside = people.accepted(pairs)
-        yield f"| {name} | {len(pairs):,} | {cosine:.3f} | {judged:,} | {share:.1%} | {inside:.1%} of {listed:,} |"
+        known, share, listed, inside = accepted(pairs, judged, lists)
+        yield f"| {name} | {len(pairs):,} | {cosine:.3f} | {known:,} | {share:.1%} | {inside:.1%} of {listed:,} |"
 
 
 def main() -> None:

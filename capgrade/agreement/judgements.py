@@ -96,20 +96,15 @@ class Within(Judgements):
         if not hasattr(fitted, "ref_ptr"):
             remedy = "name other --measures"
             raise InputError("an imported matrix has no values between captions or between images", remedy=remedy)
-        way = _caption_values if self.of == CAPTIONS else _image_values
-        pairs = (self.first, self.second), (self.second, self.first)
-        return np.asarray(sum(way(fitted, captions, *pair) for pair in pairs) / 2)
+        rows, sizes = np.arange(captions.n_captions), np.diff(captions.ref_ptr)
 
+        def way(given: np.ndarray, asked: np.ndarray) -> np.ndarray:
+            if self.of == CAPTIONS:
+                return np.asarray(fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(given, asked))
+            each = sizes[asked]
+            starts = np.cumsum(each) - each
+            within = np.arange(each.sum()) - np.repeat(starts, each)
+            caption = captions.refs[np.repeat(captions.ref_ptr[asked], each) + within]
+            return np.asarray(np.add.reduceat(fitted.pairs(np.repeat(given, each), caption), starts) / each)
 
-def _caption_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    rows = np.arange(captions.n_captions)
-    return fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(given, asked)
-
-
-def _image_values(fitted: Any, captions: Captions, given: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    sizes = np.diff(captions.ref_ptr)[asked]
-    starts = np.cumsum(sizes) - sizes
-    within = np.arange(sizes.sum()) - np.repeat(starts, sizes)
-    caption = captions.refs[np.repeat(captions.ref_ptr[asked], sizes) + within]
-    values = fitted.pairs(np.repeat(given, sizes), caption)
-    return np.asarray(np.add.reduceat(values, starts) / sizes)
+        return np.asarray((way(self.first, self.second) + way(self.second, self.first)) / 2)

@@ -23,7 +23,7 @@ from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
 from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
-from capgrade.metrics.uncertainty import resampled_means, resampled_medians
+from capgrade.metrics.uncertainty import resampled_means, resampled_medians, tails
 from capgrade.schemas.errors import InputError
 
 DIRECTIONS = ("i2t", "t2i")
@@ -65,15 +65,14 @@ class Draws:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.level < 1 or self.samples < 0:
-            problem = f"level {self.level} and {self.samples} samples"
-            raise InputError(problem, remedy="a level between 0 and 1, such as 0.95; samples 0 for no intervals")
+        tails(self.level)
+        if self.samples < 0:
+            raise InputError(f"{self.samples} samples", remedy="give 0 for no intervals, or more")
 
     def intervals(self, drawn: Mapping[str, Array]) -> dict[str, tuple[float, float]]:
         """Percentile intervals of what has values."""
-        tails = [(1 - self.level) / 2, (1 + self.level) / 2]
         known = {name: values for name, values in drawn.items() if not np.isnan(values).all()}
-        found = {name: np.nanquantile(values, tails) for name, values in known.items()}
+        found = {name: np.nanquantile(values, tails(self.level)) for name, values in known.items()}
         return {name: (float(low), float(high)) for name, (low, high) in found.items()}
 
 

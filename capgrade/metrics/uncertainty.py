@@ -114,7 +114,7 @@ def _as_far(values: Array, gap: float) -> int:
 
 
 def _tested(gap: float, drawn: Array, count: int, level: float, queries: int) -> PairedTest:
-    low, high = np.quantile(drawn, _tails(level))
+    low, high = np.quantile(drawn, tails(level))
     return PairedTest(gap, float(low), float(high), float(min(1.0, (1 + count) / (1 + len(drawn)))), queries)
 
 
@@ -136,7 +136,7 @@ def _known(values: Array) -> Array:
 
 def interval(scored: Scored, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
     """Percentile bootstrap interval of a corpus score."""
-    low, high = np.quantile(_resampled([scored], samples, seed)[0], _tails(level))
+    low, high = np.quantile(_resampled([scored], samples, seed)[0], tails(level))
     return Interval(scored.corpus, float(low), float(high), level)
 
 
@@ -155,7 +155,8 @@ def paired(first: Scored, second: Scored, *, level: float = 0.95, samples: int =
     return _tested(gap, a - b, _as_far(_exchanged(first, second, samples, seed), gap), level, len(first.sentences))
 
 
-def _tails(level: float) -> list[float]:
+def tails(level: float) -> list[float]:
+    """The quantiles that bound an interval. InputError for a level outside (0, 1)."""
     if not 0 < level < 1:
         raise InputError(f"level {level} is not between 0 and 1", remedy="use 0.95")
     return [(1 - level) / 2, (1 + level) / 2]
