@@ -16,13 +16,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.bits import GOLDEN
 from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
 from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
-from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights, terms_of
+from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
 from capgrade.measures.ngrams import (
     DocumentFrequencies,
     Ngrams,
@@ -32,7 +34,6 @@ from capgrade.measures.ngrams import (
     document_frequencies,
     postings,
     read_document_frequencies,
-    slot_of,
 )
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -49,6 +50,53 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     return np.divide(1, np.sqrt(squares), out=np.zeros(squares.shape), where=squares > 0)
 
 
+class ReferenceTerms(NamedTuple):
+    """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
+
+    places: np.ndarray  # int32 [a power of two]: -1 where free
+    gram: np.ndarray  # int32 [terms]
+    counts: np.ndarray  # int32 [terms, references]
+    weight: np.ndarray  # float64 [terms, references]: count x gain / norm
+
+
+@njit(cache=True, forceinline=True)
+def _slot_of(key, slots, keys):
+    """Slot of a key in an open hash table, or the free one where it would go."""
+    mask = np.uint64(slots.shape[0] - 1)
+    z = np.uint64(key) * GOLDEN
+    at = (z ^ (z >> np.uint64(29))) & mask
+    while slots[at] != -1 and keys[slots[at]] != key:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@njit(cache=True)
+def _terms_of(refs, weighted, gain):
+    """The n-grams of an image's references, in the order in which they come."""
+    references, most, size, used = weighted.sentences, 1, 4, 0
+    for r in refs:
+        for n in range(references.start.shape[1]):
+            most += references.stop[r, n] - references.start[r, n]
+    while size < 4 * most:
+        size *= 2
+    places, gram = np.empty(size, np.int32), np.empty(most, np.int32)
+    counts, weight = np.empty((most, refs.shape[0]), np.int32), np.empty((most, refs.shape[0]))
+    for k in range(size):
+        places[k] = -1
+    for q in range(refs.shape[0]):
+        for n in range(references.start.shape[1]):
+            for p in range(references.start[refs[q], n], references.stop[refs[q], n]):
+                g, c = references.gram[p], references.counts[p]
+                at = _slot_of(g, places, gram)
+                if places[at] < 0:
+                    places[at], gram[used] = used, g
+                    for other in range(refs.shape[0]):
+                        counts[used, other], weight[used, other] = 0, 0
+                    used += 1
+                counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
+    return ReferenceTerms(places, gram[:used], counts, weight)
+
+
 @njit(nogil=True, cache=True)
 def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, out):
     """Pairs order[begin:end], in which those of an image follow each other."""
@@ -57,13 +105,13 @@ def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, o
         if pairs.images[k] != image:
             image = pairs.images[k]
             own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
-            terms, cosine = terms_of(own, references, gain), np.empty(own.shape[0])
+            terms, cosine = _terms_of(own, references, gain), np.empty(own.shape[0])
         c = pairs.captions[k]
         for q in range(own.shape[0]):
             cosine[q] = 0
         for n in range(captions.inverse.shape[1]):
             for p in range(sentences.start[c, n], sentences.stop[c, n]):
-                t = terms.places[slot_of(sentences.gram[p], terms.places, terms.gram)]
+                t = terms.places[_slot_of(sentences.gram[p], terms.places, terms.gram)]
                 for q in range(own.shape[0] if t >= 0 else 0):
                     found = min(sentences.counts[p], terms.counts[t, q]) if form.clip else sentences.counts[p]
                     cosine[q] += found * captions.inverse[c, n] * terms.weight[t, q]
@@ -144,15 +192,8 @@ class FittedCider(ArrayState):
         return self._folded(images, 0)[0]
 
     def _folded(self, images: np.ndarray, first: int) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
-        pairs, start = self.image_pairs(images, np.empty(0, np.int64)), np.append(0, np.cumsum(self.terms[images]))
-        return kernel.fold_references(pairs, start, first, self.weighted, self.weights, self.form, self.postings)
-
-    @cached_property
-    def terms(self) -> np.ndarray:
-        """int64 [n_images]: terms of all n-grams of all its references."""
-        terms = np.append(0, np.cumsum(np.diff(self.postings.term_ptr)[self.sentences.gram]))
-        of_caption = terms[self.sentences.stop[:, -1]] - terms[self.sentences.start[:, 0]]
-        return np.diff(np.append(0, np.cumsum(of_caption[self.refs]))[self.ref_ptr])
+        pairs = self.image_pairs(images, np.empty(0, np.int64))
+        return kernel.fold_references(pairs, first, self.weighted, self.weights, self.form, self.postings)
 
     @cached_property
     def full(self) -> float:

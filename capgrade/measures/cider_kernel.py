@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import ImagePairs
-from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, slot_of
+from capgrade.measures.base import ImagePairs, own_pairs
+from capgrade.measures.ngrams import LAST, MAX_ORDER, Postings, Sentences
 
 ROUNDING = 1e-6  # what is so near to the value of equal captions is that value
 
@@ -60,36 +60,34 @@ class ReferenceTable(NamedTuple):
     table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
 
 
-class ReferenceTerms(NamedTuple):
-    """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
+class ReferenceGrams(NamedTuple):
+    """The n-grams of a block of images' references, an image's each once, in the order in which they come."""
 
-    places: np.ndarray  # int32 [a power of two]: -1 where free
-    gram: np.ndarray  # int32 [terms]
-    counts: np.ndarray  # int32 [terms, references]
-    weight: np.ndarray  # float64 [terms, references]: count x gain / norm
+    ptr: np.ndarray  # int64 [images + 1]: those of each image
+    references: np.ndarray  # int64 [images]: how many each has
+    gram: np.ndarray  # int64 [n-grams]
+    start: np.ndarray  # int64 [n-grams]: of the references that have it, in `row` and `counts`
+    stop: np.ndarray  # int64 [n-grams]
+    row: np.ndarray  # int64: captions
+    counts: np.ndarray  # int32: how often
 
 
-@njit(cache=True)
-def terms_of(refs, weighted, gain):
-    """The n-grams of an image's references, in the order in which they come."""
-    references, most, size, used = weighted.sentences, 1, 4, 0
-    for r in refs:
-        for n in range(references.start.shape[1]):
-            most += references.stop[r, n] - references.start[r, n]
-    while size < 4 * most:
-        size *= 2
-    places, gram = np.full(size, -1, np.int32), np.empty(most, np.int32)
-    counts, weight = np.zeros((most, refs.shape[0]), np.int32), np.zeros((most, refs.shape[0]))
-    for q in range(refs.shape[0]):
-        for n in range(references.start.shape[1]):
-            for p in range(references.start[refs[q], n], references.stop[refs[q], n]):
-                g, c = references.gram[p], references.counts[p]
-                at = slot_of(g, places, gram)
-                if places[at] < 0:
-                    places[at], gram[used] = used, g
-                    used += 1
-                counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
-    return ReferenceTerms(places, gram[:used], counts, weight)
+def grams_of(pairs: ImagePairs, sentences: Sentences) -> ReferenceGrams:
+    """The n-grams of the references of `pairs.images`."""
+    image, own = own_pairs(pairs.ref_ptr, pairs.refs, pairs.images)
+    begin = sentences.start[own, 0]
+    sizes = sentences.stop[own, -1] - begin
+    of = np.repeat(np.arange(len(own)), sizes)
+    at = np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(len(of))
+    key = image[of] << 32 | sentences.gram[at]
+    order = np.argsort(key, kind="stable")
+    start = np.flatnonzero(np.diff(key[order], prepend=-1))
+    as_they_come = np.argsort(order[start])
+    first, stop = order[start][as_they_come], np.append(start[1:], len(order))[as_they_come]
+    ptr = np.searchsorted(image[of[first]], np.arange(len(pairs.images) + 1))
+    counts = sentences.counts[at[order]]
+    references = np.bincount(image, minlength=len(pairs.images))
+    return ReferenceGrams(ptr, references, key[first] & LAST, start[as_they_come], stop, own[of[order]], counts)
 
 
 @njit(cache=True)
@@ -105,14 +103,12 @@ def first_from(values, begin, end, wanted):
 
 
 @njit(nogil=True, fastmath={"contract", "nsz"}, cache=True)  # no sum in another order
-def _fold_images(begin, end, pairs, first, captions, weights, form, postings, folded, cursor, following):
+def _fold_images(begin, end, grams, first, inverse, weights, form, postings, folded, cursor, following):
     n_classes = weights.penalty.shape[0]
     for b in range(begin, end):
-        row, image = folded.start[b], pairs.images[b]
-        refs = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
-        terms, share = terms_of(refs, captions, weights.gain), form.scale / refs.shape[0]
-        for x in range(terms.gram.shape[0]):
-            g = terms.gram[x]
+        row, share = folded.start[b], form.scale / grams.references[b]
+        for x in range(grams.ptr[b], grams.ptr[b + 1]):
+            g = grams.gram[x]
             order = weights.order[g]
             for t in range(postings.term_ptr[g], postings.term_ptr[g + 1]):
                 at, ending = postings.ptr[t], postings.ptr[t + 1]
@@ -120,16 +116,16 @@ def _fold_images(begin, end, pairs, first, captions, weights, form, postings, fo
                     at = first_from(postings.rank, at, ending, first)
                 if postings.dense_row[t] < 0 and at == ending:
                     continue
+                gained = folded.table[row]
                 for d in range(n_classes):
-                    folded.table[row, d] = 0
-                for q in range(refs.shape[0]):
-                    c = terms.counts[x, q]
-                    if c:
-                        both = (min(postings.term_count[t], c) if form.clip else postings.term_count[t]) * c
-                        w = np.float32(both * weights.gain[g] * captions.inverse[refs[q], order] * share)
-                        gained, fade = folded.table[row], weights.penalty[weights.length_class[refs[q]]]
-                        for d in range(n_classes):
-                            gained[d] += w * fade[d]
+                    gained[d] = 0
+                for e in range(grams.start[x], grams.stop[x]):
+                    r, c = grams.row[e], grams.counts[e]
+                    both = (min(postings.term_count[t], c) if form.clip else postings.term_count[t]) * c
+                    w = np.float32(both * weights.gain[g] * inverse[r, order] * share)
+                    fade = weights.penalty[weights.length_class[r]]
+                    for d in range(n_classes):
+                        gained[d] += w * fade[d]
                 folded.term[row], cursor[row], folded.ending[row], folded.order[row] = t, at, ending, order
                 following[row] = postings.rank[at] if postings.dense_row[t] < 0 else -1
                 row += 1
@@ -137,17 +133,19 @@ def _fold_images(begin, end, pairs, first, captions, weights, form, postings, fo
 
 
 def fold_references(
-    pairs: ImagePairs, start: np.ndarray, first: int, captions: Weighted, weights: Weights, form: Form,
-    postings: Postings,
-) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:  # fmt: skip
-    """The terms of each of `pairs.images`, from `start` int64 [images + 1] on, and for each a table over length classes
-    of what a caption with it gains, before its own norm; and where the postings of each term go on from rank `first`,
-    and the rank there, -1 for a dense row: both int64 [terms]."""
-    n_terms, used = start[-1], np.empty(len(pairs.images), np.int64)
+    pairs: ImagePairs, first: int, captions: Weighted, weights: Weights, form: Form, postings: Postings
+) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
+    """The terms of each of `pairs.images`, and for each a table over length classes of what a caption with it gains,
+    before its own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense
+    row: both int64 [terms]."""
+    grams, used = grams_of(pairs, captions.sentences), np.empty(len(pairs.images), np.int64)
+    terms = np.diff(postings.term_ptr)[grams.gram]
+    start = np.append(0, np.cumsum(terms))[grams.ptr]
+    n_terms = start[-1]
     term, ending, cursor, following = (np.empty(n_terms, np.int64) for _ in range(4))
     orders, table = np.empty(n_terms, np.int8), np.empty((n_terms, weights.penalty.shape[0]), np.float32)
     folded = ReferenceTable(start, used, term, ending, orders, table)
-    args = (pairs, first, captions, weights, form, postings, folded, cursor, following)
+    args = (grams, first, captions.inverse, weights, form, postings, folded, cursor, following)
     in_threads(_fold_images, len(used), *args)
     return folded, cursor, following
 

@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.bits import GOLDEN
-from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
@@ -22,7 +20,7 @@ MAX_ORDER = 4
 ID_BITS = 31
 MOST_NGRAMS = 2**ID_BITS - 1
 LAST = 0xFFFFFFFF  # bits of a key that are its last word
-ALONE = 1 << 30  # in place of a beginning, for the first word
+ALONE = -1  # in place of a beginning, for the first word
 FREQUENCIES = "document_frequencies"
 FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
@@ -47,17 +45,9 @@ class Sentences(NamedTuple):
         return np.repeat(np.arange(len(self.words)), self.stop[:, -1] - self.start[:, 0])
 
 
-class Table(NamedTuple):
-    """Numbered n-grams: an open hash table of a power of two of slots. An n-gram's key is the number of its beginning
-    << 32 | its last word; beginnings have smaller numbers."""
-
-    slots: np.ndarray  # int32 [slots]: the number of an n-gram, -1 where free
-    keys: np.ndarray  # int64 [n_grams]: of each number
-
-
 @dataclass(frozen=True)
 class Ngrams:
-    """The n-grams of sentences, counted; `keys` int64 [n_grams] as in `Table`, by the numbers of `vocabulary`."""
+    """The n-grams of sentences, counted; `keys` as of `number_ngrams`, by the numbers of `vocabulary`."""
 
     sentences: Sentences
     keys: np.ndarray
@@ -106,65 +96,40 @@ def sentences_of(runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: 
     return Sentences(runs[:-1].reshape(shape), runs[1:].reshape(shape), gram, counts, words)
 
 
-@njit(cache=True, forceinline=True)
-def slot_of(key, slots, keys):
-    """Slot of a key in an open hash table, or the free one where it would go."""
-    mask = np.uint64(slots.shape[0] - 1)
-    z = np.uint64(key) * GOLDEN
-    at = (z ^ (z >> np.uint64(29))) & mask
-    while slots[at] != -1 and keys[slots[at]] != key:
-        at = (at + np.uint64(1)) & mask
-    return at
+def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tuple[np.ndarray, np.ndarray]:
+    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the key of
+    each number, int64 [n_grams], which rise: the number of its beginning << 32 | its last word.
 
-
-@njit(cache=True)
-def _number(ptr, word, most, slots, keys, out):
-    """Number the n-gram that starts at each word, of every order, into out int32 [most, words]: how many there are.
-    One order after the other: no look-up then waits for the one before."""
-    n = 0
-    out[:] = -1
+    Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32. InputError for more n-grams than have numbers.
+    """
+    numbers, keys, n = np.full((most, len(word)), -1, np.int32), [np.empty(0, np.int64)], 0
+    left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
     for k in range(most):
-        for s in range(ptr.shape[0] - 1):
-            for i in range(ptr[s], ptr[s + 1] - k):
-                wanted = (np.int64(out[k - 1, i]) if k else ALONE) << 32 | np.int64(word[i + k])
-                at = slot_of(wanted, slots, keys)
-                if slots[at] == -1:
-                    slots[at], keys[n] = n, wanted
-                    n += 1
-                out[k, i] = slots[at]
-    return n
+        at = np.flatnonzero(left > k)
+        key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(np.int64)
+        order = np.argsort(key)
+        key = key[order]
+        first = np.append(True, np.diff(key) != 0)[: len(key)]
+        numbers[k, at[order]] = n - 1 + np.cumsum(first)
+        keys.append(key[first])
+        n += len(keys[-1])
+        if n > MOST_NGRAMS:
+            problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
+            raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
+    return numbers, np.concatenate(keys)
 
 
-@njit(cache=True)
-def _look_up(keys, word, known_slots, known_keys, out):
-    """The numbers that another table has for n-grams, -1 where it has none; `word` has its numbers of words."""
-    for n in range(keys.shape[0]):
-        out[n] = -1
-        last, before = np.int64(word[keys[n] & LAST]), keys[n] >> 32
-        if before != ALONE:
-            before = np.int64(out[before])
-        if last >= 0 and before >= 0:
-            out[n] = known_slots[slot_of(before << 32 | last, known_slots, known_keys)]
-
-
-def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tuple[np.ndarray, Table]:
-    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the table.
-    Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32. InputError for more n-grams than have numbers."""
-    cells = most * len(word)
-    slots, keys = np.full(1 << int(1.3 * cells + 1).bit_length(), -1, np.int32), np.empty(cells, np.int64)
-    numbers = np.empty((most, len(word)), np.int32)
-    n = _number(ptr, word, most, slots, keys, numbers)
-    if n > MOST_NGRAMS:
-        problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
-        raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
-    return numbers, Table(slots, keys[:n].copy())
-
-
-def look_up(keys: np.ndarray, words: np.ndarray, known: Table) -> np.ndarray:
-    """The number in `known` of n-grams with these keys, int32 [n_grams], -1 where it has none; `words` int32 has the
-    number there of each word, -1 where it has none."""
-    out = np.empty(len(keys), np.int32)
-    _look_up(keys, words, known.slots, known.keys, out)
+def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The number of n-grams with these keys among the keys `known`, int32 [n_grams], -1 where it is not there; `words`
+    int32 has the number there of each word, -1 where it has none."""
+    out, order = np.full(len(keys), -1, np.int32), orders_of(keys)
+    for k in range(MAX_ORDER if len(known) else 0):
+        at = np.flatnonzero(order == k)
+        last, before = words[keys[at] & LAST].astype(np.int64), out[keys[at] >> 32].astype(np.int64) if k else ALONE
+        wanted = before << 32 | last
+        place = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+        there = (known[place] == wanted) & (last >= 0) & ((before >= 0) | (k == 0))
+        out[at[there]] = place[there]
     return out
 
 
@@ -189,18 +154,8 @@ def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
     vocabulary = pa.array(words.vocabulary, pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
     order = pc.sort_indices(vocabulary).to_numpy()
     word = np.argsort(order).astype(np.int32)[words.word]
-    numbers, table = number_ngrams(words.ptr, word, most)
-    new, keys, n = np.full(len(table.keys) + 1, -1), np.empty_like(table.keys), 0  # the last, of no n-gram, stays -1
-    for k in range(most):
-        some = np.unique(numbers[k])
-        some = some[some >= 0]
-        key = table.keys[some]
-        key = new[key >> 32] << 32 | key & LAST if k else key
-        by_key = np.argsort(key)
-        new[some[by_key]] = np.arange(n, n + len(some))
-        keys[n : n + len(some)] = key[by_key]
-        n += len(some)
-    return Ngrams(counted(words.ptr, new[numbers]), keys, vocabulary.take(pa.array(order)))
+    numbers, keys = number_ngrams(words.ptr, word, most)
+    return Ngrams(counted(words.ptr, numbers), keys, vocabulary.take(pa.array(order)))
 
 
 def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:

@@ -14,7 +14,6 @@ from capgrade.measures.ngrams import (
     FREQUENCIES,
     DocumentFrequencies,
     Sentences,
-    Table,
     counted,
     images_with,
     look_up,
@@ -43,7 +42,7 @@ class Frequencies:
     """
 
     number: Mapping[str, int]  # of each word
-    table: Table
+    keys: np.ndarray  # int64 [n_grams], as of `number_ngrams`
     images: np.ndarray  # int32 [n_grams]
     n_images: int
     tokenizer: str
@@ -68,16 +67,16 @@ class Frequencies:
             found = given(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
             words = split_at_white_space(tokenized(texts, tokenizer))
-        numbers, table = number_ngrams(words.ptr, words.word)
+        numbers, keys = number_ngrams(words.ptr, words.word)
         owner = np.repeat(np.arange(len(sizes)), sizes)
-        images = images_with(counted(words.ptr, numbers), owner, len(table.keys))
-        return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, len(sizes), tokenizer)
+        images = images_with(counted(words.ptr, numbers), owner, len(keys))
+        return cls({w: k for k, w in enumerate(words.vocabulary)}, keys, images, len(sizes), tokenizer)
 
     def write(self, path: str | Path) -> None:
         """To a file as `capgrade captions --frequencies` writes it. InputError where a file of another kind stands."""
         refuse_file(Path(path), "file of document frequencies", arrow_of(FREQUENCIES))
         corpus = f"{self.n_images} reference sets tokenizer {self.tokenizer}"
-        texts = texts_of(self.table.keys, pa.array(list(self.number), pa.large_string()))
+        texts = texts_of(self.keys, pa.array(list(self.number), pa.large_string()))
         DocumentFrequencies(texts, self.images, self.n_images, corpus).save(Path(path))
 
     @classmethod
@@ -93,11 +92,11 @@ class Frequencies:
     def from_texts(cls, found: DocumentFrequencies, tokenizer: str) -> Frequencies:
         """From n-grams as texts: every n-gram's beginning is among them."""
         words = split_at_spaces(found.ngram)
-        numbers, table = number_ngrams(words.ptr, words.word)
+        numbers, keys = number_ngrams(words.ptr, words.word)
         sizes = words.sizes
-        images = np.zeros(len(table.keys), np.int32)
+        images = np.zeros(len(keys), np.int32)
         images[numbers[sizes - 1, words.ptr[:-1]]] = found.images
-        return cls({w: k for k, w in enumerate(words.vocabulary)}, table, images, found.n_images, tokenizer)
+        return cls({w: k for k, w in enumerate(words.vocabulary)}, keys, images, found.n_images, tokenizer)
 
     @cached_property
     def _idf(self) -> np.ndarray:
@@ -107,14 +106,14 @@ class Frequencies:
     def grams(self, words: Words) -> tuple[Sentences, np.ndarray]:
         """The n-grams of sentences, counted, and the inverse document frequency of each by its number, float64."""
         known = np.array([self.number.get(word, -1) for word in words.vocabulary] or [-1], np.int32)
-        numbers, table = number_ngrams(words.ptr, words.word)
-        return counted(words.ptr, numbers), np.append(self._idf[look_up(table.keys, known, self.table)], 0)
+        numbers, keys = number_ngrams(words.ptr, words.word)
+        return counted(words.ptr, numbers), np.append(self._idf[look_up(keys, known, self.keys)], 0)
 
 
 def own_grams(words: Words, ref_ptr: np.ndarray, first: int) -> tuple[Sentences, np.ndarray]:
     """As `Frequencies.grams`, with frequencies of the sentences from `first` on, split by `ref_ptr`."""
-    numbers, table = number_ngrams(words.ptr, words.word)
+    numbers, keys = number_ngrams(words.ptr, words.word)
     sentences, n_images = counted(words.ptr, numbers), len(ref_ptr) - 1
     owner = np.append(np.full(first, -1), np.repeat(np.arange(n_images), np.diff(ref_ptr)))
-    images = images_with(sentences, owner, max(len(table.keys), 1))
+    images = images_with(sentences, owner, max(len(keys), 1))
     return sentences, np.log(float(n_images)) - np.log(np.maximum(images, 1))
