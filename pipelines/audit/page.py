@@ -31,6 +31,7 @@ from capgrade.pipelines.page.parts import (
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import first_of
 
 DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
 SHOWN, ERRORS, LISTED, SIDE = 100, 20, 500, 240  # pairs, errors, rows of a table, pixels of a picture
@@ -224,12 +225,12 @@ def _duplicates(audited: Audited) -> PageSection:
     images: list[list[Value]] = []
     for group in audited.duplicates[:LISTED]:
         two = [_words(captions.texts[first[k]]) for k in group[:2]]
-        images.append([len(group), _few([captions.image_ids[k] for k in group]), *two])
+        images.append([len(group), first_of([captions.image_ids[k] for k in group], FEW), *two])
     heads = ("images", "ids", "first caption of the first", "of the second")
     texts: list[list[Value]] = []
     for same in audited.equal[:LISTED]:
         ids = list(dict.fromkeys(captions.image_ids[captions.owner[row]] for row in same))
-        texts.append([len(ids), _words(captions.texts[same[0]]), _few(ids)])
+        texts.append([len(ids), _words(captions.texts[same[0]]), first_of(ids, FEW)])
     more = len(audited.equal) > LISTED
     title = f"Captions of several images{f', the first {LISTED} of {len(audited.equal):,}' if more else ''}"
     parts: list[Part] = [
@@ -243,11 +244,6 @@ def _duplicates(audited: Audited) -> PageSection:
 def _words(caption: str) -> str:
     """A caption's beginning: a table is as wide as its cells."""
     return shorten(caption, LONGEST, placeholder=" …")
-
-
-def _few(ids: list[str]) -> str:
-    more = len(ids) - FEW
-    return ", ".join(ids[:FEW]) + (f" and {more} more" if more > 0 else "")
 
 
 def _suspects(audited: Audited) -> PageSection:

@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, canonical
 from capgrade.schemas.output import refuse_file
 
@@ -109,8 +109,7 @@ def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, T
 
     def refuse(what: str, names: Sequence[str]) -> None:
         if names:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            problem = f"{len(names)} tensors {what}: {', '.join(names[:NAMED])}{more}"
+            problem = f"{len(names)} tensors {what}: {first_of(names, NAMED)}"
             remedy = "fetch the file again, or one of a known layout (docs/regions.md)"
             raise InputError(problem, file=path, remedy=remedy)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, read_published, remote_manifest
 from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import digest, package_version
 
 if TYPE_CHECKING:
@@ -116,8 +116,10 @@ def _to_delete(ours: _Local, repository: Repository, head: str, there: Files, re
         reason = reason if MANIFEST in there else f"has no {MANIFEST}, so it is not a dataset of capgrade"
     if reason:
         over = [name for name in sorted(ours.differing(there)) if name in there]
-        lost = [f"{what} {_some(names)}" for what, names in (("overwrite", over), ("delete", inside)) if names]
-        would = " and ".join(lost) or f"add the dataset to {_some(sorted(there))}"
+        lost = [
+            f"{what} {first_of(names, NAMED)}" for what, names in (("overwrite", over), ("delete", inside)) if names
+        ]
+        would = " and ".join(lost) or f"add the dataset to {first_of(sorted(there), NAMED)}"
         remedy = "check the name, or give --replace to do so"
         raise InputError(f"{reason}; to push would {would}", file=repository.address, remedy=remedy)
     return [name for name in gone if name in found["files"]]
@@ -145,8 +147,3 @@ def _state(repository: Repository, head: str | None) -> str:
             return f"the repository is as it was (commit {now[:7]})"
         return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
     return f"it was at commit {head[:7]}, and running the command again finds out whether it still is"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
