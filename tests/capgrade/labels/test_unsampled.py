@@ -113,19 +113,14 @@ def test_unknown_pairs_get_what_stands_for_them(made: Path, kind: str) -> None:
             assert labels.block(*everything, measure, device="cpu", unknown=unknown)[0].numpy() == pytest.approx(values)
 
 
-def test_computed_labels_are_within_the_bounds_of_their_measure(made: Path) -> None:
+def test_labels_of_every_pair_need_no_stand_in(made: Path) -> None:
     exact = load(made, "shards").exact("rouge_l")
     assert exact.stored.span("rouge_l") == (0, 1)
-    assert exact.block(range(3), range(9), unknown="estimate").known.all()
-
-
-def test_dense_labels_know_everything(made: Path) -> None:
-    labels = load(made, "relevance", measures=["cider"])
-    for one, other in zip(labels.block(range(3), range(9), unknown="estimate"), labels.block(range(3), range(9)),
-                          strict=True):  # fmt: skip
-        assert np.array_equal(one, other)
+    for labels in (exact, load(made, "relevance", measures=["cider"])):
+        blocks = (labels.block(range(3), range(9), unknown=unknown) for unknown in ("estimate", "mask"))
+        assert all(np.array_equal(one, other) for one, other in zip(*blocks, strict=True))
     with pytest.raises(InputError, match="unknown is 'mean' -> choose from: mask, estimate, bound"):
-        labels.block([0], [0], unknown="mean")  # type: ignore[arg-type]
+        exact.block([0], [0], unknown="mean")  # type: ignore[arg-type]
 
 
 def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
