@@ -99,24 +99,20 @@ class WriteShards(beam.PTransform):
     their digests; PCollection of one element, the manifest.
 
     An element is a mapping, a beam.Row or a NamedTuple; an id that is an integer becomes a text in decimal. Windows do
-    not matter: shards are of all captions of the PCollection, which has to be bounded. They are those of `capgrade
-    shards` on the captions sorted by image id and caption id, as texts.
+    not matter: shards are of all captions of a bounded PCollection, those of `capgrade shards` on the captions sorted
+    by image id and caption id, as texts.
     With `captions`, the URL of a folder that `capgrade captions` wrote, the transform begins a pipeline; order, tokens
     and split (`params.split`) are those of the folder.
 
     `out` is any URL of fsspec. Workers write there; nothing passes through the machine that starts the pipeline. Arrow
     files with their manifest are a folder of `capgrade shards`, to be copied and read as one; `format="parquet"` is the
-    same table for other programs. A block's file has its own name and always the same bytes, so one that is written
-    twice, or by a worker that was lost, does no harm; a folder without a manifest is not finished. Until then it holds
-    a file that says whose it is: shards of other captions or parameters are refused, also at the same time.
+    same table for other programs. A file that is written twice, or by a worker that was lost, has the same bytes. A
+    folder without a manifest is not finished; shards of other captions or parameters in it are refused.
 
-    The runner checks and tokenises captions. One worker gets tables of all captions, fits the measures and puts them
-    below `url`, a folder that every worker reaches (any URL of fsspec, or file:// on machines that share it); then
-    blocks of images are scored wherever there is room. Threads of a process share the fitted measures, and the direct
-    runner's worker processes divide the cores.
-    Nothing is computed when the pipeline is built and no result is waited for, so it works in a template. The graph has
-    a fixed size. What is below `url`, in a folder of this run, is yours to delete when the pipeline is done; each
-    machine keeps a copy of it in its temporary folder.
+    One worker gets tables of all captions, fits the measures and puts them below `url`, a folder that every worker
+    reaches (any URL of fsspec, or file:// on machines that share it). What is there, in a folder of this run, is yours
+    to delete when the pipeline is done; each machine keeps a copy of it in its temporary folder. Nothing is computed
+    when the pipeline is built, and its graph has a fixed size, so it works in a template.
     Raises InputError for a tokenizer or a format that there is not, for captions from both sides or none, and for an
     unbounded PCollection; workers raise it for an element without one of the fields, for no captions, for captions that
     `capgrade captions` refuses, for a folder that is not whole, as `shards` does, and when `out` holds something else.
@@ -154,7 +150,8 @@ class WriteShards(beam.PTransform):
             | "Together" >> beam.CoGroupByKey()
             | "Fit" >> beam.Map(self.fit.run)
             | "Claim" >> beam.Map(self.target.claimed)
-            | "Shares" >> beam.FlatMap(_shares)
+            | "Shares"
+            >> beam.FlatMap(lambda run: [(k, (run, one)) for k, one in enumerate(shares(range(run.job.n_blocks)))])
             | "Apart" >> beam.GroupByKey()  # Dask does not reshuffle
             | "Blocks" >> beam.FlatMap(_blocks)
             | "Spread" >> beam.Reshuffle()
@@ -204,10 +201,6 @@ class FitCaptions:
             job.share()
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
         return ShardsRun(replace(job, work=Path()), facts)
-
-
-def _shares(run: ShardsRun) -> Iterator[tuple[int, tuple[ShardsRun, tuple[int, int]]]]:
-    return ((k, (run, share)) for k, share in enumerate(shares(range(run.job.n_blocks))))
 
 
 def _blocks(element: tuple[int, Iterable[tuple[ShardsRun, tuple[int, int]]]]) -> Iterator[tuple[ShardsRun, int]]:

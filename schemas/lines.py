@@ -125,7 +125,10 @@ def number(text: str | None, path: Path, line: int) -> float:
 
 def cells(row: Sequence[Any]) -> list[Any]:
     """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK; numbers stay."""
-    return [MARK + cell if isinstance(cell, str) and _begins_formula(cell) else cell for cell in row]
+    return [
+        MARK + cell if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+        for cell in row
+    ]
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n") -> str:
@@ -140,7 +143,3 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n"
 def told(cell: str) -> str:
     """The text that `cells` wrote as this."""
     return cell[1:] if cell.startswith(MARK) and _FORMULA.match(cell) else cell
-
-
-def _begins_formula(cell: str) -> bool:
-    return _FORMULA.match(cell) is not None and not _NUMBER.fullmatch(cell)

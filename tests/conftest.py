@@ -68,6 +68,11 @@ def on_processes(world: int, script: str, folder: Path) -> list[dict]:
     return [json.loads((folder / f"{world}-{rank}.json").read_text()) for rank in range(world)]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """The bytes of each file of a folder, by name; a folder in it is an error."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test") -> pa.Table:
     """A captions table, tokens by whitespace, from the captions of each image."""
     rows = [(i, k, text) for i, captions in enumerate(reference_sets) for k, text in enumerate(captions)]

@@ -133,7 +133,11 @@ def main() -> None:
     except BaseException as error:
         if not _interrupted(error):
             raise
-        typer.echo(_stopped(sys.argv[1:]), err=True)
+        command, said = sys.argv[1:3], "stopped"
+        if set(command[:1]) & GOING_ON and command not in (["regions", "import"], ["regions", "export"]):
+            unit = "after the last finished epoch" if command[0] == "train" else "where it was stopped"
+            said = f"stopped; the same command goes on {unit}"
+        typer.echo(said, err=True)
         sys.exit(130)
 
 
@@ -166,14 +170,6 @@ def _interrupted(error: BaseException) -> bool:
     """Ctrl-C, as Python raises it, as Typer exits on it, or as Beam's worker wraps it in a RuntimeError."""
     stopped = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 130)
     return stopped or str(error).startswith("KeyboardInterrupt")
-
-
-def _stopped(arguments: Sequence[str]) -> str:
-    """What a Ctrl-C leaves."""
-    if not set(arguments[:1]) & GOING_ON or arguments[:2] in (["regions", "import"], ["regions", "export"]):
-        return "stopped"
-    unit = "after the last finished epoch" if arguments[0] == "train" else "where it was stopped"
-    return f"stopped; the same command goes on {unit}"
 
 
 def _say_error(error: InputError | OSError) -> NoReturn:

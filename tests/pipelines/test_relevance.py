@@ -30,7 +30,7 @@ from capgrade.schemas.params import (
 )
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.conftest import caption_table, contents, make_captions, random_sets, write_captions_folder
 from tests.pipelines.sampling.brute_force import samples_of
 
 SETS = random_sets(30, seed=11)
@@ -43,10 +43,6 @@ SAMPLED = ShardsParams(
 @pytest.fixture
 def captions_dir(tmp_path: Path) -> Path:
     return write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_dense_rows_are_the_measures(captions_dir: Path, tmp_path: Path) -> None:

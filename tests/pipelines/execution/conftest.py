@@ -8,7 +8,7 @@ import pytest
 
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import caption_table, contents, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)
 
@@ -21,7 +21,7 @@ def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def expected(captions_dir: Path) -> dict[str, bytes]:
     shards(captions_dir, captions_dir.parent / "expected", PARAMS, MeasuresParams())
-    return files(captions_dir.parent / "expected")
+    return contents(captions_dir.parent / "expected")
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,3 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     return folder
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}

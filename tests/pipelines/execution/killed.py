@@ -29,6 +29,7 @@ from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E
 from capgrade.schemas.errors import InputError  # noqa: E402
 from capgrade.schemas.files import digest, open_arrow  # noqa: E402
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams, WindowsParams  # noqa: E402
+from tests.conftest import contents  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 SMALL = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2)
@@ -156,11 +157,6 @@ def afresh(folder: Path) -> None:
     for name in ("machine", "out", "out.parts", "url"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "machine").mkdir()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """The bytes of the files of a folder."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def main(what: str, folder: Path, moments: int, seed: int) -> None:

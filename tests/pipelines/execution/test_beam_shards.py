@@ -37,9 +37,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again, manifest_of, write_json
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
-from tests.conftest import call, random_sets
+from tests.conftest import call, contents, random_sets
 from tests.pipelines.execution.conftest import PARAMS as ROUGE
-from tests.pipelines.execution.conftest import files
 from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
 
 PARAMS = ShardsParams(
@@ -70,7 +69,7 @@ def expected(captions_dir: Path) -> dict[str, bytes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts])
         shards(captions_dir, captions_dir.parent / "here", SMALL, MeasuresParams())
-    return files(captions_dir.parent / "here")
+    return contents(captions_dir.parent / "here")
 
 
 def rows(folder: Path) -> list[dict]:
@@ -224,7 +223,7 @@ def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypat
 
 def test_files_are_those_of_the_command(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
     run(written(captions_dir, tmp_path))
-    assert files(tmp_path / "out") == expected
+    assert contents(tmp_path / "out") == expected
     assert [row["image"] for batch in read_shards(tmp_path / "out").batches() for row in batch.to_pylist()] == [
         *range(20)
     ]
@@ -258,7 +257,7 @@ def test_a_dask_worker_is_killed(
     )
     killer.join()
     assert at == [False]
-    assert files(tmp_path / "out") == expected
+    assert contents(tmp_path / "out") == expected
 
 
 def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
@@ -286,7 +285,7 @@ def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes]
     for _ in range(2):
         transform.target.finished(out)
         transform.target.claimed(one)
-    assert files(tmp_path / "out") == expected
+    assert contents(tmp_path / "out") == expected
     other = replace(out[0], entry={**out[0].entry, "sha256": "0" * 64})
     with pytest.raises(InputError, match=f"{other.name} was written twice, with other bytes -> give all workers"):
         transform.target.finished([*out, other])
@@ -300,7 +299,7 @@ def test_a_collection_on_other_runners(runner: str, tmp_path: Path, request: pyt
         options = (*options, "--dask_npartitions=2")
     run(write(tmp_path / "here"), of=ROWS)
     run(write(tmp_path / "there"), *options, of=ROWS)
-    assert files(tmp_path / "there" / "out") == files(tmp_path / "here" / "out")
+    assert contents(tmp_path / "there" / "out") == contents(tmp_path / "here" / "out")
 
 
 def test_two_to_one_folder(tmp_path: Path) -> None:
@@ -354,7 +353,7 @@ def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: P
     (tmp_path / "out" / name).write_bytes(content)
     with pytest.raises(InputError, match=f"/out: {says}.* -> give the URL of an empty folder"):
         transform.target.claimed(transform.fit.run(NOTHING))
-    assert files(tmp_path / "out") == {name: content}
+    assert contents(tmp_path / "out") == {name: content}
 
 
 def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

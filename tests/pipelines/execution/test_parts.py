@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
-from tests.pipelines.execution.conftest import files
+from tests.conftest import call, caption_table, contents, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
@@ -32,7 +31,7 @@ def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(captions_dir: Path) -> dict[str, bytes]:
     out = captions_dir.parent / "together"
     shards(captions_dir, out, PARAMS, MeasuresParams())
-    return files(out)
+    return contents(out)
 
 
 def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS) -> None:
@@ -41,7 +40,7 @@ def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS
 
 def join(captions_dir: Path, out: Path, params: ShardsParams = PARAMS) -> dict[str, bytes]:
     join_shards(captions_dir, out, params, MeasuresParams())
-    return files(out)
+    return contents(out)
 
 
 @given(st.integers(1, 40), st.integers(0, 100))
@@ -72,7 +71,7 @@ def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path)
     assert call(*common, "--part", "1/2") == 0
     assert call(*common, "--part", "1/2", "--join") == 2
     assert call(*common, "--join") == 0
-    assert files(tmp_path / "out") == expected
+    assert contents(tmp_path / "out") == expected
 
 
 def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
@@ -83,7 +82,7 @@ def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
     assert done["scored"]["meteor"] < 60 * done["n_captions"] == done["scored"]["bleu"]
     for number in (2, 1):
         make(captions_dir, tmp_path / "joined", f"{number}/2", params)
-    assert join(captions_dir, tmp_path / "joined", params) == files(tmp_path / "one")
+    assert join(captions_dir, tmp_path / "joined", params) == contents(tmp_path / "one")
     no_tops = shards(captions_dir, tmp_path / "two", params.model_copy(update={"top": 0}), MeasuresParams())
     assert no_tops["scored"]["meteor"] == no_tops["scored"]["bleu"] < 60 * done["n_captions"] / 4
 

@@ -17,7 +17,8 @@ from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_h
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
-from tests.pipelines.execution.conftest import PARAMS, files
+from tests.conftest import contents
+from tests.pipelines.execution.conftest import PARAMS
 
 DIRECT = ("--runner=DirectRunner",)
 PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
@@ -46,7 +47,7 @@ def cluster() -> Iterator[str]:
 
 def made(captions_dir: Path, out: Path, params: ShardsParams, options: tuple[str, ...]) -> dict[str, bytes]:
     shards(captions_dir, out, params, MeasuresParams(), options)
-    return files(out)
+    return contents(out)
 
 
 @pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])

@@ -25,7 +25,8 @@ from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams
-from tests.pipelines.execution.conftest import PARAMS, files
+from tests.conftest import contents
+from tests.pipelines.execution.conftest import PARAMS
 from tests.pipelines.execution.faulty import KINDS, Faults, faulty
 
 THERE = PARAMS.model_copy(update={"exchange": "s3://bucket/runs"})
@@ -81,7 +82,7 @@ def bucket(store: int) -> Iterator[Any]:
 
 def made(captions_dir: Path, out: Path, params: ShardsParams) -> dict[str, bytes]:
     shards(captions_dir, out, params, MeasuresParams())
-    return files(out)
+    return contents(out)
 
 
 def test_faults_that_pass(
