@@ -34,7 +34,8 @@ def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", remov
     its epoch by (metric.py 115-123, `softer_order`)."""
     if form == "eq5":
         return sr_of(block, relevance, k, k, "soft", removes)
-    weights = np.log2(np.arange(k, 0, -1) + 1.0) if form == "ordered" else np.ones(k)
+    place = np.arange(min(k, block.width))
+    weights = np.log2(k + 1.0 - place) if form == "ordered" else np.ones(len(place))
     found, best = weighted_gains(block, relevance, weights, removes=removes)
     return share(found, np.where(best > 0, best + k * 1e-10, 0) if form == "authors" else best)
 
@@ -59,17 +60,16 @@ def ncs(
     )  # fmt: skip
 
 
-def discounts(k: int) -> Array:
-    """1 / log2(p + 1) of the places p = 1..k."""
-    return 1 / np.log2(np.arange(k) + 2.0)
-
-
 def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> Array:
     """`ndcg` of a block."""
     if gain == "exponential" and (largest := block.gains(relevance).max()) > LARGEST:
         problem = f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no number"
         raise InputError(problem, remedy="scale it, or use the linear gain")
-    return share(*weighted_gains(block, relevance, discounts(k), exponential=gain == "exponential"))
+    return share(
+        *weighted_gains(
+            block, relevance, 1 / np.log2(np.arange(min(k, block.width)) + 2.0), exponential=gain == "exponential"
+        )
+    )
 
 
 def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: Ties = "expected") -> Any:

@@ -217,6 +217,21 @@ def test_only_what_is_read_of_a_ranking_is_ranked(monkeypatch):
         assert len(ranked) == count
 
 
+def test_a_cut_off_beyond_the_gallery_is_its_size():
+    """And takes no memory of its own."""
+    scores, relevance = np.random.default_rng(0).random((2, 4, 9))
+    own, far = relevance > 0.5, 10**11
+    for of in (
+        lambda k: recall(scores, own, k), lambda k: recall_share(scores, own, k), lambda k: ndcg(scores, relevance, k),
+        lambda k: ncs(scores, relevance, k), lambda k: ncs(scores, relevance, k, form="eq5"),
+        lambda k: coherent_score(scores, relevance, k), lambda k: semantic_recall(scores, relevance, k, m=3),
+        lambda k: semantic_map(scores, k),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(of(far), of(9))
+    ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[f"ncs_ordered@{far}"]
+    np.testing.assert_allclose(ordered, 1, atol=1e-9)  # all places weigh nearly the same, and all are taken
+
+
 def test_semantic_map_rewards_collapse_and_says_so():
     constant = np.full((60, 300), 0.99, np.float32)
     assert semantic_map(constant, k=5) == pytest.approx(0.99)
