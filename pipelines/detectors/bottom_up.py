@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from capgrade.pipelines.detectors.pooling import roi_pool
 from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, CaffePrepare
-from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_res5, scaled
+from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_stage, scaled
 from capgrade.pipelines.detectors.rpn import (
     Conventions,
     ProposalRule,
@@ -74,7 +74,10 @@ class RegionHead(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         features, classes = config.n_features, config.n_classes + 1
-        self.res5 = make_res5(config.blocks[3], config.width)
+        # Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False), and in
+        # MILVLG's, whose make_stage takes stride 1 wherever it dilates.
+        inputs, middle = scaled(1024, config.width), scaled(512, config.width)
+        self.res5 = make_stage(config.blocks[3], inputs, middle, features, stride=1, dilation=2)
         self.cls_score = nn.Linear(features, classes)
         self.bbox_pred = nn.Linear(features, 4 * classes)
         layers = [self.cls_score, self.bbox_pred]

@@ -113,13 +113,3 @@ class ResNetC4(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.res4(self.res3(self.res2(self.stem(x))))
-
-
-def make_res5(blocks: int = 3, width: float = 1.0) -> nn.Sequential:
-    """res5 over pooled rois: (R, 1024 width, 14, 14) -> (R, 2048 width, 14, 14).
-
-    Stride 1 and dilation 2 as in the prototxt, in airsplay's roi_heads.py (RES5HALVE False) and in MILVLG's, whose
-    make_stage takes stride 1 wherever it dilates.
-    """
-    inputs, middle, outputs = (scaled(channels, width) for channels in (1024, 512, 2048))
-    return make_stage(blocks, inputs, middle, outputs, stride=1, dilation=2)

@@ -108,7 +108,12 @@ def select_regions(
     Of each region the likeliest class and attribute, background and none left out. A picture may keep no region. A few
     copies bring everything back from the device, whatever B.
     """
-    boxes, rows, count = rule.choose(padded(proposals), scales, sizes)
+    padded = {name: pad_sequence([getattr(r, name) for r in proposals], True) for name in ("boxes", "classes")}
+    moves = [regions.deltas for regions in proposals if regions.deltas is not None]
+    deltas = pad_sequence(moves, True) if len(moves) == len(proposals) else None
+    numbers = torch.tensor([len(regions.boxes) for regions in proposals], device=padded["boxes"].device)
+    there = torch.arange(padded["boxes"].shape[1], device=numbers.device) < numbers[:, None]
+    boxes, rows, count = rule.choose(Padded(**padded, deltas=deltas, there=there), scales, sizes)
     starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in proposals])])
     kept = rows + torch.as_tensor(starts[:-1], device=rows.device)[:, None]
     kept = kept.clamp(max=int(starts[-1]) - 1)  # padding of a last picture without regions
@@ -130,15 +135,6 @@ def select_regions(
     ]
 
 
-def padded(proposals: Sequence[DescribedProposals]) -> Padded:
-    """Regions of several pictures in one batch, with `there` False where a picture has fewer."""
-    boxes, classes = (pad_sequence([getattr(r, name) for r in proposals], True) for name in ("boxes", "classes"))
-    moves = [regions.deltas for regions in proposals if regions.deltas is not None]
-    deltas = pad_sequence(moves, True) if len(moves) == len(proposals) else None
-    counts = torch.tensor([len(regions.boxes) for regions in proposals], device=boxes.device)
-    return Padded(boxes, classes, deltas, torch.arange(boxes.shape[1], device=boxes.device) < counts[:, None])
-
-
 @dataclasses.dataclass(frozen=True)
 class AirsplayRule:
     """`count` regions by falling score of their best class, background left out; no score is too low.
@@ -154,7 +150,17 @@ class AirsplayRule:
 
     def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
         scores, classes = batch.classes[..., 1:].max(dim=2)
-        boxes = _regressed(batch, classes + 1, scales, sizes)
+        # Moved for their class, in picture pixels; both sides end at the picture's.
+        to_pixels = [
+            [side / max(1, round(side * scale)) for side in size] * 2 for size, scale in zip(sizes, scales, strict=True)
+        ]
+        assert batch.deltas is not None  # computed for a rule that `regresses`
+        placed = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
+        deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
+        deltas = deltas.gather(2, (classes + 1)[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
+        moved = decode_boxes(placed.flatten(0, 1), deltas.flatten(0, 1), caffe=False).view_as(placed)
+        ends = placed.new_tensor([[*size, *size] for size in sizes])[:, None]
+        boxes = torch.minimum(moved, ends).clamp(min=0)
         rows, count = self.kept(boxes, scores, batch.there)
         good = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
         good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
@@ -172,20 +178,6 @@ class AirsplayRule:
             if bool((count >= self.count).all()):
                 break
         return rows, count
-
-
-def _regressed(batch: Padded, classes: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Tensor:
-    """The box of each region moved for its class, in picture pixels: (B, R, 4). Both sides end at the picture's."""
-    to_pixels = [
-        [side / max(1, round(side * scale)) for side in size] * 2 for size, scale in zip(sizes, scales, strict=True)
-    ]
-    assert batch.deltas is not None  # computed for a rule that `regresses`
-    boxes = batch.boxes * batch.boxes.new_tensor(to_pixels)[:, None]
-    deltas = batch.deltas.unflatten(2, (batch.classes.shape[2], 4))
-    deltas = deltas.gather(2, classes[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
-    regressed = decode_boxes(boxes.flatten(0, 1), deltas.flatten(0, 1), caffe=False).view_as(boxes)
-    ends = boxes.new_tensor([[*size, *size] for size in sizes])[:, None]
-    return torch.minimum(regressed, ends).clamp(min=0)
 
 
 Prepare = Callable[[np.ndarray], tuple[Tensor, float]]

@@ -18,9 +18,7 @@ from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Dtype, Regions, write_regions
 
 
-def import_regions(
-    format: str, source: Path | Sequence[Path], out: Path, *, dtype: str = "float32", target_mb: int = 512
-) -> dict[str, Any]:
+def import_regions(format: str, source: Path | Sequence[Path], out: Path, *, dtype: str = "float32") -> dict[str, Any]:
     """Write what the reader of `format` finds in `source`, or in several one after the other, as shards; returns the
     manifest.
 
@@ -40,9 +38,7 @@ def import_regions(
             inputs[f"{one.resolve().parent.name}/{name}" if name in inputs else name] = sha
     stage = f"regions import --format {format}"  # of another file it is another stage
     stage += "".join(f" --input {name}" for name in names)
-    return write_regions(
-        out, images, dtype=cast(Dtype, dtype), target_mb=target_mb, stage=stage, metadata=metadata, inputs=inputs
-    )
+    return write_regions(out, images, dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs)
 
 
 def export_regions(format: str, folder: Path, out: Path) -> int:

@@ -9,19 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from capgrade.pipelines.sources.scenes.drawings import draw, png
+from capgrade.pipelines.sources.scenes.drawings import png
 from capgrade.pipelines.sources.scenes.grammar import captions
 from capgrade.pipelines.sources.scenes.sampling import sample_scene
-from capgrade.pipelines.sources.scenes.scene import (
-    PREDICATES,
-    SPLITS,
-    Meaning,
-    Mention,
-    Relation,
-    Scene,
-    SceneObject,
-    Span,
-)
+from capgrade.pipelines.sources.scenes.scene import PREDICATES, SPLITS, Meaning, Scene
 from capgrade.pipelines.sources.scenes.truth import truth
 from capgrade.pipelines.sources.scenes.world import COLOURS, KINDS, SIZES
 from capgrade.schemas.captions import Caption
@@ -31,10 +22,6 @@ from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.scenes import IMAGES, MEANINGS, SCENES
 
-__all__ = [
-    "Meaning", "Mention", "Relation", "Scene", "SceneObject", "Span", "World",
-    "draw", "generate", "png", "truth", "vocabulary", "write",
-]  # fmt: skip
 BATCH = 128  # rows of a record batch
 
 
@@ -65,14 +52,10 @@ def generate(params: ScenesParams) -> World:
     return World(scenes, records, meanings)
 
 
-def vocabulary() -> dict[str, list[str]]:
-    """Names in the order of their numbers: kinds (a detector's classes), colours, sizes and predicates."""
-    return {"kinds": list(KINDS), "colours": list(COLOURS), "sizes": list(SIZES), "predicates": list(PREDICATES)}
-
-
 def write(world: World, out: Path) -> dict[str, int]:
     """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`; file -> rows."""
-    metadata = {"kind": "scenes", "vocabulary": vocabulary()}
+    # Names in the order of their numbers: kinds are a detector's classes, colours its attributes.
+    names = {"kinds": list(KINDS), "colours": list(COLOURS), "sizes": list(SIZES), "predicates": list(PREDICATES)}
     rows = {}
     with progress("drawing scenes", len(world.scenes)) as advance:
 
@@ -81,37 +64,31 @@ def write(world: World, out: Path) -> dict[str, int]:
             size = {"width": scene.size, "height": scene.size}
             return {"image_id": scene.image_id, "split": scene.split, **size, "png": png(scene)}
 
-        schema = with_metadata(IMAGES, metadata)
-        rows["images.arrow"] = write_arrow(out / "images.arrow", schema, _batches(world.scenes, image_row, schema))
-    for name, schema, items, row in (
-        ("scenes.arrow", with_metadata(SCENES, metadata), world.scenes, _scene_row),
-        ("meanings.arrow", with_metadata(MEANINGS, metadata), world.meanings, asdict),
-    ):
-        rows[name] = write_arrow(out / name, schema, _batches(items, row, schema))
-    return {**rows, **_write_truth(world, out)}
+        def scene_row(scene: Scene) -> dict[str, Any]:
+            corners = [dict(zip(("x0", "y0", "x1", "y1"), item.box, strict=True)) for item in scene.objects]
+            objects = [{**asdict(item), **box} for item, box in zip(scene.objects, corners, strict=True)]
+            return {**asdict(scene), "objects": objects}
+
+        tables: Any = {
+            "images": (IMAGES, world.scenes, image_row),
+            "scenes": (SCENES, world.scenes, scene_row),
+            "meanings": (MEANINGS, world.meanings, asdict),
+        }
+        for name, (schema, items, row) in tables.items():
+            schema = with_metadata(schema, {"kind": "scenes", "vocabulary": names})
+            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schema, _batches(items, row, schema))
+    split_of = [caption.split for caption in world.captions]
+    for split in dict.fromkeys(split_of):  # of each split that has scenes
+        scenes = [scene for scene in world.scenes if scene.split == split]
+        meanings = [meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split]
+        schema = relevance_schema(len(meanings), "float32", {"measure": "truth", "split": split})
+        values, ids = truth(scenes, meanings), [scene.image_id for scene in scenes]
+        starts = range(0, len(ids), BATCH)
+        batches = (relevance_batch(ids[at : at + BATCH], values[at : at + BATCH], schema) for at in starts)
+        rows[f"truth-{split}.arrow"] = write_arrow(out / f"truth-{split}.arrow", schema, batches)
+    return rows
 
 
 def _batches(items: Sequence[Any], row: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for at in range(0, len(items), BATCH):
         yield pa.RecordBatch.from_pylist([row(item) for item in items[at : at + BATCH]], schema=schema)
-
-
-def _scene_row(scene: Scene) -> dict[str, Any]:
-    objects = [{**asdict(item), **dict(zip(("x0", "y0", "x1", "y1"), item.box, strict=True))} for item in scene.objects]
-    return {**asdict(scene), "objects": objects}
-
-
-def _write_truth(world: World, out: Path) -> dict[str, int]:
-    """The truth of each split that has scenes, as a dense relevance file."""
-    rows = {}
-    split_of = [caption.split for caption in world.captions]
-    for split in dict.fromkeys(split_of):
-        scenes = [scene for scene in world.scenes if scene.split == split]
-        meanings = [meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split]
-        schema = relevance_schema(len(meanings), "float32", {"measure": "truth", "split": split})
-        values, ids = truth(scenes, meanings), [scene.image_id for scene in scenes]
-        batches = (
-            relevance_batch(ids[at : at + BATCH], values[at : at + BATCH], schema) for at in range(0, len(ids), BATCH)
-        )
-        rows[f"truth-{split}.arrow"] = write_arrow(out / f"truth-{split}.arrow", schema, batches)
-    return rows

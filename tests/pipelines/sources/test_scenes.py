@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image, ImageChops
 
-from capgrade.pipelines.sources.scenes import World, draw, generate, truth, write
-from capgrade.pipelines.sources.scenes.drawings import DRAWN
+from capgrade.pipelines.sources.scenes import World, generate, truth, write
+from capgrade.pipelines.sources.scenes.drawings import DRAWN, draw
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, is_a
 from capgrade.schemas.files import read_arrow
