@@ -54,17 +54,18 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--run R --captions C --similarity s.npy", "--similarity with --run -> leave one of them out"),
-        ("--captions C --regions G --similarity s.npy", "--regions without --run"),
-        ("--compare A --captions C", "--captions with --compare"),
-        ("--compare a=A", "a paired test is of two evaluations, not 1 -> name the metrics"),
-        ("--compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
-        ("--compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
-        ("--similarity s.npy", "no captions to evaluate on -> give --captions"),
+        ("search --run R", "give one of --query and --image"),
+        ("evaluate --run R --captions C --similarity s.npy", "--similarity with --run -> leave one of them out"),
+        ("evaluate --captions C --regions G --similarity s.npy", "--regions without --run"),
+        ("evaluate --compare A --captions C", "--captions with --compare"),
+        ("evaluate --compare a=A", "a paired test is of two evaluations, not 1 -> name the metrics"),
+        ("evaluate --compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
+        ("evaluate --compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
+        ("evaluate --similarity s.npy", "no captions to evaluate on -> give --captions"),
     ],
 )
-def test_what_an_evaluation_is_of(line: str, message: str, capsys) -> None:
-    assert call("evaluate", *line.split()) == 2
+def test_what_an_evaluation_or_a_search_is_of(line: str, message: str, capsys) -> None:
+    assert call(*line.split()) == 2
     said = capsys.readouterr().err
     assert message.partition(" -> ")[0] in said and message.rpartition(" -> ")[2] in said
 
@@ -91,8 +92,3 @@ def test_bad_input_is_one_line(data: list[str], tmp_path: Path, capsys, case: st
     assert call("train", *data, *arguments, "--out", str(tmp_path / "run")) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said and len(said.splitlines()) == 1
-
-
-def test_a_search_needs_one_question(tmp_path: Path, capsys) -> None:
-    assert call("search", "--run", str(tmp_path)) == 2
-    assert "give one of --query and --image" in capsys.readouterr().err
