@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +31,9 @@ class Vocabulary:
     def fit(captions: Captions, min_count: int = 1, rows: np.ndarray | None = None) -> Vocabulary:
         """The words of the given caption rows (None: all) that come `min_count` times or more."""
         tokens = captions.table["tokens"] if rows is None else captions.table["tokens"].take(rows)
-        counts = Counter(
-            {item["values"]: item["counts"] for item in pc.value_counts(tokens.combine_chunks().flatten()).to_pylist()}
-        )
-        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        kept = tuple(word for word, count in ranked if count >= min_count)
+        counted = pc.value_counts(tokens.combine_chunks().flatten()).to_pylist()
+        ranked = sorted(counted, key=lambda item: (-item["counts"], item["values"]))
+        kept = tuple(item["values"] for item in ranked if item["counts"] >= min_count)
         if not kept:
             raise InputError(f"no word comes {min_count} times", remedy="lower train.min_count")
         return Vocabulary(kept, captions.tokenizer)

@@ -258,14 +258,14 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
             remedy = "run capgrade audit for these captions"
             raise InputError("positives of other captions, or of another split", file=path, remedy=remedy)
         at = captions.caption_numbers
-        rows = [np.array([at[caption] for caption in lists[image]], np.int64) for image in captions.image_ids]
+        rows = [[at[caption] for caption in lists[image]] for image in captions.image_ids]
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"not a file of positives ({type(error).__name__}: {error})"
         raise InputError(problem, file=path, remedy="give what capgrade audit wrote") from error
-    image, caption = np.repeat(np.arange(len(rows)), [len(row) for row in rows]), np.concatenate(rows)
-    order = np.argsort(caption, kind="stable")
-    ends = np.searchsorted(caption[order], np.arange(captions.n_captions + 1))
-    others = [image[order[a:b]] for a, b in zip(ends, ends[1:], strict=False)]
+    others: list[list[int]] = [[] for _ in range(captions.n_captions)]
+    for image, row in enumerate(rows):
+        for caption in row:
+            others[caption].append(image)
     return Positives.from_lists(rows), Positives.from_lists(others)
 
 
