@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.labels import Labels
-from capgrade.labels.published import published_captions, published_shards
+from capgrade.labels.published import hub_name, published_captions, published_shards
 from capgrade.labels.stored import Dense, Part, Sampled, Stored
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.captions import Captions, read_captions
@@ -46,13 +46,11 @@ def opened(
         if revision is not None:
             raise InputError("a folder has no revision", file=folder, remedy="leave revision out")
     else:
-        name, _, at = str(where).partition("@")
-        if name.count("/") != 1 or name.startswith((".", "/")):
-            raise InputError("no such folder, nor a dataset USER/NAME", file=where, remedy="check the path")
+        name, at = hub_name(str(where))
         from capgrade.labels.hub import Repository
 
         repository = Repository(name)
-        folder = repository.download(repository.head(revision or at or None))
+        folder = repository.download(repository.head(revision or at))
     if not (folder / MANIFEST).is_file():
         remedy = "give a folder of capgrade shards, relevance or publish, or USER/NAME of the hub"
         raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)
