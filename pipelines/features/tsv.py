@@ -45,20 +45,16 @@ def write_tsv(path: Path, images: Iterable[Regions]) -> int:
     rows = 0
     with atomic(path) as temporary, temporary.open("wb") as f:
         for regions in images:
-            f.write(_row(regions.check()))
+            require_boxes(regions.check())
+            assert regions.boxes is not None
+            if regions.image_id.startswith('"'):
+                problem = f"image id {regions.image_id!r} begins with a quote, which csv readers take for their own"
+                raise InputError(problem, remedy="export as npz or scan")
+            numbers = (regions.image_id, regions.width, regions.height, len(regions))
+            arrays = [base64.b64encode(x.astype("<f4").tobytes()) for x in (regions.boxes, regions.features)]
+            f.write(b"\t".join([*(str(x).encode() for x in numbers), *arrays]) + b"\n")
             rows += 1
     return rows
-
-
-def _row(regions: Regions) -> bytes:
-    require_boxes(regions)
-    assert regions.boxes is not None
-    if regions.image_id.startswith('"'):
-        problem = f"image id {regions.image_id!r} begins with a quote, which csv readers take for their own"
-        raise InputError(problem, remedy="export as npz or scan")
-    arrays = [base64.b64encode(x.astype("<f4").tobytes()) for x in (regions.boxes, regions.features)]
-    numbers = (regions.image_id, regions.width, regions.height, len(regions))
-    return b"\t".join([*(str(x).encode() for x in numbers), *arrays]) + b"\n"
 
 
 def _read(path: Path, names: tuple[str, ...]) -> Iterator[Regions]:

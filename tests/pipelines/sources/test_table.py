@@ -64,10 +64,6 @@ def test_quotes_are_text_in_tsv_and_quoting_in_csv(read: Read) -> None:
     assert [(c.text, c.row) for c in captions] == [('A dog, "said" he\r\nand left', 2), ("A cat.", 4)]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(read: Read) -> None:
-    assert len(read("tsv", "\ufeff" + TSV)) == 3
-
-
 def test_json_lines_hold_one_caption_or_several(read: Read) -> None:
     rows = [
         {"image_id": 7, "caption": ["A dog.", "A brown dog."]},
