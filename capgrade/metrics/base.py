@@ -244,13 +244,11 @@ class QueryBlock:
         return self.once(f"gains {name}", lambda: np.maximum(values, 0))
 
     def gains_at(
-        self, ranking: Ranking, gains: Array, depth: int, *, left_out: tuple[Array, Array] | None = None,
-        exponential: bool = False,
+        self, ranking: Ranking, gains: Array, depth: int, left_out: tuple[Array, Array], exponential: bool = False
     ) -> Array:  # fmt: skip
         """The gains (b, n) expected at the first `depth` places, float64 (b, depth); `left_out` as `groups` has it."""
         places = np.empty((len(gains), min(depth, self.width)))
-        skip, groups = left_out or self.groups(False)
-        gains_of_matrix(ranking.order, ranking.end, gains, skip, groups, exponential, places)
+        gains_of_matrix(ranking.order, ranking.end, gains, *left_out, exponential, places)
         return places
 
     def hits_at(self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False) -> Array:
@@ -258,7 +256,7 @@ class QueryBlock:
         which makes the share of each tie group that is listed."""
         every = np.zeros(self.similarity.shape)
         every[lists.queries, lists.indices] = 1 if gains is None else gains
-        return self.gains_at(self.ranking, every, depth, left_out=self.groups(removes))
+        return self.gains_at(self.ranking, every, depth, self.groups(removes))
 
     def once(self, key: str, compute: Callable[[], Any]) -> Any:
         """What several metrics of a block share."""

@@ -20,10 +20,9 @@ def weighted_gains(
     block: QueryBlock, relevance: str, weights: Array, *, removes: bool = False, exponential: bool = False
 ) -> tuple[Array, Array]:
     """Of each query the gains at the first places, weighted by place and added up: as they are ranked, and at best."""
+    gains, left_out = block.gains(relevance), block.groups(removes)
     found, best = (
-        block.gains_at(
-            one, block.gains(relevance), len(weights), left_out=block.groups(removes), exponential=exponential
-        )
+        block.gains_at(one, gains, len(weights), left_out, exponential)
         for one in (block.ranking, block.ideal(relevance))
     )
     return found @ weights[: found.shape[1]], best @ weights[: best.shape[1]]

@@ -26,7 +26,7 @@ def pmrp_of(block: QueryBlock) -> Array:
     for zeta in ZETAS:
         match = (distance <= zeta) & annotated
         wanted = match.sum(axis=1)
-        hits = block.gains_at(block.ranking, match.astype(np.float32), int(wanted.max()), left_out=left_out)
+        hits = block.gains_at(block.ranking, match.astype(np.float32), int(wanted.max()), left_out)
         first = np.arange(hits.shape[1]) < wanted[:, None]
         values.append(share((hits * first).sum(axis=1), wanted, np.nan))
     return np.where(queries.any(axis=1), np.mean(values, axis=0), np.nan)

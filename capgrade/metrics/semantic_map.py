@@ -18,7 +18,7 @@ def lambda_of(block: QueryBlock, k: int, removes: bool = False) -> Array:
     """`semantic_map` of a block."""
     if np.abs(block.finite()).max() > 1.001:
         raise InputError("SemanticMap is about cosines, these leave [-1, 1]", remedy="normalise the embeddings")
-    best = block.gains_at(block.ranking, block.similarity, k, left_out=block.groups(removes))
+    best = block.gains_at(block.ranking, block.similarity, k, block.groups(removes))
     others = block.width - (block.positives().sizes if removes else np.zeros(len(best), np.int64))
     return share(best.sum(axis=1), np.minimum(k, others), np.nan)
 

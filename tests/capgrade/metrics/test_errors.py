@@ -92,6 +92,7 @@ def test_nan_in_similarity_names_the_pair(call, dtype):
         (lambda: paired_test(S[0], S[0, :7]), "same queries"),
         (lambda: paired_test(S[0], S[1], method="t"), "permutation, bootstrap"),
         (lambda: human_lists("mine", [], []), "eccv, cxc, original"),
+        (lambda: mined_precision(S, Positives.from_lists([[]] * 4), np.arange(8) % 4), "no human positives"),
         (lambda: mined_precision(holed(2, 5), OWN, np.arange(8) % 4), "NaN or infinity"),
         (lambda: mined_precision(holed(2, 0), OWN, np.arange(8) % 4), "scores holds NaN"),
     ],

@@ -7,7 +7,6 @@ import pytest
 
 from capgrade.metrics import Positives
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
-from capgrade.schemas.errors import InputError
 
 
 def counted(curve: list[dict], values: np.ndarray, among: np.ndarray, lists: list) -> None:
@@ -40,8 +39,3 @@ def test_classes_against_plain_counting():
     distance = (codes[:, None] != codes[owner][None]).sum(axis=2)
     among = (owner[None] != np.arange(700)[:, None]) & codes.any(1)[:, None] & codes[owner].any(1)
     counted([{**row, "threshold": -row["threshold"]} for row in curve], -distance, among, lists)
-
-
-def test_nothing_to_compare_with():
-    with pytest.raises(InputError, match="no human positives"):
-        mined_precision(np.ones((2, 2)), Positives.from_lists([[], []]), np.arange(2))
