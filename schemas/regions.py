@@ -138,10 +138,9 @@ class Rounding:
         return y
 
 
-def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding | None = None) -> pa.RecordBatch:
+def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding) -> pa.RecordBatch:
     """Checked images as a record batch of `region_schema`. InputError when one has another feature length."""
     meta = metadata_of(schema)
-    rounding = rounding or Rounding()
     for regions in images:
         if regions.check().features.shape[1] != meta["dim"]:
             numbers = f"{regions.features.shape[1]} numbers per region, {meta['dim']} before"

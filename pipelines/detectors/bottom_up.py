@@ -211,11 +211,8 @@ class BottomUpDetector(ProposalDetector):
 
     def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
         with self.arithmetic():
-            return self.model(self.on_device(images), scales, deltas=self.rule.regresses)
-
-    def on_device(self, images: Tensor) -> Tensor:
-        """Prepared pictures where the model is, in the order that it works in."""
-        return images.to(self.device, non_blocking=True).contiguous(memory_format=self.format)
+            images = images.to(self.device, non_blocking=True).contiguous(memory_format=self.format)
+            return self.model(images, scales, deltas=self.rule.regresses)
 
     @contextmanager
     def arithmetic(self) -> Iterator[None]:
