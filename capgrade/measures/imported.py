@@ -33,13 +33,6 @@ _DAMAGED = (
 COLUMNS = ("image_id", "caption_id", "score")  # of judgements
 
 
-def _by_image(images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different ones of image numbers int64 [n], rising; where the pairs of each start in the order that brings
-    them together, int64 [different + 1]; and that order, int64 [n]."""
-    some, counts = np.unique(images, return_counts=True)
-    return some, np.append(0, np.cumsum(counts)), np.argsort(images, kind="stable")
-
-
 @dataclass(frozen=True)
 class FittedImported(ArrayState):
     """The matrix stays in its file, opened by memory map."""
@@ -57,9 +50,9 @@ class FittedImported(ArrayState):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`. InputError for a value that is not finite, or not yet computed in TERAN's file."""
         cells, out = self._opened(), np.empty(len(captions), np.float32)
-        some, ptr, order = _by_image(images)
-        for k in range(len(some)):
-            one, asked = some[k : k + 1], order[ptr[k] : ptr[k + 1]]
+        order, (some, counts) = np.argsort(images, kind="stable"), np.unique(images, return_counts=True)
+        for k, asked in zip(range(len(some)), np.split(order, np.cumsum(counts)), strict=False):
+            one = some[k : k + 1]
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
         return out
 
@@ -207,18 +200,15 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
     found: dict[int, list[float]] = {}
     for line, row in read_table(path, COLUMNS):
-        found.setdefault(_code(row, captions, path, line), []).append(number(row["score"], path, line))
+        image, caption = captions.image_numbers.get(row["image_id"]), captions.caption_numbers.get(row["caption_id"])
+        if image is None or caption is None:
+            problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
+            raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
+        code = image * captions.n_captions + caption
+        found.setdefault(code, []).append(number(row["score"], path, line))
     if not found:
         raise InputError("no judgements", file=path)
     codes = np.array(sorted(found), np.int64)
     values = np.array([np.mean(found[code]) for code in codes.tolist()], np.float32)
     ids = np.array(captions.image_ids), np.array(captions.caption_ids)
     return FittedJudged(str(path), captions.n_captions, *ids, codes, values)
-
-
-def _code(row: dict[str, str], captions: Captions, path: Path, line: int) -> int:
-    image, caption = captions.image_numbers.get(row["image_id"]), captions.caption_numbers.get(row["caption_id"])
-    if image is None or caption is None:
-        problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
-        raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
-    return image * captions.n_captions + caption

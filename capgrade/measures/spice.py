@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -64,15 +62,14 @@ class FittedSpice(ArrayState):
     def _batch(self, images: np.ndarray, captions: np.ndarray) -> list[float]:
         with tempfile.TemporaryDirectory(prefix="spice") as name:
             given, answer = Path(name, "pairs.json"), Path(name, "scores.json")
-            items = [self._item(k, i, c) for k, (i, c) in enumerate(zip(images, captions, strict=True))]
+            items = []
+            for k, (image, caption) in enumerate(zip(images, captions, strict=True)):
+                own = self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]]
+                references = [self.lines[r] for r in own if not (self.leave_out and r == caption)]
+                items.append({"image_id": k, "test": self.lines[caption], "refs": references})
             given.write_text(json.dumps(items), encoding="utf-8")
             _run([str(given), *self._cache_option(), "-out", str(answer), "-silent"], self.memory, Path(self.folder))
             return read_scores(answer, len(images))
-
-    def _item(self, number: int, image: int, caption: int) -> dict[str, Any]:
-        own = self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]]
-        references = [self.lines[r] for r in own if not (self.leave_out and r == caption)]
-        return {"image_id": number, "test": self.lines[caption], "refs": references}
 
     def _cache_option(self) -> list[str]:
         if self.cache is None:
@@ -140,7 +137,8 @@ def _require_java() -> None:
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     found = _VERSION.search(done.stderr + done.stdout)
     if found is None:
-        raise InputError(f"'java -version' told no version: {_last_line(done.stderr)}", remedy=remedy)
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise InputError(f"'java -version' told no version: {said}", remedy=remedy)
     if not OLDEST <= int(found[1]) <= NEWEST:
         raise InputError(f"SPICE does not run on Java {found[1]}: it needs what Java 15 removed", remedy=remedy)
 
@@ -162,10 +160,6 @@ def _reason(text: str) -> str:
     return (named or lines or ["it said nothing"])[-1][:300]
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["nothing"])[-1]
-
-
 def read_scores(path: Path, n_pairs: int) -> list[float]:
     """F-scores by pair number from what the scorer wrote. InputError unless each pair has one, within 0..1."""
     try:
@@ -178,10 +172,6 @@ def read_scores(path: Path, n_pairs: int) -> list[float]:
     if len(answer) != n_pairs or set(scores) != set(range(n_pairs)):
         raise InputError(f"SPICE wrote {len(answer)} scores, for {n_pairs} pairs", file=path)
     for number, value in scores.items():
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not (math.isfinite(value) and 0 <= value <= 1)
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise InputError(f"SPICE of pair {number} is {value!r}: no F-score", file=path)
     return [float(scores[number]) for number in range(n_pairs)]

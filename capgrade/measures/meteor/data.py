@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -97,10 +96,15 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
     except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
     functions, prefixes, exceptions, synsets = parts
+    abbreviations = [one for line in prefixes if (one := line.split()) and not one[0].startswith("#")]
+    bases: dict[str, list[str]] = {}
+    for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):
+        for form in forms.split():
+            bases.setdefault(form, []).append(base)
     return Lexicon(
         frozenset(functions),
-        _abbreviations(prefixes),
-        _exceptions(exceptions),
+        {one[0]: one[1:2] == ["#NUMERIC_ONLY#"] for one in abbreviations},
+        bases,
         {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
         folder / PARAPHRASES,
     )
@@ -112,16 +116,3 @@ _NAMES = (
     "synonym/english.exceptions",
     "synonym/english.synsets",
 )
-
-
-def _abbreviations(lines: Sequence[str]) -> dict[str, bool]:
-    parts = [line.split() for line in lines]
-    return {p[0]: p[1:2] == ["#NUMERIC_ONLY#"] for p in parts if p and not p[0].startswith("#")}
-
-
-def _exceptions(lines: Sequence[str]) -> dict[str, list[str]]:
-    bases: dict[str, list[str]] = {}
-    for base, forms in zip(lines[::2], lines[1::2], strict=True):
-        for form in forms.split():
-            bases.setdefault(form, []).append(base)
-    return bases

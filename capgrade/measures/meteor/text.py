@@ -76,7 +76,8 @@ def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
         line = _MORE_DOTS.sub(r"DOTDOTMULTI \1", line).replace("DOTMULTI.", "DOTDOTMULTI")
     for pattern, replacement in _LATER_STEPS:
         line = pattern.sub(replacement, line)
-    line = "".join(f"{part} " for part in _without_final_periods(_split(line), prefixes))
+    words = _split(line)
+    line = "".join(f"{_period_apart(word, words[k + 1 : k + 2], prefixes)} " for k, word in enumerate(words))
     while "DOTDOTMULTI" in line:
         line = line.replace("DOTDOTMULTI", "DOTMULTI.")
     return _split(_SPACES.sub(" ", line.replace("DOTMULTI", ".")).strip(_BLANK).lower())
@@ -84,10 +85,6 @@ def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
 
 def _split(line: str) -> list[str]:
     return [part for part in _BREAKS.split(line) if part]
-
-
-def _without_final_periods(words: list[str], prefixes: Mapping[str, bool]) -> list[str]:
-    return [_period_apart(word, words[k + 1 : k + 2], prefixes) for k, word in enumerate(words)]
 
 
 def _period_apart(word: str, following: list[str], prefixes: Mapping[str, bool]) -> str:

@@ -66,7 +66,11 @@ def _phrases(tagged: Sequence[Tagged]) -> list[Tagged | _NounPhrase]:
             parts.append(tagged[at])
             at += 1
             continue
-        parts += _noun_phrase([one for one in tagged[at:end] if one.tag not in ("determiner", "conjunction")])
+        words = [one for one in tagged[at:end] if one.tag not in ("determiner", "conjunction")]
+        if words and words[-1].tag == "noun":
+            parts.append(_NounPhrase(words[-1].base, tuple(word.base for word in words[:-1])))
+        else:
+            parts += words
         at = end
     return parts
 
@@ -75,12 +79,6 @@ def _joins(tagged: Sequence[Tagged], k: int, start: int) -> bool:
     """Whether a conjunction stands between two adjectives of one noun phrase."""
     inside = start < k < len(tagged) - 1 and tagged[k].base == "and"
     return inside and tagged[k - 1].tag == "adjective" and tagged[k + 1].tag == "adjective"
-
-
-def _noun_phrase(words: Sequence[Tagged]) -> list[Tagged | _NounPhrase]:
-    if not words or words[-1].tag != "noun":
-        return list(words)
-    return [_NounPhrase(words[-1].base, tuple(word.base for word in words[:-1]))]
 
 
 @dataclass
@@ -111,7 +109,9 @@ class _Reader:
         elif item.tag == "auxiliary":
             self._auxiliary(item.base)
         elif item.tag in ("adjective", "number"):
-            self._predicate(item.base)
+            told = self.finite or self.last in self.subjects
+            for source in self.subjects if told else [self.last][: bool(self.last)]:
+                self.attributes[source, item.base] = None
         elif item.tag == "conjunction":
             self.joined = item.base in ("and", "or", "&")
             self.pending, self.passive = None, ""
@@ -187,7 +187,3 @@ class _Reader:
         else:
             self.pending, self.finite = None, True
         self.done, self.joined = None, False
-
-    def _predicate(self, value: str) -> None:
-        for source in self.subjects if self.finite or self.last in self.subjects else [self.last][: bool(self.last)]:
-            self.attributes[source, value] = None

@@ -37,14 +37,6 @@ class Concepts:
         concept = self.lexicon.verbs.concept.get(verb, verb)
         return concept, frozenset(self.lexicon.verbs.ancestors(concept))
 
-    def is_action(self, word: str) -> bool:
-        """Whether an attribute is a listed verb's base form."""
-        return word in self.lexicon.verbs.concept
-
-    def is_object(self, word: str) -> bool:
-        """Whether an attribute is a listed object's base form, as "baseball" of a baseball bat."""
-        return word in self.lexicon.nouns.concept
-
     def deed(self, noun: str) -> str | None:
         """What someone or something named by a listed verb does: "ski" for "skier" and "skiing"."""
         last = noun.rsplit(" ", 1)[-1]
@@ -95,7 +87,9 @@ class TupleReader:
         for noun in graph.objects:
             _add(found, self._object(noun))
         for noun, attribute in graph.attributes:
-            _add(found, self._attribute(noun, attribute))
+            alone = self._value(attribute, self.params.attributes)
+            owner, (_, name, *_) = self.concepts.object(noun)[0], next(iter(alone))
+            _add(found, alone | {("attribute", owner, name): self.params.attached})
         for source, relation, target in graph.relations:
             ends = (self.concepts.object(source)[0], self.concepts.action(relation)[0], self.concepts.object(target)[0])
             _add(found, {("relation", *ends): self.params.relations})
@@ -113,18 +107,12 @@ class TupleReader:
             self._of_noun[noun] = implied | {("object", concept): 1.0}
         return self._of_noun[noun]
 
-    def _attribute(self, noun: str, value: str) -> Tuples:
-        owner = self.concepts.object(noun)[0]
-        alone = self._value(value, self.params.attributes)
-        name = next(iter(alone))[1]
-        return alone | {("attribute", owner, name): self.params.attached}
-
     def _value(self, word: str, weight: float) -> Tuples:
         """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
-        if self.concepts.is_action(word):
+        if word in self.concepts.lexicon.verbs.concept:
             action, above = self.concepts.action(word)
             return {("attribute", action): weight, **{("attribute", a): weight * self.params.kinds for a in above}}
-        if self.concepts.is_object(word):
+        if word in self.concepts.lexicon.nouns.concept:
             return {("object", self.concepts.object(word)[0]): weight}
         return {("attribute", word): weight}
 

@@ -107,11 +107,6 @@ def bracketed(text: str) -> str:
     return text.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
-def telephone(text: str) -> str:
-    """Its brackets and spaces."""
-    return bracketed(unbreakable(text))
-
-
 def ampersand(text: str) -> str:
     """`&amp;` as a character."""
     return re.sub("&amp;", "&", text, flags=re.IGNORECASE)
@@ -137,18 +132,15 @@ def quotes(text: str) -> str:
     return text.replace("&apos;", "'").replace("&quot;", '"').translate(_QUOTES)
 
 
-_FRACTIONS = str.maketrans({"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"})
-_CURRENCY = str.maketrans({"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")})
+_SIGNS = str.maketrans(
+    {"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"}
+    | {"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")}
+)
 
 
-def fraction(text: str) -> str:
-    """The fractions the Penn Treebank knows, with a slash."""
-    return text.translate(_FRACTIONS)
-
-
-def currency(text: str) -> str:
-    """Cents in letters, pounds as #, euros as $: so the Penn Treebank has them."""
-    return text.translate(_CURRENCY)
+def signs(text: str) -> str:
+    """As the Penn Treebank has them: fractions with a slash, cents in letters, pounds as #, euros as $."""
+    return text.translate(_SIGNS)
 
 
 def always(token: str) -> Callable[[str], str]:
@@ -204,14 +196,14 @@ RULES = [
     Rule("[-+]?{number}", write=without_soft_hyphens),
     Rule(r"[\u207a\u207b\u208a\u208b]?([\u2070\xb9\xb2\xb3\u2074-\u2079]+|[\u2080-\u2089]+)"),
     Rule(r"({1to4}[- \xa0])?{1to4}(\\?/|[\u2044]){1to4}", write=unbreakable),
-    Rule(r"[\xbc-\xbe\u2153-\u215e]", write=fraction),
+    Rule(r"[\xbc-\xbe\u2153-\u215e]", write=signs),
     Rule(
         r"-(L|R)(R|C|S)B-|anti-|pro-|C\.D\.s|S(&|&amp;)(Ls|P-500)|Cap{apostrophe}n|c{apostrophe}est",
         write=ampersand,
     ),
     Rule(r"{slashed}\\?/{slashed}(\\?/{slashed})?"),
     Rule(r"[A-Z]*\$|#"),
-    Rule(r"[\x80\xa2-\xa5\u20a0\u20a4\u20ac\u060b\u0e3f\uffe0\uffe1\uffe5\uffe6]", write=currency),
+    Rule(r"[\x80\xa2-\xa5\u20a0\u20a4\u20ac\u060b\u0e3f\uffe0\uffe1\uffe5\uffe6]", write=signs),
     Rule("[A-Za-z]", r"\.{gap}+({opening}|{tag}){gap}"),
     Rule(r"{initials}\.", "{gap}+({opening}|{tag}){gap}", again=True),
     Rule(r"{numbered}\.", "{gap}?{digit}"),
@@ -228,7 +220,7 @@ RULES = [
     Rule(
         r"(\([0-9][0-9][0-9]?\)[ \xa0]?|(\+\+?)?({2to4}[- \xa0])?{2to4}[- \xa0]){3to4}[- \xa0]?{3to5}"
         r"|((\+\+?)?{2to4}\.)?{2to4}\.{3to4}\.{3to5}",
-        write=telephone,
+        write=lambda text: bracketed(unbreakable(text)),
     ),
     Rule('"|&quot;', "[A-Za-z0-9$]", quotes),
     Rule('"|&quot;', write=quotes),
