@@ -98,7 +98,7 @@ class TupleReader:
     def _object(self, noun: str) -> Tuples:
         if noun not in self._of_noun:
             concept, above = self.concepts.object(noun)
-            implied: Tuples = {("object", kind): self.params.kinds for kind in above}
+            implied: Tuples = {("object", kind): self.params.kinds for kind in sorted(above)}
             for word in noun.split()[:-1]:
                 implied |= self._value(word, self.params.kinds)
             action = self.concepts.deed(noun)
@@ -111,7 +111,8 @@ class TupleReader:
         """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
         if word in self.concepts.lexicon.verbs.concept:
             action, above = self.concepts.action(word)
-            return {("attribute", action): weight, **{("attribute", a): weight * self.params.kinds for a in above}}
+            implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}
+            return {("attribute", action): weight} | implied
         if word in self.concepts.lexicon.nouns.concept:
             return {("object", self.concepts.object(word)[0]): weight}
         return {("attribute", word): weight}

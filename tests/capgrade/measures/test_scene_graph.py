@@ -166,6 +166,14 @@ def test_agrees_with_the_definition(
     assert np.array_equal(fitted.score(images, some), whole[:, some])
 
 
+def test_what_tuples_imply_comes_in_one_order() -> None:
+    """By the alphabet, as sums go in the order of the tuples; a set of texts has another order in each process."""
+    reader = TupleReader(Concepts(scene_lexicon()), SceneGraphParams())
+    for noun in ("corgi", "waiter", "skier", "tennis player", "pizza", "motorcycle", "kitchen", "bride", "laptop"):
+        *kinds, _ = [key for key in reader.tuples(Graph((noun,), (), ())) if key[0] == "object"]
+        assert kinds == sorted(kinds)
+
+
 def test_own_captions_and_nothing() -> None:
     """A caption whose image has no other caption scores 1; a caption without objects 0, whatever the image."""
     fitted = SceneGraph(SceneGraphParams()).fit(make_captions([["a red dog runs"], ["of the"], ["a cat on a table"]]))
