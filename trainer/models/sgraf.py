@@ -63,7 +63,7 @@ def squared_difference(a: Tensor, v: Tensor, words: Tensor, layer: nn.Linear) ->
     steps = zip(a.split(size), v.split(size), strict=True)
     if not torch.is_grad_enabled():
         return torch.cat([unit(*step) for step in steps])
-    return torch.cat([checkpoint(unit, *step, use_reentrant=False) for step in steps])
+    return torch.cat([checkpoint(unit, *step, use_reentrant=False, preserve_rng_state=False) for step in steps])
 
 
 class Reasoning(nn.Module):
