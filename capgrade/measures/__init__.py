@@ -58,7 +58,9 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     column can have.
     """
     for name in (*params.imported, *params.mixtures):
-        _check_name(name)
+        if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:
+            remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}"
+            raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
     known = _single(params)
     for name, weights in params.all_mixtures.items():
         if name in known:
@@ -75,13 +77,6 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
 def names_of(params: MeasuresParams) -> set[str]:
     """The measures that can be computed with these parameters."""
     return {*_single(params), *params.all_mixtures}
-
-
-def _check_name(name: str) -> None:
-    """InputError for a measure whose name cannot be one of a file and of a column."""
-    if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:
-        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}"
-        raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
 
 
 def _single(params: MeasuresParams) -> dict[str, Callable[[MeasuresParams], Measure]]:

@@ -70,17 +70,9 @@ def one_line(caption: str) -> str:
 def one_line_each(captions: Sequence[str]) -> Sequence[str]:
     """Captions without what would end a line; looked for in all at once, as hardly one has it."""
     together = "".join(captions)
-    if any(char in together for char in _BREAKS) or not _is_unicode(together):
+    if any(char in together for char in _BREAKS) or (not together.isascii() and _SURROGATES.search(together)):
         return [one_line(caption) for caption in captions]
     return captions
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
