@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock
 
@@ -25,9 +25,6 @@ from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, MANIFEST, OUT, atomic, digest, parse_manifest, writing
-
-if TYPE_CHECKING:
-    pass
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
@@ -62,9 +59,7 @@ class Remote:
         for name in names:
             path = f"{self.root}/{name}"
             kinds = self.files.protocol
-            if WHOLE.intersection(
-                [kinds] if isinstance(kinds, str) else kinds
-            ):  # no folders to make: s3fs would make a bucket
+            if WHOLE & {kinds} if isinstance(kinds, str) else WHOLE.intersection(kinds):  # s3fs would make a bucket
                 self._do(self.files.put_file, str(folder / name), path)
             else:
                 self._do(self.files.makedirs, path.rsplit("/", 1)[0], exist_ok=True)

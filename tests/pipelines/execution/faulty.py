@@ -20,7 +20,10 @@ KINDS = ("503", "stalled", "lost", "cut", "short")
 
 
 class Faults:
-    """What to do with each request. `always`: one fault for every request; else drawn, with probability `share`."""
+    """What to do with each request. `always`: one fault for every request; else drawn, with probability `share`.
+
+    A kind that has not come yet comes at the first request that can have it: threads change the order of requests.
+    """
 
     def __init__(self, seed: int = 0, share: float = 0.0, always: str | None = None, stall: float = 0.5) -> None:
         self.draw, self.share, self.always, self.stall = Random(seed), share, always, stall
@@ -30,9 +33,11 @@ class Faults:
         """The fault of this request; None: it goes through."""
         with self.lock:
             fault = self.always
-            if fault is None and self.draw.random() < self.share and self.row[method + path] < MOST:
+            if fault is None and self.share and self.row[method + path] < MOST:
                 kinds = KINDS if method == "GET" and "?" not in path else KINDS[:3]  # bodies of objects
-                fault = self.draw.choice(kinds)
+                missing = [kind for kind in kinds if not self.counted[kind]]
+                if missing or self.draw.random() < self.share:
+                    fault = self.draw.choice(missing or kinds)
             self.row[method + path] = self.row[method + path] + 1 if fault else 0
             self.counted[fault or "none"] += 1
             return fault
