@@ -36,6 +36,7 @@ from capgrade.measures.meteor.index import BACKWARD, FORWARD
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
+FREE, UNASKED = -1, -2  # of a unit in `local`: without a number; of no caption that is asked for
 # Columns of the counts: words and function words of both sides, chunks, then by stage content and function words that
 # match, of the caption and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
@@ -54,20 +55,21 @@ class ReferenceMatches(NamedTuple):
 
 @njit(cache=True)
 def fold(refs, units, matches, local):
-    """The references of an image, whose matching units are numbered in `local` until `forget`."""
+    """The references of an image; units that match one and are FREE in `local` are numbered there until `forget`."""
     n, width = 0, refs.shape[0]
     for ref in refs:
         for u in units.number[units.ptr[ref] : units.ptr[ref + 1]]:
             for v in matches.unit[matches.ptr[u] : matches.ptr[u + 1]]:
-                if local[v] < 0:
+                if local[v] == FREE:
                     local[v] = n
                     n += 1
     some, ptr, bits = np.empty(n, np.int64), np.zeros(n * width + 2, np.int64), np.zeros((n, width, 3), np.uint64)
     for r in range(width):
         for u in units.number[units.ptr[refs[r]] : units.ptr[refs[r] + 1]]:
             for v in matches.unit[matches.ptr[u] : matches.ptr[u + 1]]:
-                some[local[v]] = v
-                ptr[np.int64(local[v]) * width + r + 2] += 1
+                if local[v] >= 0:
+                    some[local[v]] = v
+                    ptr[np.int64(local[v]) * width + r + 2] += 1
     for cell in range(n * width):
         ptr[cell + 2] += ptr[cell + 1]
     entry = np.empty((ptr[-1], 2), np.int64)
@@ -76,6 +78,8 @@ def fold(refs, units, matches, local):
             place, size, u = np.int64(units.start[o]), np.int64(units.length[o]), units.number[o]
             for m in range(matches.ptr[u], matches.ptr[u + 1]):
                 unit, stage = np.int64(local[matches.unit[m]]), np.int64(matches.stage[m])
+                if unit < 0:
+                    continue
                 cell, module = unit * width + r + 1, stage if stage < 3 else 3
                 rank = np.int64(matches.rank[m]) << (AFTER_PLACE if stage == FORWARD else 0)
                 entry[ptr[cell], 0] = packed_match(place, size, 0, 0, module)
@@ -90,7 +94,13 @@ def fold(refs, units, matches, local):
 def forget(units, local):
     """Empty `local` again."""
     for v in units:
-        local[v] = -1
+        local[v] = FREE
+
+
+@njit(cache=True, forceinline=True)
+def _mark(c, units, local, value):
+    for u in units.number[units.ptr[c] : units.ptr[c + 1]]:
+        local[u] = value
 
 
 @njit(cache=True, forceinline=True)
@@ -194,16 +204,18 @@ def score(begin, end, order, pairs, index, longest, values, counts):
     """METEOR of pairs order[begin:end], in which those of an image follow each other, into values float64 [pairs]; and
     its counts into float64 [pairs, COUNTS], or none into [0, COUNTS]. Of equal references the first counts."""
     words, units, matches = index
-    local, room = np.full(matches.ptr.shape[0] - 1, -1, np.int32), alignment_room(longest, MATCHES)
+    local, room = np.full(matches.ptr.shape[0] - 1, UNASKED, np.int32), alignment_room(longest, MATCHES)
     hits, places = np.empty((7 * longest, 3), np.int64), np.empty(longest + 1, np.uint64)
     found, k = np.empty(COUNTS), begin
     while k < end:
-        image = pairs.images[order[k]]
+        image, last = pairs.images[order[k]], k
+        while last < end and pairs.images[order[last]] == image:
+            _mark(pairs.captions[order[last]], units, local, FREE)
+            last += 1
         im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
         bounds = np.empty(im.refs.shape[0])
-        while k < end and pairs.images[order[k]] == image:
-            pair, best, of = order[k], -1.0, -1
-            c = pairs.captions[pair]
+        for pair in order[k:last]:
+            best, of, c = -1.0, -1, pairs.captions[pair]
             some = find_hits(c, units, local, hits)
             for r in range(bounds.shape[0]):
                 bounds[r] = -1.0 if pairs.leave_out and im.refs[r] == c else bound(c, r, some, im, words, places)
@@ -221,5 +233,6 @@ def score(begin, end, order, pairs, index, longest, values, counts):
                     for x in range(COUNTS if counts.shape[0] else 0):
                         counts[pair, x] = found[x]
             values[pair] = max(best, 0.0)
-            k += 1
-        forget(im.units, local)
+        for pair in order[k:last]:
+            _mark(pairs.captions[pair], units, local, UNASKED)
+        k = last
