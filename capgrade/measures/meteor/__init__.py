@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
 from capgrade.measures.meteor.index import CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
-from capgrade.measures.meteor.tops import BoundIndex
 from capgrade.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -61,18 +59,14 @@ class FittedMeteor(ArrayState):
         return values
 
     def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
-        """As `Searches.tops`: by the bounds of `tops`, where the captions are few words enough for them."""
-        if self.longest > tops.MOST_WORDS or k >= self.columns // 4:
+        """As `Searches.tops`: by upper bounds, where few of the captions are wanted."""
+        if k >= self.columns // 4:
             return every_pair(self, images, k, ties)
         rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
         found = Tops(rows, values, np.zeros(len(images), np.int64))
         pairs = self.image_pairs(images, np.empty(0, np.int64), self.leave_out)
-        in_threads(tops.tops, len(images), pairs, self.index, self.longest, self.bounds, ties, found)
+        in_threads(tops.tops, len(images), pairs, self.index, self.longest, ties, found)
         return sorted_tops(images, *found, k, ties)
-
-    @cached_property
-    def bounds(self) -> BoundIndex:
-        return tops.bound_index(self.index)
 
     @property
     def longest(self) -> int:

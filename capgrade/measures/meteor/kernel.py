@@ -199,6 +199,34 @@ def score_reference(c, r, hits, im, words, room, counts):
     return metric(counts)
 
 
+@njit(cache=True)
+def bound_references(c, hits, im, leave_out, words, places, bounds):
+    """`bound` with each reference into `bounds`, -1 for the caption itself where it is left out. The largest."""
+    most = -1.0
+    for r in range(bounds.shape[0]):
+        bounds[r] = -1.0 if leave_out and im.refs[r] == c else bound(c, r, hits, im, words, places)
+        most = max(most, bounds[r])
+    return most
+
+
+@njit(cache=True)
+def align_best(c, hits, im, words, bounds, least, room, counts, row):
+    """METEOR with the best reference, of equal ones with the first, and its counts into counts[row] where there are
+    rows; from the highest of `bounds` down, which are used up. A number below `least` where it is below, -1 of none."""
+    best, of, found = -1.0, -1, np.empty(COUNTS)
+    for _ in range(bounds.shape[0]):
+        r = np.argmax(bounds)
+        if bounds[r] < max(best, least) or (bounds[r] == best and r > of):
+            break
+        bounds[r] = -1
+        value = score_reference(c, r, hits, im, words, room, found)
+        if value > best or (value == best and r < of):
+            best, of = value, r
+            if counts.shape[0]:
+                counts[row] = found
+    return best
+
+
 @njit(nogil=True, cache=True)
 def score(begin, end, order, pairs, index, longest, values, counts):
     """METEOR of pairs order[begin:end], in which those of an image follow each other, into values float64 [pairs]; and
@@ -206,7 +234,7 @@ def score(begin, end, order, pairs, index, longest, values, counts):
     words, units, matches = index
     local, room = np.full(matches.ptr.shape[0] - 1, UNASKED, np.int32), alignment_room(longest, MATCHES)
     hits, places = np.empty((7 * longest, 3), np.int64), np.empty(longest + 1, np.uint64)
-    found, k = np.empty(COUNTS), begin
+    k = begin
     while k < end:
         image, last = pairs.images[order[k]], k
         while last < end and pairs.images[order[last]] == image:
@@ -215,24 +243,10 @@ def score(begin, end, order, pairs, index, longest, values, counts):
         im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
         bounds = np.empty(im.refs.shape[0])
         for pair in order[k:last]:
-            best, of, c = -1.0, -1, pairs.captions[pair]
+            c = pairs.captions[pair]
             some = find_hits(c, units, local, hits)
-            for r in range(bounds.shape[0]):
-                bounds[r] = -1.0 if pairs.leave_out and im.refs[r] == c else bound(c, r, some, im, words, places)
-            for _ in range(bounds.shape[0]):
-                r = 0
-                for other in range(1, bounds.shape[0]):
-                    if bounds[other] > bounds[r]:
-                        r = other
-                if bounds[r] < best or (bounds[r] == best and r > of):
-                    break
-                bounds[r] = -1
-                value = score_reference(c, r, some, im, words, room, found)
-                if value > best or (value == best and r < of):
-                    best, of = value, r
-                    for x in range(COUNTS if counts.shape[0] else 0):
-                        counts[pair, x] = found[x]
-            values[pair] = max(best, 0.0)
+            bound_references(c, some, im, pairs.leave_out, words, places, bounds)
+            values[pair] = max(align_best(c, some, im, words, bounds, 0.0, room, counts, pair), 0.0)
         for pair in order[k:last]:
             _mark(pairs.captions[pair], units, local, UNASKED)
         k = last
