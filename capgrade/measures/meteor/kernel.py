@@ -215,7 +215,7 @@ def align_best(c, hits, im, words, bounds, least, room, counts, row):
     rows; from the highest of `bounds` down, which are used up. A number below `least` where it is below, -1 of none."""
     best, of, found = -1.0, -1, np.empty(COUNTS)
     for _ in range(bounds.shape[0]):
-        r = np.argmax(bounds)
+        r = int(np.argmax(bounds))
         if bounds[r] < max(best, least) or (bounds[r] == best and r > of):
             break
         bounds[r] = -1
