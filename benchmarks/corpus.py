@@ -21,7 +21,7 @@ from capgrade.kernels import njit
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
-from capgrade.schemas.output import output_folder, refuse_file, starting
+from capgrade.schemas.output import output_folder
 
 PER_IMAGE = 5  # captions, as in COCO
 LEAVE = 0.2  # probability of going on in another caption, after each word
@@ -31,7 +31,7 @@ GROWTH = 0.6  # variants grow with this power of the size
 LONGEST = 40
 SPARE = 6  # a walk is cut short at the length of some real caption and so many words more
 DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
-SPLIT = "train"
+SPLIT, VECTORS = "train", "vectors.npy"
 SEED = 0
 
 
@@ -152,7 +152,7 @@ def bench(asked: Asked) -> Rows:
 
 def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     """Write a captions folder of `images` generated images of split `train`, and with `vectors` stand-ins for
-    embeddings, vectors.npy."""
+    embeddings, vectors.npy, which the manifest names too. InputError where either is there and is not of such a run."""
     tokens, texts = generate(source, images)
     ids = [f"image-{i:07d}" for i in range(images)]
     metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
@@ -161,18 +161,18 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
         [SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
     ]  # fmt: skip
     table = pa.table(columns, schema=with_metadata(SCHEMA, metadata))
-    if vectors:
-        refuse_file(out / "vectors.npy", "npy array", starting(b"\x93NUMPY"))
     params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
     inputs = {"source": source.digest, "split": source.split}
     stage = "bench corpus"  # never in the place of captions of another source
     with output_folder(out, stage):
-        rows = {FILE: write_arrow(out / FILE, table.schema, table.to_batches())}
+        rows = {}
+        if vectors:  # first: a file of somebody else is refused before the captions are touched
+            with atomic(out / VECTORS) as temporary, temporary.open("wb") as file:
+                np.save(file, stand_ins(Captions(table, SPLIT, source.tokenizer, "")))
+            rows[VECTORS] = table.num_rows
+        rows[FILE] = write_arrow(out / FILE, table.schema, table.to_batches())
         facts = {"images": images, "splits": {SPLIT: table.num_rows}, "stage": stage}
         write_manifest(out, "captions", params=params, inputs=inputs, rows=rows, **facts)
-    if vectors:
-        with atomic(out / "vectors.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, stand_ins(read_captions(out)))
 
 
 def stand_ins(captions: Captions) -> np.ndarray:

@@ -143,7 +143,6 @@ BENCHES: dict[str, tuple[str, str]] = {
     "shards": ("captions measures", "cider,rouge_l,sbert"),
     "start": ("captions", ""),
     "tops": ("captions measures", "cider,meteor"),
-    "train": ("", ""),
 }
 
 

@@ -43,6 +43,20 @@ def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+def test_only_what_a_corpus_wrote_is_written_over(real: Captions, tmp_path: Path) -> None:
+    """Vectors of somebody else are refused, and the captions stay; those of a run before go with it."""
+    out, mine = tmp_path / "c", b"\x93NUMPY of mine"
+    corpus(real, 7, out, vectors=False)
+    (out / "vectors.npy").write_bytes(mine)
+    with pytest.raises(InputError, match="vectors.npy: it is there and capgrade did not write it"):
+        corpus(real, 8, out, vectors=True)
+    assert (out / "vectors.npy").read_bytes() == mine and read_captions(out).n_images == 7
+    (out / "vectors.npy").unlink()
+    for images, vectors in ((8, True), (9, True), (9, False)):
+        corpus(real, images, out, vectors=vectors)
+        assert (out / "vectors.npy").exists() == vectors and read_captions(out).n_images == images
+
+
 def run_here(command: str, options: Sequence[str], **environment: str) -> dict[str, float]:
     """As `capgrade.benchmarks.shards.run`, without a process of its own, which takes ten seconds to start."""
     assert call(command, *options) == 0
