@@ -23,7 +23,10 @@ from capgrade.schemas.files import (
 )
 
 TABLES = (".arrow", ".parquet")
-ALONE = {"judged": "agree", "document_frequencies": "frequencies"}  # tables that need no manifest, and what writes them
+ALONE = {
+    "judged": "agree",
+    "document_frequencies": "captions --frequencies",
+}  # tables that need no manifest, and what writes them
 AGAIN = "run its command again"
 
 

@@ -51,10 +51,11 @@ COMMAND = {
     "npz": "regions export --format npz",
     "shards_part": "shards --part",
 }  # kinds that are not called as their command is
+FOLDER = {"embeddings": "--index", "alignment": "--words", "pictures": "--pictures", "review": "--sample"}  # not --out
 KEY = "key"  # of an unfinished run, in WORK
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 AGAIN = "make it again with the stage that writes it"
 OUT = "give an --out that may be written, or change its permissions"
@@ -133,7 +134,7 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
         number = error.errno if isinstance(error, OSError) else None
         if number in _NOT_ALLOWED:
             remedy = allow
-        elif number in _NO_ROOM or any(words in str(error) for words in _FULL):
+        elif number in NO_ROOM or any(words in str(error) for words in _FULL):
             remedy = "make room and run again; what is finished stays"
         else:
             raise
@@ -347,7 +348,7 @@ def made_again(kind: str, folder: Path) -> str:
     """What makes such a folder anew."""
     if kind == "shards_parquet":
         return "empty the folder, and run the pipeline with `WriteShards` again"
-    return f"run `capgrade {COMMAND.get(kind, kind)}` again with --out {folder}"
+    return f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:

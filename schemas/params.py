@@ -282,8 +282,6 @@ class RegionsParams(ParamsBlock):
     nms_threshold: Share = 0.3  # of the suppression within each class
     proposals: Positive | None = None  # None: as many as the checkpoint was made with
     precision: Precision | None = None  # of convolutions and products; None: bf16 on a GPU, else float32
-    channels_last: bool = True  # order of the activations in memory
-    compile: bool = False
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
@@ -511,10 +509,11 @@ class Params(ParamsBlock):
 def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None = None) -> dict[str, Any]:
     """The block `train` upon the preset it names, which may stand upon another (`base`); mappings are merged, lists
     and values replaced. InputError for an unknown preset, listing the known ones, and for a circle."""
-    known = {**_shipped(), **(more or {})}
+    known = {**_shipped(), **more}
     layers, name = [train], train.get("preset")
     while name is not None:
-        if name not in known or not isinstance(known[name], dict):
+        name = str(name)
+        if not isinstance(known.get(name), dict):
             raise InputError(f"unknown preset '{name}'", file=file, remedy=f"choose from: {', '.join(sorted(known))}")
         if len(layers) > len(known):
             raise InputError(f"preset '{name}' stands upon itself", file=file, remedy="mend its base")
@@ -555,8 +554,9 @@ def load_params(
     for key, value in (options or {}).items():
         _put(tree, key, value)
     given = [*(text.partition("=")[0] for text in overrides), *(options or {})]
-    if isinstance(tree.get("train"), dict):
-        tree["train"] = with_preset(tree["train"], tree.get("presets", {}), None if "train.preset" in given else path)
+    presets = tree.get("presets", {})
+    if isinstance(tree.get("train"), dict) and isinstance(presets, dict):
+        tree["train"] = with_preset(tree["train"], presets, None if "train.preset" in given else path)
     return validated(Params, tree, file=path, given=given)
 
 

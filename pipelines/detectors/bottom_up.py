@@ -178,7 +178,7 @@ class BottomUpDetector(ProposalDetector):
     precision: as `precision_of` has it; bf16: convolutions by autocast, while the layers that give scores and boxes
     work in float32. Features are float32.
     proposals: fewer or more than the model was made with, which changes which regions there are to choose from,
-    and no feature of those that stay. compile: the backbone and res5 by torch.compile.
+    and no feature of those that stay.
     """
 
     def __init__(
@@ -191,27 +191,21 @@ class BottomUpDetector(ProposalDetector):
         attributes: Sequence[str] | None = None,
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
-        channels_last: bool = False,
-        compile: bool = False,
         proposals: int | None = None,
     ) -> None:
         self.name, self.classes, self.attributes, self.rule = name, classes, attributes, rule
         self.device, self.precision = torch.device(device), precision
-        self.format = torch.channels_last if channels_last else torch.contiguous_format
         if proposals is not None:
             wanted = dataclasses.replace(model.config.proposals, after_nms=proposals)
             model.config = dataclasses.replace(model.config, proposals=wanted)
         fold_norms(model)
-        self.model = model.eval().to(self.device).to(memory_format=self.format)  # type: ignore[call-overload]
+        self.model = model.eval().to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.n_features = model.config.n_features
         self.prepare = model.config.prepare
-        if compile:
-            model.backbone.compile(dynamic=True)
-            model.head.res5.compile(dynamic=True)
 
     def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
         with self.arithmetic():
-            images = images.to(self.device, non_blocking=True).contiguous(memory_format=self.format)
+            images = images.to(self.device, non_blocking=True).contiguous(memory_format=torch.channels_last)
             return self.model(images, scales, deltas=self.rule.regresses)
 
     @contextmanager

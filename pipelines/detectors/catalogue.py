@@ -79,8 +79,7 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
         model, facts = load_bottom_up(Path(given) if given else SCENES)
     return BottomUpDetector(
         model, rule_of(params), name=name, classes=facts.get("classes"), attributes=facts.get("attributes"),
-        device=device, precision=precision_for(params, device), compile=params.compile,
-        channels_last=params.channels_last, proposals=params.proposals,
+        device=device, precision=precision_for(params, device), proposals=params.proposals,
     )  # fmt: skip
 
 
@@ -95,8 +94,8 @@ def _detectron2(params: RegionsParams, device: torch.device) -> Detector:
     if params.config is None or params.weights is None:
         remedy = "give --weights FILE and --set regions.config=COCO-Detection/faster_rcnn_R_50_C4_1x, or a .yaml file"
         raise InputError("detector detectron2 needs a config and a checkpoint", remedy=remedy)
-    if precision_for(params, device) != "float32" or params.compile:
-        raise InputError("detector detectron2 runs in float32, not compiled", remedy="leave precision and compile out")
+    if precision_for(params, device) != "float32":
+        raise InputError("detector detectron2 runs in float32", remedy="leave precision out")
     from capgrade.pipelines.detectors.detectron import DetectronDetector
 
     rule = rule_of(params)
@@ -111,7 +110,7 @@ def _patches(params: RegionsParams, device: torch.device) -> Detector:
         raise InputError(f"{params.boxes} boxes are no grid", remedy="give --boxes 36 or another square number")
     boxes = high if params.boxes_of is None else Path(params.boxes_of)
     precision = precision_for(params, device)
-    return PatchDetector(params.model, boxes, device=device, precision=precision, compile=params.compile)
+    return PatchDetector(params.model, boxes, device=device, precision=precision)
 
 
 DETECTORS: dict[str, Callable[[RegionsParams, torch.device], Detector]] = {

@@ -65,7 +65,6 @@ class PatchDetector(Detector):
         *,
         device: torch.device | str = "cpu",
         precision: Precision = "float32",
-        compile: bool = False,
     ) -> None:
         whole = load_weights("vision transformer", model)
         self.model = getattr(whole, "vision_model", whole).eval().to(device)
@@ -86,8 +85,6 @@ class PatchDetector(Detector):
             raise InputError(f"model '{model}' has no square patches", remedy=REMEDY)
         self.per_side = self.prepare.side // patch
         self.n_features = self.model.config.hidden_size
-        if compile:
-            self.model.compile()
 
     def patches(self, images: Tensor) -> Tensor:
         """Hidden states of the patches, row by row: (B, 3, side, side) -> float32 (B, rows, columns, D)."""

@@ -98,7 +98,7 @@ class Source:
 
     @property
     def n_blocks(self) -> int:
-        return -(-self.captions.n_images // self.params.block_images)
+        return count_blocks(self.captions.n_images, self.params.block_images)
 
     def job(self, work: Path, tables: Tables) -> Job:
         """For workers, who find the fitted measures and the ids in the work folder."""
@@ -136,7 +136,7 @@ class Job:
 
     @property
     def n_blocks(self) -> int:
-        return -(-self.n_images // self.block_images)
+        return count_blocks(self.n_images, self.block_images)
 
     @property
     def remote(self) -> Remote | None:
@@ -264,6 +264,10 @@ class Worker:
             start_threads()
             numba.set_num_threads(max(1, numba.config.NUMBA_NUM_THREADS // self.workers))  # a thread each
             return self.job.tables(self.job.images(block), self.fitted, self.job.work)
+
+
+def count_blocks(n_images: int, block_images: int) -> int:
+    return -(-n_images // block_images)
 
 
 def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range | None = None) -> None:

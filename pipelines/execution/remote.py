@@ -24,7 +24,7 @@ from filelock import FileLock
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.files import CACHE, MANIFEST, OUT, atomic, digest, parse_manifest, writing
+from capgrade.schemas.files import CACHE, MANIFEST, NO_ROOM, OUT, atomic, digest, parse_manifest, writing
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
@@ -85,7 +85,7 @@ class Remote:
         the folder may not be written."""
         for pause in (*PAUSES, None):
             try:
-                with atomic(folder / name, allow) as temporary, _missing():
+                with atomic(folder / name, allow) as temporary, _as_raised():
                     self._do(self.files.get_file, f"{self.root}/{name}", str(temporary))
                     if sha is None:
                         json.loads(temporary.read_text(encoding="utf-8"))
@@ -115,7 +115,7 @@ class Remote:
 
     def delete(self, name: str) -> None:
         """A file or a whole folder, if it is there: another worker may delete it too."""
-        with suppress(FileNotFoundError), _missing():
+        with suppress(FileNotFoundError), _as_raised():
             self.files.invalidate_cache()
             self._do(self.files.rm, f"{self.root}/{name}" if name else self.root, recursive=True)
 
@@ -174,11 +174,12 @@ def without_secrets(text: str) -> str:
 
 
 @contextmanager
-def _missing() -> Iterator[None]:
-    """FileNotFoundError as itself, for those who expect it."""
+def _as_raised() -> Iterator[None]:
+    """FileNotFoundError and a full disk as themselves, for those who expect them."""
     try:
         yield
     except InputError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise error.__cause__ from None
+        cause = error.__cause__
+        if isinstance(cause, FileNotFoundError) or (isinstance(cause, OSError) and cause.errno in NO_ROOM):
+            raise cause from None
         raise

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.main import get_command
 
+from capgrade.pipelines.cli import app
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
+    COMMAND,
+    made_again,
     metadata_of,
     open_arrow,
     read_manifest,
@@ -73,6 +78,16 @@ def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"kind"')
     with pytest.raises(InputError, match="not a manifest"):
         read_manifest(tmp_path, "shards")
+
+
+@pytest.mark.parametrize("kind", ["shards", *COMMAND])
+def test_what_makes_a_folder_again_is_a_command_with_such_options(kind: str, tmp_path: Path) -> None:
+    words = made_again(kind, tmp_path).replace("`", "").split()
+    found: Any = get_command(app)
+    for word in words[2:]:
+        found = getattr(found, "commands", {}).get(word, found)
+    known = {option for parameter in found.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known and str(tmp_path) == words[-1]
 
 
 def test_errors_survive_the_way_from_a_worker() -> None:

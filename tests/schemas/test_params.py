@@ -43,6 +43,8 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("measures: {scene_graph: {beta: 1.0e+20}}", r"'measures.scene_graph.beta' is 1e\+20: Input should be less"),
         ("captions: {tokenizer: nltk}", "parameter 'captions.tokenizer' is 'nltk': Input should be 'ptb_py', 'ptb'"),
         ("captions: {source: coco}", "source coco needs an input"),
+        ("presets: [sam]\ntrain: {preset: sam}", r"parameter 'presets' is \['sam'\]: Input should be"),
+        ("train: {preset: [sam]}", r"unknown preset '\['sam'\]' -> choose from: "),
         ("shards: [1", "not valid YAML"),
         ("- 1", "not a mapping"),
     ],

@@ -69,6 +69,15 @@ def test_where_a_copy_may_not_be_written_the_remedy_is_of_that_folder(job: Job, 
             fetch()
 
 
+def test_a_full_disk_is_not_the_stores_fault(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.get_file", full)
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\) -> make room and run again"):
+        job.here()
+
+
 def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beam gives each thread a DoFn of its own."""
     opened = []
