@@ -232,8 +232,20 @@ class COCOEvalCap:
                 continue
             found: Any = (score, scores) if isinstance(scorer, Bleu) else ([score], [scores])
             for name, value, values in zip(methods, *found, strict=True):
-                self.eval[name] = value
-                for image, own in zip(gts, values, strict=True):
-                    self.imgToEval.setdefault(image, {"image_id": image})[name] = own
+                self.setEval(value, name)
+                self.setImgToEvalImgs(values, gts.keys(), name)
                 print(f"{name}: {value:0.3f}")
+        self.setEvalImgs()
+
+    def setEval(self, score: float, method: str) -> None:  # noqa: N802
+        """Keep a corpus score; like the two below for subclasses, which bring scorers of their own."""
+        self.eval[method] = score
+
+    def setImgToEvalImgs(self, scores: Any, imgIds: Any, method: str) -> None:  # noqa: N802, N803
+        """Keep a value for each image."""
+        for image, score in zip(imgIds, scores, strict=True):
+            self.imgToEval.setdefault(image, {"image_id": image})[method] = score
+
+    def setEvalImgs(self) -> None:  # noqa: N802
+        """List what is kept, image by image."""
         self.evalImgs = list(self.imgToEval.values())

@@ -90,6 +90,12 @@ def test_order_and_kinds_of_what_is_returned(name: str) -> None:
     assert ours.method() == peer.method()
 
 
+def test_a_subclass_finds_the_methods_of_pycocoevalcap() -> None:
+    from pycocoevalcap.eval import COCOEvalCap
+
+    assert {name for name in vars(COCOEvalCap) if not name.startswith("_")} <= vars(coco.COCOEvalCap).keys()
+
+
 def test_bleu_of_other_orders() -> None:
     from pycocoevalcap.bleu.bleu import Bleu
 
