@@ -8,71 +8,23 @@ import numpy as np
 from scipy import stats
 
 from capgrade.agreement.judgements import Judgements
-from capgrade.kernels import njit
+from capgrade.metrics.kendall import balances
+from capgrade.metrics.ranking import rank
 
 
-@njit(cache=True, nogil=True)
-def _counts(order, groups, rank, weight, levels):
-    """Concordant less discordant, ties in x, ties in y, total, and occupied levels of x and y: all of weights.
+def taus(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Kendall's tau-b and tau-c of observations float [n]; NaN where a side is constant.
 
-    `order` sorts x; `groups` are where each value of x starts in it; `rank` int64 is y's dense rank.
+    b = balance / sqrt((n0 - ties_x) (n0 - ties_y)), balance = concordant less discordant pairs of observations,
+    n0 = n (n - 1) / 2; Kendall 1945. c = 2 balance m / (n^2 (m - 1)), m the smaller number of distinct values;
+    Stuart 1953. As scipy's variants b and c.
     """
-    tree, at_y = np.zeros(levels + 1), np.zeros(levels)
-    seen = balance = ties_x = 0.0
-    used_x = 0
-    for g in range(groups.size - 1):
-        group = 0.0
-        for k in range(groups[g], groups[g + 1]):  # against the values below, none of its own group
-            w, r = weight[order[k]], rank[order[k]]
-            group += w
-            below, i = 0.0, r
-            while i > 0:
-                below += tree[i]
-                i -= i & -i
-            balance += w * (below - (seen - below - at_y[r]))
-        for k in range(groups[g], groups[g + 1]):
-            w, r = weight[order[k]], rank[order[k]]
-            at_y[r] += w
-            i = r + 1
-            while i <= levels:
-                tree[i] += w
-                i += i & -i
-        seen += group
-        ties_x += group * (group - 1) / 2
-        used_x += group > 0
-    ties_y, used_y = 0.0, 0
-    for r in range(levels):
-        ties_y += at_y[r] * (at_y[r] - 1) / 2
-        used_y += at_y[r] > 0
-    return balance, ties_x, ties_y, seen, used_x, used_y
-
-
-class RankedPairs:
-    """x and y float [n] sorted once, for any weights: how often each observation counts."""
-
-    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
-        self._order = np.argsort(x, kind="stable")
-        ordered = x[self._order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        self._groups = np.append(starts, len(x))
-        levels, self._rank = np.unique(y, return_inverse=True)
-        self._levels = len(levels)
-
-    def taus(self, weight: np.ndarray) -> tuple[float, float]:
-        """Kendall's tau-b and tau-c where row k counts weight[k] times, float64 [n] of whole numbers; NaN where a side
-        is constant.
-
-        b = balance / sqrt((n0 - ties_x) (n0 - ties_y)), balance = concordant less discordant pairs of observations,
-        n0 = n (n - 1) / 2; Kendall 1945. c = 2 balance m / (n^2 (m - 1)), m the smaller number of distinct values;
-        Stuart 1953. As scipy's variants b and c of repeated rows.
-        """
-        found = _counts(self._order, self._groups, self._rank, weight, self._levels)
-        balance, ties_x, ties_y, n, *used = found
-        pairs, levels = n * (n - 1) / 2, min(used)
-        if levels < 2:
-            return float("nan"), float("nan")
-        b = balance / float(np.sqrt((pairs - ties_x) * (pairs - ties_y)))
-        return b, 2 * balance * levels / (n**2 * (levels - 1))
+    if not (varies(x) and varies(y)):
+        return float("nan"), float("nan")
+    sides = [rank(np.asarray(side, np.float64)[None]) for side in (x, y)]
+    balance, *untied = (float(count) for count in balances(*sides)[0])
+    levels = min(1 + np.count_nonzero(np.diff(side.end)) for side in sides)
+    return balance / float(np.sqrt(untied[0] * untied[1])), 2 * balance * levels / (len(x) ** 2 * (levels - 1))
 
 
 def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
@@ -124,7 +76,7 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
 
 def _add(result: Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
     if varies(x) and varies(y):
-        tau_b, tau_c = RankedPairs(x, y).taus(np.ones(len(x)))
+        tau_b, tau_c = taus(x, y)
         found = {"pearson": stats.pearsonr(x, y).statistic, "spearman": stats.spearmanr(x, y).statistic}
         for name, value in {**found, "kendall": tau_b, "kendall_c": tau_c}.items():
             result[name][scope] = float(value)
@@ -159,16 +111,17 @@ def intervals(
         if not (varies(x) and varies(y)):
             continue
         found: dict[str, list[float]] = {name: [] for name in result}
-        ranked, (cx, cy) = RankedPairs(x, y), (x - x.mean(), y - y.mean())
+        cx, cy = x - x.mean(), y - y.mean()
         moments = np.stack([np.ones(len(x)), cx, cy, cx * cx, cy * cy, cx * cy])
         for draw in pair_draws(people.image, owner, samples, seed):
             weight = draw[mask]
+            rows = np.repeat(np.arange(len(x)), weight.astype(np.int64))
             with np.errstate(invalid="ignore", divide="ignore"):  # a draw in which a side is constant says nothing
                 n, sx, sy, xx, yy, xy = np.einsum("kn,n->k", moments, weight)  # BLAS' threads would wait
                 vx, vy = n * xx - sx * sx, n * yy - sy * sy
                 varied = vx > ROUNDING * n * xx and vy > ROUNDING * n * yy  # a side is constant, up to rounding
                 pearson = float(np.clip((n * xy - sx * sy) / np.sqrt(vx * vy), -1, 1)) if varied else np.nan
-                for name, value in zip(found, (pearson, *ranked.taus(weight)), strict=True):
+                for name, value in zip(found, (pearson, *taus(x[rows], y[rows])), strict=True):
                     found[name].append(value)
         for name, drawn in found.items():
             if np.isfinite(drawn).any():

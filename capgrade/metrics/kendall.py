@@ -3,15 +3,14 @@ what is retrieved, the coherent score CS@K."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from capgrade.bits import ones
 from capgrade.kernels import njit
-from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix
-from capgrade.metrics.ranking import Array
+from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix, share
+from capgrade.metrics.ranking import Array, Ranking
 
 VARIANTS = ("a", "b")
 
@@ -54,11 +53,12 @@ def _pairs(end):
 
 @njit(cache=True, nogil=True)
 def _kernel(order, end, rel_order, rel_end, below):
+    """int64 [rows, 3], as `balances`."""
     rows, n = order.shape
     group, fill, sequence = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     high, middle = np.zeros((n >> 12) + 1, np.int64), np.zeros(((n >> 12) + 1, 64), np.int16)
     bits = np.zeros((n >> 6) + 1, np.uint64)
-    out = np.zeros((rows, 2))  # tau-a, tau-b
+    out = np.empty((rows, 3), np.int64)
     for row in range(rows):
         start = 0
         for p in range(n):
@@ -87,21 +87,22 @@ def _kernel(order, end, rel_order, rel_end, below):
             fill[place] += 1
         pairs = np.int64(n) * (n - 1) // 2
         tied, rel_tied = _pairs(end[row]), _pairs(rel_end[row])
-        difference = pairs - tied - rel_tied + both - 2 * _inversions(sequence, below, high, middle, bits)
-        if pairs > 0:
-            out[row, 0] = difference / pairs
-        weight = np.sqrt(np.float64(pairs - tied)) * np.sqrt(np.float64(pairs - rel_tied))
-        if weight > 0:
-            out[row, 1] = difference / weight
+        out[row, 0] = pairs - tied - rel_tied + both - 2 * _inversions(sequence, below, high, middle, bits)
+        out[row, 1], out[row, 2] = pairs - tied, pairs - rel_tied
     return out
 
 
+def balances(one: Ranking, other: Ranking) -> Array:
+    """Of two rankings of the same items concordant less discordant pairs, and the pairs that each does not tie: int64
+    [rows, 3]. Ties are counted, never broken, so the tie rule does not enter."""
+    return _kernel(one.order, one.tied_end, other.order, other.tied_end, _BELOW)
+
+
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
-    """`kendall_tau` of a block. Ties are counted, never broken, so the tie rule does not enter."""
-    ranking, ideal = block.ranking, block.ideal(relevance)
-    kernel = partial(_kernel, ranking.order, ranking.tied_end, ideal.order, ideal.tied_end, _BELOW)
-    both = block.once(f"tau {relevance}", kernel)
-    return np.asarray(both[:, VARIANTS.index(variant)])
+    """`kendall_tau` of a block."""
+    counts = block.once(f"tau {relevance}", lambda: balances(block.ranking, block.ideal(relevance)))
+    pairs = np.full(len(counts), block.width * (block.width - 1) / 2)
+    return share(counts[:, 0], pairs if variant == "a" else np.sqrt(counts[:, 1]) * np.sqrt(counts[:, 2]))
 
 
 def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any:
