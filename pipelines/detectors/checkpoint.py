@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -83,7 +83,10 @@ def read_checkpoint(
             raise ValueError(f"stages of {config.blocks} blocks")
         shapes_of(config)
     except Exception as error:  # a configuration that no model can have makes torch raise anything
-        raise InputError(f"a configuration that cannot be read ({type(error).__name__})", file=path) from error
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": type(error).__name__}
+        reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        remedy = "convert it again, with the version of capgrade that reads it"
+        raise InputError(f"a configuration that cannot be read ({reason})", file=path, remedy=remedy) from error
     for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):
         if key in names and len(names[key]) != count:
             raise InputError(f"{len(names[key])} names of {count} {key}", file=path, remedy="convert it again")

@@ -38,12 +38,17 @@ VISION = {
 }  # fmt: skip
 TEXT = {"hidden_size": WIDTH, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 SQUARE = {"height": SIDE, "width": SIDE}
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # dinov2/data/transforms.py, and its published processors
+OPENAI = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))  # clip/clip.py
+HALVES = ((0.5,) * 3, (0.5,) * 3)  # value_range(-1, 1) in big_vision's image preprocessing
+COLOURS = {"dinov2": IMAGENET, "registers": IMAGENET, "clip": OPENAI, "siglip": HALVES}  # mean and deviation
+DINO = {"image_mean": IMAGENET[0], "image_std": IMAGENET[1]}
 SHORT = {"size": {"shortest_edge": SIDE + 4}, "crop_size": SQUARE}
 MODELS = {  # the model, its image processor, and how many hidden states stand before the patches
-    "dinov2": (lambda: Dinov2Model(Dinov2Config(**VISION)), BitImageProcessorPil(**SHORT), 1),
+    "dinov2": (lambda: Dinov2Model(Dinov2Config(**VISION)), BitImageProcessorPil(**SHORT, **DINO), 1),
     "registers": (
         lambda: Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**VISION, num_register_tokens=3)),
-        BitImageProcessorPil(**SHORT),
+        BitImageProcessorPil(**SHORT, **DINO),
         4,
     ),
     "clip": (lambda: CLIPModel(CLIPConfig(text_config=TEXT, vision_config=VISION)), CLIPImageProcessorPil(**SHORT), 1),
@@ -93,13 +98,14 @@ def plainly(patches: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_cell_of_a_patch_is_that_hidden_state_of_transformers(name: str, folders: Path) -> None:
-    make, processor, before = MODELS[name]
+    make, _, before = MODELS[name]
     detector = PatchDetector(str(folders / name), (SIDE // PATCH) ** 2)
     rgb = np.random.default_rng(1).integers(0, 256, (48, 72, 3), np.uint8)
     image, scale = detector.prepare(rgb)
     whole = type(make()).from_pretrained(folders / name).eval()
-    resized = processor(rgb, size=SQUARE, do_center_crop=False, return_tensors="pt", input_data_format="channels_last")
-    assert torch.equal(image, resized["pixel_values"][0])
+    resized = Image.fromarray(rgb).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    mean, deviation = COLOURS[name]
+    np.testing.assert_allclose(image, np.moveaxis((np.array(resized) / 255 - mean) / deviation, 2, 0), atol=1e-5)
     with torch.no_grad():
         hidden = getattr(whole, "vision_model", whole)(pixel_values=image[None]).last_hidden_state[0, before:]
     (found,) = detector.detect(image[None], [scale], [(72, 48)], ["x"])
