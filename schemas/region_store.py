@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, metadata_of, open_arrow, read_manifest
 from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
+
+COLUMNS = ("image_id", "width", "height", "boxes", "features", *LISTS)
 
 
 class RegionStore:
@@ -28,25 +28,23 @@ class RegionStore:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder, KIND)
         readers = [open_arrow(self.folder / name) for name in in_order(self.manifest["files"])]
+        readers[0].need(pa.schema([]), ["dim", "dtype"])
+        self.metadata = metadata_of(readers[0].schema)
         for reader in readers:
-            reader.need(pa.schema([]), ["dim", "dtype"])
-            meta = metadata_of(reader.schema)
             with reader.whole():
-                reader.need(region_schema(meta["dim"], meta["dtype"]))
-        self.schema = readers[0].schema
-        self.metadata = metadata_of(self.schema)
+                reader.need(region_schema(self.metadata["dim"], self.metadata["dtype"]))
         batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]
-        self._batches = [_Batch(batch) for batch in batches]
-        self._ends = np.cumsum([batch.num_rows for batch in batches])
+        kinds = {name: readers[0].schema.field(name).type for name in COLUMNS}
+        self._columns = {name: pa.chunked_array([one[name] for one in batches], kind) for name, kind in kinds.items()}
 
     def __reduce__(self) -> tuple[type[RegionStore], tuple[Path]]:
         return RegionStore, (self.folder,)
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return len(self._columns["image_id"])
 
     def __iter__(self) -> Iterator[Regions]:
-        return chain.from_iterable(map(batch.row, range(batch.rows)) for batch in self._batches)
+        return map(self.__getitem__, range(len(self)))
 
     def __contains__(self, image_id: str) -> bool:
         return image_id in self._index
@@ -55,9 +53,7 @@ class RegionStore:
         k = self.index(key) if isinstance(key, str) else int(key)
         if not 0 <= k < len(self):
             raise IndexError(f"image {k} of {len(self)}")
-        b = int(np.searchsorted(self._ends, k, side="right"))
-        first = int(self._ends[b]) - self._batches[b].rows
-        return self._batches[b].row(k - first)
+        return Regions(**{name: _value(column[k]) for name, column in self._columns.items()})
 
     def require(self, captions: Captions) -> None:
         """InputError for regions of other splits whose image ids are row numbers, which fit every split."""
@@ -75,40 +71,18 @@ class RegionStore:
     @cached_property
     def ids(self) -> list[str]:
         """Every image id in stored order."""
-        return [image_id for batch in self._batches for image_id in batch.ids]
+        return self._columns["image_id"].to_pylist()
 
     @cached_property
     def _index(self) -> dict[str, int]:
         return {image_id: k for k, image_id in enumerate(self.ids)}
 
 
-class _Batch:
-    """One record batch as numpy views, made when its first image is asked for."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self.rows = batch.num_rows
-        self._batch = batch
-
-    @property
-    def ids(self) -> list[str]:
-        return self._batch["image_id"].to_pylist()
-
-    def row(self, i: int) -> Regions:
-        return Regions(**{name: value_of(i) for name, value_of in self._columns.items()})
-
-    @cached_property
-    def _columns(self) -> dict[str, Callable[[int], Any]]:
-        plain = {name: self._batch[name].to_pylist().__getitem__ for name in ("image_id", "width", "height")}
-        return {**plain, **{name: _list_view(self._batch[name]) for name in ("boxes", "features", *LISTS)}}
-
-
-def _list_view(column: pa.Array) -> Callable[[int], np.ndarray | None]:
-    """From a row of a list column to its numpy array, or None where it is null; nothing is copied."""
-    offsets = column.offsets.to_numpy()
-    values = column.values
+def _value(cell: pa.Scalar) -> Any:
+    """A list as a numpy array that copies nothing, [n] or [n, width]; None for null; what is no list as it is."""
+    if not isinstance(cell, pa.ListScalar) or not cell.is_valid:
+        return cell.as_py()
+    values = cell.values
     if pa.types.is_fixed_size_list(values.type):
-        flat = values.values.to_numpy().reshape(-1, values.type.list_size)
-    else:
-        flat = values.to_numpy()
-    valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-    return lambda i: flat[offsets[i] : offsets[i + 1]] if valid is None or valid[i] else None
+        return values.flatten().to_numpy().reshape(-1, values.type.list_size)
+    return values.to_numpy()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import by_size, metadata_of, numpy_type, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import by_size, metadata_of, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder
 
 KIND = "regions"
@@ -147,34 +147,14 @@ def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding) -
             problem = f"image {regions.image_id!r}: {numbers}"
             raise InputError(problem, remedy="keep features of different detectors in different folders")
     features = np.concatenate([rounding.stored(regions, meta["dtype"]) for regions in images])
-    columns = [
-        pa.array([regions.image_id for regions in images]),
-        pa.array([regions.width for regions in images], pa.int32()),
-        pa.array([regions.height for regions in images], pa.int32()),
-        _list_column([regions.boxes for regions in images], schema.field("boxes").type),
-        _list_column(features, schema.field("features").type, [len(regions) for regions in images]),
-        *(_list_column([getattr(regions, name) for regions in images], schema.field(name).type) for name in LISTS),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _list_column(values: Any, kind: pa.DataType, lengths: list[int] | None = None) -> pa.Array:
-    """A list column from one array per image (None for null), or from one array for all images and their lengths."""
-    mask = None
-    if lengths is None:
-        mask = pa.array([v is None for v in values])
-        lengths = [0 if v is None else len(v) for v in values]
-        present = [v for v in values if v is not None]
-        values = np.concatenate(present) if present else np.zeros(0, np.float32)
-    large = pa.types.is_large_list(kind)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64 if large else np.int32)
-    item = kind.value_type
-    if pa.types.is_fixed_size_list(item):
-        flat = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1), item.value_type), type=item)
-    else:
-        flat = pa.array(values.astype(numpy_type(item), copy=False), item)
-    build = pa.LargeListArray if large else pa.ListArray
-    return build.from_arrays(pa.array(offsets), flat, type=kind, mask=mask)
+    kind = schema.field("features").type
+    of_regions = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), type=kind.value_type)
+    ends = np.cumsum([0, *map(len, images)], dtype=np.int64)
+    columns = {name: [getattr(regions, name) for regions in images] for name in schema.names if name != "features"}
+    columns["boxes"] = [boxes if boxes is None else list(boxes) for boxes in columns["boxes"]]
+    arrays = {name: pa.array(values, schema.field(name).type) for name, values in columns.items()}
+    arrays["features"] = pa.LargeListArray.from_arrays(pa.array(ends), of_regions, type=kind)
+    return pa.RecordBatch.from_pydict(arrays, schema)
 
 
 def write_regions(

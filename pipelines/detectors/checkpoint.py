@@ -83,8 +83,10 @@ def read_checkpoint(
             raise ValueError(f"stages of {config.blocks} blocks")
         shapes_of(config)
     except Exception as error:  # a configuration that no model can have makes torch raise anything
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": type(error).__name__}
-        reason = ": ".join(filter(None, [".".join(map(str, first["loc"])), first["msg"]]))
+        reason = type(error).__name__
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))} {first['msg']}".strip()
         remedy = "convert it again, with the version of capgrade that reads it"
         raise InputError(f"a configuration that cannot be read ({reason})", file=path, remedy=remedy) from error
     for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):
