@@ -75,7 +75,7 @@ def test_wrong_files_are_refused_by_name(tmp_path: Path, change: dict, problem: 
 
 
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    """More of them: tests/test_fuzz_files.py."""
+    """More of them: tests/test_fuzz.py."""
     path = tmp_path / "a.npz"
     milvlg(path, x=np.random.default_rng(0).random((2, 500), np.float32))
     whole = path.read_bytes()
