@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 STRATA = ("pool", "uncertain", "random")
 BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
-SMALL = 2**22  # pairs that are listed one by one
 FILE = "pairs.jsonl"
 
 
@@ -178,14 +177,9 @@ def _unsure(
 
 def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
     """`count` of the numbers below `size` that are not among `taken`, each as likely."""
-    if size <= SMALL:
-        return random.permutation(np.setdiff1d(np.arange(size), taken))[:count]
-    found = np.empty(0, np.int64)
-    while len(found) < count:
-        more = random.integers(size, size=2 * count)
-        found = np.concatenate([found, more[~np.isin(more, taken)]])
-        found = found[np.sort(np.unique(found, return_index=True)[1])]  # as they were drawn
-    return found[:count]
+    taken = np.unique(taken)
+    place = random.choice(size - len(taken), count, replace=False)  # among those that are left
+    return place + np.searchsorted(taken - np.arange(len(taken)), place, side="right")
 
 
 def accepted_per_image(plan: ReviewPlan, table: Mapping[int, float], accept: float) -> dict[str, float] | None:

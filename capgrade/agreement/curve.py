@@ -1,7 +1,7 @@
 """What a value means to people: the expected human score 0..5 and the probability that a person accepts the pair.
 
 Isotonic regression of non-original pairs (given pairs are known to belong), by the pool-adjacent-violators algorithm of
-scikit-learn; judged on images that it was not fitted on. The curves of bootstrap draws over images say how far the
+scipy; judged on images that it was not fitted on. The curves of bootstrap draws over images say how far the
 judgements themselves leave the probability open (`coefficients.pair_draws`).
 
 How much images, and captions, differ beyond their values is a random effect each: a pair of value v is accepted with
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from capgrade.agreement.coefficients import pair_draws
 from capgrade.agreement.judgements import Judgements
@@ -97,11 +98,12 @@ def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.nda
 
 def _isotonic(x: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
     """The rising function of least squares, at the values `at`; level beyond the data."""
-    from sklearn.isotonic import IsotonicRegression
-
-    some = slice(None) if weight is None else weight > 0
-    fitted = IsotonicRegression(out_of_bounds="clip").fit(x[some], y[some], None if weight is None else weight[some])
-    return np.asarray(fitted.predict(at))
+    values, row = np.unique(x, return_inverse=True)
+    weight = np.ones(len(x)) if weight is None else weight
+    weights, sums = np.bincount(row, weight), np.bincount(row, weight * y)
+    some = weights > 0
+    fitted = isotonic_regression(sums[some] / weights[some], weights=weights[some]).x
+    return np.interp(at, values[some], fitted)
 
 
 def _held_out(x: np.ndarray, accepted: np.ndarray, row: np.ndarray) -> tuple[float, list[dict[str, float]]]:

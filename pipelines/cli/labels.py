@@ -222,7 +222,7 @@ def agree(
         result, facts = _of_texts(judgements[0], measures, given)
     else:
         loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
-        require_all(*(["sklearn"] if calibrate else []), measures=names, params=loaded.measures)
+        require_all(measures=names, params=loaded.measures)
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.agree import agree as stage
         from capgrade.pipelines.agree import who_judged

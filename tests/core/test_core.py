@@ -134,7 +134,6 @@ LINES = {
     ),
     "shards --captions s3://bucket/captions --split train --measures rouge_l --out s": ("fsspec", "beam"),
     "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
-    "agree --captions captions --judgements judged.csv --calibrate c.json": (f"sklearn, {ENCODER}", "report,encoder"),
     "audit --captions captions --relevance relevance": ("vl_convert", "report"),
     "audit --captions captions --relevance relevance --stand-in 0": (f"vl_convert, {ENCODER}", "report,encoder"),
     "score --candidates a.json --references b.json --measures sbert": (ENCODER, "encoder"),

@@ -108,7 +108,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
     "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {
-        "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_calibrated.py has one",
+        "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_columns.py has one",
     },
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",

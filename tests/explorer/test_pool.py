@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.plans import SMALL, _drawn, accepted_per_image, pooled, write_plan
+from capgrade.explorer.plans import _drawn, accepted_per_image, pooled, write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.reviews import Item, ReviewPlan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
@@ -81,10 +81,12 @@ def test_each_pair_of_a_stratum_is_as_likely() -> None:
 
 
 def test_numbers_are_drawn_among_many() -> None:
-    taken = np.arange(0, 2 * SMALL, 2)
-    drawn = _drawn(2 * SMALL, taken, 1000, np.random.default_rng(0))
+    taken = np.arange(0, 2**23, 2)
+    drawn = _drawn(2**23, taken, 1000, np.random.default_rng(0))
     assert len(set(drawn.tolist())) == 1000 and (drawn % 2 == 1).all()
-    assert 0.4 < (drawn > SMALL).mean() < 0.6
+    assert 0.4 < (drawn > 2**22).mean() < 0.6
+    whole = _drawn(9, np.array([0, 4, 4, 8]), 6, np.random.default_rng(0))
+    assert sorted(whole) == [1, 2, 3, 5, 6, 7], "all the others"
 
 
 def test_intervals_cover_the_truth() -> None:
