@@ -3,7 +3,7 @@
 A generated image takes the caption set of a real one as its template. Each of its captions starts as one of the
 template's and is a walk through the real captions: after every word it goes on in the caption it is in or, with a
 probability, in another one where the last two words stand as well (a trigram model). Rare words split into variants as
-the corpus grows, as real vocabularies do. Nothing is drawn anew in another run; an image depends on its number alone.
+the corpus grows, as real vocabularies do. Nothing is drawn anew in another run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.benchmarks.harness import Asked, Rows
-from capgrade.bits import GOLDEN, mix
-from capgrade.kernels import njit
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
@@ -25,7 +23,7 @@ from capgrade.schemas.output import output_folder
 
 PER_IMAGE = 5  # captions, as in COCO
 LEAVE = 0.2  # probability of going on in another caption, after each word
-NOVEL = 0.08  # probability that a word is another, drawn by frequency
+NOVEL = 0.06  # probability that a word is another, drawn by frequency
 RARE = 5  # words of at most so many images split into variants
 GROWTH = 0.6  # variants grow with this power of the size
 LONGEST = 40
@@ -35,105 +33,59 @@ SPLIT, VECTORS = "train", "vectors.npy"
 SEED = 0
 
 
-class Model(NamedTuple):
-    """Real captions as word numbers, two marks before each and one behind, and where every word pair stands."""
+class Walks(NamedTuple):
+    """Real captions as word numbers, a mark before each and another behind, and where every word pair stands."""
 
-    flat: np.ndarray  # int32 [n]
-    begin: np.ndarray  # int64 [captions]: place of the second mark
-    sizes: np.ndarray  # int64 [captions]: words
-    ref_ptr: np.ndarray  # int64 [images + 1]
-    refs: np.ndarray
+    flat: np.ndarray  # int64 [n]; marks are above all words
+    begin: np.ndarray  # int64 [captions]: place of the mark before it
     place: np.ndarray  # int64 [n]: places sorted by (word before, word)
     first: np.ndarray  # int64 [n]: where the pair of this place starts in `place`
     occurrences: np.ndarray  # int64 [n]: how many places have it
-    rare: np.ndarray  # bool [words]
 
 
-def model_of(captions: Captions) -> tuple[list[str], Model]:
-    """The words, and where they stand."""
-    codes, start = captions.tokens()
-    words, sizes = codes.dictionary.to_pylist(), np.diff(start)
-    mark = len(words)
-    gap = 3 * np.arange(len(sizes))
-    out = np.full(len(codes) + 3 * len(sizes), mark, np.int32)
-    at = np.repeat(start[:-1] + gap + 2, sizes) + np.arange(len(codes)) - np.repeat(start[:-1], sizes)
-    out[at] = codes.indices.to_numpy(zero_copy_only=False)
-    pair = np.concatenate([[-1], out[:-1].astype(np.int64) * (mark + 1) + out[1:]])
-    place = np.argsort(pair, kind="stable")
+def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
+    """From the words of all captions, one after the other, and how many each has."""
+    caption = np.cumsum(sizes > 0) - 1  # one without words is the one before it: every walk has words
+    sizes = sizes[sizes > 0]
+    begin = np.cumsum(sizes) - sizes + 2 * np.arange(len(sizes))
+    flat = np.full(len(word) + 2 * len(sizes), mark)
+    flat[begin] = mark + 1
+    flat[flat == mark] = np.insert(word, np.cumsum(sizes), mark)
+    pair = np.append(mark, flat[:-1]) * (mark + 2) + flat
     _, number, counts = np.unique(pair, return_inverse=True, return_counts=True)
-    begin = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    images = np.bincount(np.unique(np.repeat(captions.owner, sizes) * np.int64(mark) + out[at]) % mark, minlength=mark)
-    begins = start[:-1] + gap + 1
-    return words, Model(
-        out, begins, sizes, captions.ref_ptr, captions.refs, place, begin[number], counts[number], images <= RARE
-    )
-
-
-@njit(cache=True)
-def _random(state):
-    """The next of a sequence, uniform in 0..1, and its state (splitmix64)."""
-    state += GOLDEN
-    x = mix(state)
-    return state, np.float64(x >> np.uint64(11)) / 9007199254740992.0
-
-
-@njit(cache=True)
-def _template(i, n):
-    """A real image for generated image i: all of them in every round of n, each round in an order of its own."""
-    step = 1 + 2 * ((SEED + i // n) % 7919)
-    while np.gcd(step, n) != 1:
-        step += 2
-    return ((i % n) * step + i // n) % n
-
-
-@njit(cache=True)
-def _walk(images, variants, model, out, length):
-    """Words int64 [captions, LONGEST] as number + mark * variant, and how many each caption has."""
-    mark = len(model.rare)
-    flat, begin, sizes, refs, ref_ptr = model.flat, model.begin, model.sizes, model.refs, model.ref_ptr
-    for i in range(images):
-        state = np.uint64(SEED) + np.uint64(i + 1) * np.uint64(0xD1342543DE82EF95)
-        template = _template(i, ref_ptr.shape[0] - 1)
-        own = refs[ref_ptr[template] : ref_ptr[template + 1]]
-        for k in range(PER_IMAGE):
-            p, n = begin[own[k % own.shape[0]]], 0
-            state, u = _random(state)
-            cap = min(sizes[np.int64(u * sizes.shape[0])] + SPARE, out.shape[1])
-            while n < cap:
-                state, u = _random(state)
-                if u < LEAVE:
-                    state, u = _random(state)
-                    p = model.place[model.first[p] + np.int64(u * model.occurrences[p])]
-                p += 1
-                word = flat[p]
-                if word == mark:
-                    if n:
-                        break
-                    p = begin[own[k % own.shape[0]]]
-                    continue
-                state, u = _random(state)
-                if u < NOVEL:
-                    state, u = _random(state)
-                    drawn = flat[np.int64(u * flat.shape[0])]
-                    word = word if drawn == mark else drawn
-                state, u = _random(state)
-                split = np.int64(u * variants) if model.rare[word] else 0
-                out[i * PER_IMAGE + k, n] = word + mark * split
-                n += 1
-            length[i * PER_IMAGE + k] = n
+    first = np.cumsum(counts) - counts
+    return Walks(flat, begin[caption], np.argsort(pair, kind="stable"), first[number], counts[number])
 
 
 def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     """Tokens of the captions of so many images, and their texts."""
-    known, model = model_of(source)
-    mark = len(known)
-    words = np.zeros((images * PER_IMAGE, LONGEST), np.int64)
-    length = np.zeros(len(words), np.int64)
-    _walk(images, max(1.0, (images / source.n_images) ** GROWTH), model, words, length)
-    numbers, codes = np.unique(words[np.arange(LONGEST) < length[:, None]], return_inverse=True)
+    random, (codes, start) = np.random.default_rng(SEED), source.tokens()
+    known, sizes, word = codes.dictionary.to_pylist(), np.diff(start), codes.indices.to_numpy().astype(np.int64)
+    mark, walks = len(known), walks_of(word, sizes, len(known))
+    in_images = np.unique(np.repeat(source.owner, sizes) * mark + word) % mark
+    rare = np.bincount(in_images, minlength=mark) <= RARE
+    variants = max(1.0, (images / source.n_images) ** GROWTH)
+
+    rounds = -(-images // source.n_images)
+    template = np.concatenate([random.permutation(source.n_images) for _ in range(rounds)])[:images]
+    own = np.arange(PER_IMAGE) % np.diff(source.ref_ptr)[template][:, None]
+    at = walks.begin[source.refs[source.ref_ptr[template][:, None] + own]].ravel()
+    most = random.choice(sizes, len(at)) + SPARE
+    words, going = np.full((len(at), LONGEST), -1), np.ones(len(at), bool)
+    for step in range(LONGEST):
+        leaves, to, novel, variant = random.random((4, len(at)))
+        other = walks.place[walks.first[at] + (to * walks.occurrences[at]).astype(np.int64)]
+        at = np.where(leaves < LEAVE, other, at) + 1
+        going &= (walks.flat[at] != mark) & (step < most)
+        at[~going] = 1  # the first word of all, which is not read
+        chosen = np.where(novel < NOVEL, random.choice(word, len(at)), walks.flat[at])
+        split = np.where(rare[chosen], (variant * variants).astype(np.int64), 0)
+        words[:, step] = np.where(going, chosen + mark * split, -1)
+
+    numbers, place = np.unique(words[words >= 0], return_inverse=True)
     names = [known[k % mark] + (f"x{k // mark}" if k >= mark else "") for k in numbers.tolist()]
-    flat = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names).dictionary_decode()
-    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int32)
+    flat = pa.DictionaryArray.from_arrays(pa.array(place, pa.int32()), names).dictionary_decode()
+    offsets = np.concatenate([[0], np.cumsum((words >= 0).sum(axis=1))]).astype(np.int32)
     tokens = pa.ListArray.from_arrays(pa.array(offsets), flat)
     return tokens, pc.binary_join(tokens, " ").to_pylist()
 
