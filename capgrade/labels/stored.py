@@ -7,7 +7,6 @@ asked for.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from capgrade.kernels import njit
 from capgrade.measures import choose
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
@@ -61,26 +59,6 @@ class Part:
     values: Mapping[str, np.ndarray]
 
 
-@njit(nogil=True, cache=True)
-def _columns(captions, last, before):
-    """Where each caption stands in the batch: `last` its last column, -1 for none; `before` the one before."""
-    for j in range(len(captions)):
-        before[j] = last[captions[j]]
-        last[captions[j]] = j
-
-
-@njit(nogil=True, cache=True)
-def _fill(rows, start, captions, stored, stands_for, places, last, before, values, known, weights):
-    for i in range(len(rows)):
-        for k in range(start[rows[i]], start[rows[i] + 1]):
-            j = last[captions[k]]
-            while j >= 0:
-                values[places[i], j] = stored[k]
-                known[places[i], j] = True
-                weights[places[i], j] = stands_for[k]
-                j = before[j]
-
-
 @dataclass
 class Sampled:
     """The pairs that sampling kept: of every image a run, wherever it lies."""
@@ -91,7 +69,6 @@ class Sampled:
     reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
     stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # for unknown pairs, of each image
-    _local: threading.local = field(default_factory=threading.local)
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -113,16 +90,21 @@ class Sampled:
 
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
         """What is known of images [n] and captions [m], none of them empty; either may come twice."""
-        if not hasattr(self._local, "last"):
-            self._local.last = np.full(self.n_captions, -1, np.int32)
-        last, before = self._local.last, np.empty(len(captions), np.int32)
+        places, column = np.arange(len(captions)), np.full(self.n_captions, -1, np.int32)
+        column[captions] = places  # of a caption that comes twice the last one
+        last = column[captions]
         cells = [np.zeros((len(images), len(captions)), kind) for kind in (np.float32, np.bool_, np.float32)]
-        _columns(captions, last, before)
-        for number, places, rows in by_part(self._first, images):
+        for number, asked, rows in by_part(self._first, images):
             part = self.parts[number]
-            stored = part.captions, part.values[measure], part.weights
-            _fill(rows, part.start, *stored, places, last, before, *cells)
-        last[captions] = -1
+            sizes = part.start[rows + 1] - part.start[rows]
+            pair = np.repeat(part.start[rows + 1] - np.cumsum(sizes), sizes) + np.arange(sizes.sum())
+            found = column[part.captions[pair]]
+            row, found, pair = np.repeat(asked, sizes)[found >= 0], found[found >= 0], pair[found >= 0]
+            for one, values in zip(cells, (part.values[measure][pair], True, part.weights[pair]), strict=True):
+                one[row, found] = values
+        if (again := np.flatnonzero(last != places)).size:
+            for one in cells:
+                one[:, again] = one[:, last[again]]
         return RelevanceBlock(*cells)
 
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
