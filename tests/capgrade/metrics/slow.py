@@ -10,17 +10,9 @@ import numpy as np
 
 def orders(scores):
     """Every order of the candidates, best first, in which no score comes after a smaller one."""
-    return [
-        order
-        for order in itertools.permutations(range(len(scores)))
-        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order))
-    ]
-
-
-def expected(metric, scores, *labels):
-    """Mean of metric(order by scores, order by each of labels) over all combinations of tie-breaks."""
-    values = [metric(*choice) for choice in itertools.product(orders(scores), *map(orders, labels))]
-    return sum(values) / len(values)
+    falling = sorted(range(len(scores)), key=lambda item: -scores[item])
+    groups = [itertools.permutations(some) for _, some in itertools.groupby(falling, key=lambda item: scores[item])]
+    return [list(itertools.chain(*choice)) for choice in itertools.product(*groups)]
 
 
 def recall(order, positives, k):
@@ -76,7 +68,8 @@ def ncs_ordered(order, relevance, k):
     """SAM's `softer_order`: place p weighs log2(k - p + 2)."""
     weights = [math.log2(k - p + 1) for p in range(min(k, len(order)))]
     ideal = sum(w * r for w, r in zip(weights, sorted(relevance, reverse=True), strict=False))
-    return sum(w * relevance[item] for w, item in zip(weights, order, strict=False)) / ideal
+    total = sum(w * relevance[item] for w, item in zip(weights, order, strict=False))
+    return total / ideal if ideal else 0.0
 
 
 def semantic_recall(order, labelled, relevance, k, m, soft, removed=()):
@@ -105,9 +98,3 @@ def tau_a(scores, relevance):
         for i, j in itertools.combinations(range(len(scores)), 2)
     ]
     return sum(signs) / len(signs)
-
-
-def coherent_a(order, scores, relevance, k):
-    """tau-a of the first k of an order: pairs of tied similarity count for neither."""
-    top = list(order[:k])
-    return tau_a([scores[item] for item in top], [relevance[item] for item in top])

@@ -3,6 +3,8 @@ them; infinities are levels like any other."""
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,12 +18,9 @@ from capgrade.metrics import (
     coherent_score,
     collapse,
     first_rank,
-    kendall_tau,
     map_at_r,
     ncs,
     ndcg,
-    pmrp,
-    r_precision,
     ranking,
     recall,
     recall_share,
@@ -32,77 +31,107 @@ from capgrade.metrics.catalogue import CATALOGUE, metric
 
 from . import slow
 
-N = 5
-LEVELS = [-np.inf, -1.0, 0.0, -0.0, 1.0, np.inf]
-ROWS = st.lists(st.sampled_from(LEVELS), min_size=N, max_size=N)
-LABELS = st.lists(st.sampled_from([0.0, 0.25, 1.0, 3.0]), min_size=N, max_size=N)
-OWN = st.sets(st.integers(0, N - 1), min_size=1, max_size=N - 2).map(sorted)
 DTYPES = st.sampled_from([np.float32, np.float64])
+LEVELS = [-np.inf, -1.0, 0.0, -0.0, 1.0, np.inf]
+NOT_MEANS = {"kendall_tau_b", "cs", "lambda", "lambda_other"}  # under ties: test_parity.py; no infinities
+ELSEWHERE = {"sr_authors", "sr_soft_authors"}  # test_parity.py
+
+
+def definitions(k: int, m: int, order, labelled, scores, relevance, own, lists, code, codes) -> dict[str, float]:
+    """Of one query, by name; `order` and `labelled` by scores and by relevance, `code` and `codes` the classes of the
+    query and of the candidates."""
+    places, head, gone = [-order.index(item) for item in range(len(order))], order[:k], set(own)
+    others = [scores[item] for item in order if item not in own][:k]
+    pmrp = [slow.r_precision_of_classes(order, code, codes, zeta) for zeta in (0, 1, 2)] if code.any() else [np.nan]
+    whole = slow.tau_a(places, relevance) if len(order) > 1 else 0.0
+    found = {
+        "pmrp": np.mean(pmrp), f"lambda@{k}": np.mean([scores[item] for item in head]),
+        f"lambda_other@{k}": np.mean(others) if others else np.nan,
+        f"recall@{k}": slow.recall(order, own, k), f"r@{k}": slow.share(order, own, k),
+        "medr": slow.first(order, own), "meanr": slow.first(order, own),
+        f"ndcg@{k}": slow.ndcg(order, relevance, k), f"ndcg_exp@{k}": slow.ndcg(order, relevance, k, True),
+        f"ncs@{k}": slow.ncs(order, relevance, k), f"ncs_other@{k}": slow.ncs(order, relevance, k, gone),
+        f"ncs_eq5@{k}": slow.ncs_eq5(order, labelled, relevance, k),
+        f"ncs_authors@{k}": slow.ncs_authors(order, relevance, k, gone),
+        f"ncs_ordered@{k}": slow.ncs_ordered(order, relevance, k), "asp": slow.asp(order, labelled),
+        "kendall_tau_a": whole, "kendall_tau_b": whole, "map@r": slow.average_precision(order, lists),
+        "r_precision": slow.share(order, lists, len(lists)),
+    }  # fmt: skip
+    if k > 1:
+        top = [[of[item] for item in head] for of in (places, relevance)]
+        found |= dict.fromkeys((f"cs@{k}", f"cs_tau_a@{k}"), slow.tau_a(*top) if len(head) > 1 else 0.0)
+    found |= {f"{name}_recall@{k}": slow.recall(order, lists, k) for name in ("eccv", "cxc", "accepted")}
+    for name, soft, removed in (("", False, ()), ("_soft", True, ()), ("_other", False, gone),
+                                ("_soft_other", True, gone)):  # fmt: skip
+        found[f"sr{name}@{k}(m={m})"] = slow.semantic_recall(order, labelled, relevance, k, m, soft, removed)
+    return found
+
+
+def expected(k: int, m: int, scores, relevance, mean, *labels) -> dict[str, float]:
+    """Of one query the mean of its definitions over all orders of ties in both rankings."""
+    both = itertools.product(slow.orders(scores), slow.orders(relevance))
+    rows = [definitions(k, m, *orders, scores, relevance, *labels) for orders in both]
+    asp_a = [slow.asp(*orders) for orders in itertools.product(slow.orders(scores), slow.orders(mean))]
+    return {"asp_a": np.mean(asp_a)} | {name: np.mean([row[name] for row in rows]) for name in rows[0]}
+
+
+@pytest.mark.parametrize("ties", [True, False])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 12), m=st.integers(1, 6), dtype=DTYPES)
+def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m, dtype):
+    """In galleries of up to four images and captions, where scores and labels have few levels; and of up to seven
+    images with one to four captions, without ties."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(1, 4) if ties else rng.integers(3, 8)
+    more = rng.integers(0, images, rng.integers(5 - images) if ties else rng.integers(3 * images))
+    owner = rng.permutation(np.concatenate([np.arange(images), more]))
+    shape = images, len(owner)
+    if ties:
+        scores, relevance, other = (
+            rng.choice(some, shape) for some in (LEVELS, [0.0, 0.25, 1.0, 4.0], [0.0, 1.0, 2.0])
+        )
+    else:
+        scores, relevance = rng.permutation(images * len(owner)).reshape(shape) / 1000, rng.uniform(0, 3, shape)
+        other = rng.uniform(0, 9, shape)
+    own, mean = owner == np.arange(images)[:, None], sum(one / max(one.max(), 1e-12) for one in (relevance, other))
+    lists = [[rng.choice(n, rng.integers(1, n + 1), replace=False).tolist() for _ in range(q)]
+             for q, n in (shape, shape[::-1])]  # fmt: skip
+    positives = dict.fromkeys(("eccv", "cxc", "accepted"), tuple(map(Positives.from_lists, lists)))
+    codes = (rng.random((images, 4)) < 0.4).astype(int)
+    sides, wanted = (codes, codes[owner]), []
+    for turn, of, (mine, theirs) in ((lambda x: x, lists[0], sides), (np.transpose, lists[1], sides[::-1])):
+        given = (*(turn(x).tolist() for x in (scores, relevance, mean)), map(np.flatnonzero, turn(own)), of, mine)
+        wanted.append([expected(k, m, *row, theirs) for row in zip(*given, strict=True)])
+    names = [name for name in wanted[0][0] if not ties or name.partition("@")[0] not in NOT_MEANS]
+    if not ties and k > 1:
+        assert {metric(name).family.function for name in names} | {CATALOGUE[name].function for name in ELSEWHERE} == {
+            one.function for one in CATALOGUE.values()
+        }
+    options = {"owner": owner, "positives": positives, "classes": codes, "intervals": None}
+    found = evaluate(scores.astype(dtype), {"a": relevance.astype(dtype), "b": other}, names, **options)
+    for scored, rows in zip((found.i2t, found.t2i), wanted, strict=True):
+        for name in names:
+            np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-6, err_msg=name)
 
 
 def close(value, reference):
     assert value == pytest.approx(reference, abs=1e-12), f"{value} against {reference}"
 
 
-def exactly(values: np.ndarray, reference: float) -> None:
-    """The value of the only query."""
-    close(values[0], reference)
-
-
-@given(ROWS, OWN, DTYPES, st.integers(1, N + 3))
-@settings(max_examples=60, deadline=None)
-def test_lists_of_positives(row: list[float], own: list[int], dtype: type, k: int) -> None:
-    scores, positives = np.array([row], dtype), Positives.from_lists([own])
-    exactly(recall(scores, positives, k=k), slow.expected(lambda o: slow.recall(o, own, k), row))
-    exactly(recall_share(scores, positives, k=k), slow.expected(lambda o: slow.share(o, own, k), row))
-    exactly(first_rank(scores, positives), slow.expected(lambda o: slow.first(o, own), row))
-    exactly(map_at_r(scores, positives), slow.expected(lambda o: slow.average_precision(o, own), row))
-    exactly(r_precision(scores, positives), slow.expected(lambda o: slow.share(o, own, len(own)), row))
-
-
-@given(ROWS, LABELS, OWN, DTYPES, st.integers(1, N + 3))
-@settings(max_examples=60, deadline=None)
-def test_labels(row: list[float], labels: list[float], own: list[int], dtype: type, k: int) -> None:
-    scores, relevance = np.array([row], dtype), np.array([labels], dtype)
-    groups = {"query_group": np.array([7]), "candidate_group": np.where(np.isin(np.arange(N), own), 7, 1)}
-    exactly(ndcg(scores, relevance, k=k), slow.expected(lambda o: slow.ndcg(o, labels, k), row))
-    exactly(
-        ndcg(scores, relevance, k=k, gain="exponential"), slow.expected(lambda o: slow.ndcg(o, labels, k, True), row)
-    )
-    exactly(ncs(scores, relevance, k=k), slow.expected(lambda o: slow.ncs(o, labels, k), row))
-    removed = ncs(scores, relevance, k=k, **groups)
-    exactly(removed, slow.expected(lambda o: slow.ncs(o, labels, k, own), row))
-    if k > 1:
-        places = np.unique(row, return_inverse=True)[1].tolist()  # the order is all that it takes of the scores
-        exact = slow.expected(lambda o: slow.coherent_a(o, places, labels, k), row)
-        exactly(coherent_score(scores, relevance, k=k, variant="a"), exact)
-        exactly(kendall_tau(scores, relevance), slow.tau_a(places, labels))
-
-
-@given(ROWS, LABELS, OWN, st.integers(1, N), st.integers(1, N), st.booleans())
-@settings(max_examples=15, deadline=None)
-def test_two_rankings(row: list[float], labels: list[float], own: list[int], k: int, m: int, removes: bool) -> None:
-    scores, relevance = np.array([row]), np.array([labels])
-    exactly(asp(scores, relevance), slow.expected(slow.asp, row, labels))
-    exactly(
-        ncs(scores, relevance, k=k, form="eq5"), slow.expected(lambda o, r: slow.ncs_eq5(o, r, labels, k), row, labels)
-    )
-    groups = {"query_group": np.array([7]), "candidate_group": np.where(np.isin(np.arange(N), own), 7, 1)}
-    gone = own if removes else []
-    for weight in ("hard", "soft"):
-        found = semantic_recall(scores, relevance, k=k, m=m, weight=weight, **(groups if removes else {}))
-        soft = weight == "soft"
-        of = slow.expected(lambda o, r, s=soft: slow.semantic_recall(o, r, labels, k, m, s, gone), row, labels)
-        exactly(found, of)
-
-
-@given(ROWS, st.integers(0, 100))
-@settings(max_examples=30, deadline=None)
-def test_classes(row: list[float], seed: int) -> None:
-    codes = np.random.default_rng(seed).integers(0, 2, (N, 3))
-    codes[0], codes[1], query = 0, 1, np.ones(3, np.int64)
-    of = [slow.expected(lambda o, z=zeta: slow.r_precision_of_classes(o, query, codes, z), row) for zeta in (0, 1, 2)]
-    exactly(pmrp(np.array([row]), query[None], codes), sum(of) / 3)
+def test_options_of_functions_are_names_of_the_catalogue():
+    """Beside those of the page's worked example (test_docs.py)."""
+    rng, owner = np.random.default_rng(0), np.array([0, 2, 1, 1, 2, 0, 2])
+    scores, relevance = rng.uniform(-1, 1, (3, 7)), rng.integers(0, 3, (3, 7)) / 2
+    groups = {"query_group": np.arange(3), "candidate_group": owner}
+    calls = {
+        "sr_other@2(m=3)": semantic_recall(scores, relevance, k=2, m=3, **groups),
+        "sr_soft_other@2(m=3)": semantic_recall(scores, relevance, k=2, m=3, weight="soft", **groups),
+        "cs_tau_a@4": coherent_score(scores, relevance, k=4, variant="a"),
+        "lambda_other@3": semantic_map(scores, k=3, **groups),
+    }
+    found = evaluate(scores, relevance, list(calls), owner=owner, intervals=None).i2t.values
+    for name, values in calls.items():
+        np.testing.assert_array_equal(values, found[name], err_msg=name)
 
 
 def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
@@ -135,71 +164,6 @@ def test_reference_order_is_numpys_reversed_stable_argsort():
         close(map_at_r(scores, positives, ties="reference")[query], slow.average_precision(order, items))
         value = ndcg(scores[one], relevance[one], k=8, ties="reference")[0]
         close(value, slow.ndcg(order, relevance[query], 8))
-
-
-def definitions(
-    k: int, m: int, order, labelled, mean, scores, relevance, own, lists, code, codes
-) -> dict[str, float]:  # fmt: skip
-    """Of one query, by name; `labelled` and `mean` are the orders by relevance and by the mean of two, `code` and
-    `codes` the classes of the query and of the candidates."""
-    places, head = [-order.index(item) for item in range(len(order))], order[:k]
-    others = [scores[item] for item in order if item not in own][:k]
-    found = [slow.r_precision_of_classes(order, code, codes, zeta) for zeta in (0, 1, 2)] if code.any() else [np.nan]
-    cosines = {"pmrp": np.mean(found), f"lambda@{k}": np.mean([scores[item] for item in head])}
-    cosines[f"lambda_other@{k}"] = np.mean(others) if others else np.nan
-    tau = slow.tau_a([places[item] for item in head], [relevance[item] for item in head])
-    whole, gone = slow.tau_a(places, relevance), set(own)
-    found = cosines | {
-        f"recall@{k}": slow.recall(order, own, k), f"r@{k}": slow.share(order, own, k),
-        "medr": slow.first(order, own), "meanr": slow.first(order, own),
-        f"ndcg@{k}": slow.ndcg(order, relevance, k), f"ndcg_exp@{k}": slow.ndcg(order, relevance, k, True),
-        f"ncs@{k}": slow.ncs(order, relevance, k), f"ncs_other@{k}": slow.ncs(order, relevance, k, gone),
-        f"ncs_eq5@{k}": slow.ncs_eq5(order, labelled, relevance, k),
-        f"ncs_authors@{k}": slow.ncs_authors(order, relevance, k, gone),
-        f"ncs_ordered@{k}": slow.ncs_ordered(order, relevance, k), "asp": slow.asp(order, labelled),
-        "asp_a": slow.asp(order, mean), "kendall_tau_a": whole, "kendall_tau_b": whole, f"cs@{k}": tau,
-        f"cs_tau_a@{k}": tau, "map@r": slow.average_precision(order, lists),
-        "r_precision": slow.share(order, lists, len(lists)),
-    }  # fmt: skip
-    found |= {f"{name}_recall@{k}": slow.recall(order, lists, k) for name in ("eccv", "cxc", "accepted")}
-    for name, soft, removed in (("", False, ()), ("_soft", True, ()), ("_other", False, gone),
-                                ("_soft_other", True, gone)):  # fmt: skip
-        found[f"sr{name}@{k}(m={m})"] = slow.semantic_recall(order, labelled, relevance, k, m, soft, removed)
-    return found
-
-
-ELSEWHERE = {"sr_authors", "sr_soft_authors"}  # test_parity.py
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), images=st.integers(3, 7), k=st.integers(2, 12), m=st.integers(1, 6))
-def test_a_metric_by_name_is_its_definition_in_both_directions(seed, images, k, m):
-    """Without ties, in galleries of a few images with one to four captions."""
-    rng = np.random.default_rng(seed)
-    owner = rng.permutation(np.concatenate([np.arange(images), rng.integers(0, images, rng.integers(3 * images))]))
-    shape = images, len(owner)
-    scores, relevance = rng.permutation(images * len(owner)).reshape(shape) / 1000, rng.uniform(0, 3, shape)
-    other, own = rng.uniform(0, 9, shape), owner == np.arange(images)[:, None]
-    mean = relevance / relevance.max() + other / other.max()
-    lists = [[rng.choice(n, rng.integers(1, n + 1), replace=False).tolist() for _ in range(q)]
-             for q, n in (shape, shape[::-1])]  # fmt: skip
-    positives = dict.fromkeys(("eccv", "cxc", "accepted"), tuple(map(Positives.from_lists, lists)))
-    expected, codes = [], (rng.random((images, 4)) < 0.4).astype(int)
-    sides = codes, codes[owner]
-    for turn, of, (mine, theirs) in ((lambda x: x, lists[0], sides), (np.transpose, lists[1], sides[::-1])):
-        ways = [np.argsort(-turn(x), axis=1).tolist() for x in (scores, relevance, mean)]
-        given = turn(scores).tolist(), turn(relevance).tolist(), map(np.flatnonzero, turn(own)), of, mine
-        expected.append([definitions(k, m, *row, theirs) for row in zip(*ways, *given, strict=True)])
-    names = list(expected[0][0])
-    assert {metric(name).family.function for name in names} | {CATALOGUE[name].function for name in ELSEWHERE} == {
-        one.function for one in CATALOGUE.values()
-    }
-    relevances = {"a": relevance, "b": other}
-    given = {"owner": owner, "positives": positives, "classes": codes, "intervals": None}
-    found = evaluate(scores, relevances, names, **given)
-    for scored, rows in zip((found.i2t, found.t2i), expected, strict=True):
-        for name in names:
-            np.testing.assert_allclose(scored.values[name], [row[name] for row in rows], atol=1e-7, err_msg=name)
 
 
 def test_only_what_is_read_of_a_ranking_is_ranked(monkeypatch):
