@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from capgrade.measures.cider import Cider
+from capgrade.measures import choose
 from capgrade.measures.ngrams import document_frequencies
-from capgrade.measures.rouge import RougeL
-from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution import runners
+from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.sampling.plan import id_keys
 from capgrade.pipelines.shards import plan_of, shards
-from capgrade.schemas import files
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow
 from capgrade.schemas.params import (
-    CiderParams,
     MeasuresParams,
     RelevanceParams,
     RougeParams,
@@ -34,6 +35,7 @@ from tests.conftest import caption_table, contents, make_captions, random_sets, 
 from tests.pipelines.sampling.brute_force import samples_of
 
 SETS = random_sets(30, seed=11)
+WORDS = ["a", "the", "man", "dog", "cat", "runs", "sits", "red", "on", "grass"]
 DENSE = RelevanceParams(measures=("cider", "rouge_l"), block_images=7)
 SAMPLED = ShardsParams(
     measures=("rouge_l", "cider"), top=4, uniform=5, windows=WindowsParams(per_window=1), block_images=7, target_mb=1
@@ -45,50 +47,46 @@ def captions_dir(tmp_path: Path) -> Path:
     return write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
 
 
-def test_dense_rows_are_the_measures(captions_dir: Path, tmp_path: Path) -> None:
+def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Path, tmp_path: Path) -> None:
+    """Reading a row touches that row, not the file."""
     manifest = relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
     captions = read_captions(captions_dir)
-    for name, measure in (("cider", Cider(CiderParams())), ("rouge_l", RougeL(RougeParams()))):
+    own = captions.owner == np.arange(30)[:, None]
+    for name, measure in choose(DENSE.measures, MeasuresParams()).items():
         file = read_relevance(tmp_path / "out" / f"{name}.arrow")
         file.require(captions)
-        assert np.array_equal(file.matrix(), measure.fit(make_captions(SETS)).score(np.arange(30)))
-        assert np.array_equal(file.rows(np.array([29, 3])), file.matrix()[[29, 3]])
-        assert file.metadata["measure"] == name
-        assert file.metadata["tokenizer"] == "lower_split"
-        assert file.metadata["captions"] == captions.digest
+        before = pa.total_allocated_bytes()
+        rows = file.rows(np.array([29, 3]))
+        assert pa.total_allocated_bytes() == before and len(file.batches) == 5
+        matrix = file.matrix()
+        assert np.array_equal(matrix, measure.fit(make_captions(SETS)).score(np.arange(30)))
+        assert np.array_equal(rows, matrix[[29, 3]])
+        told = {"kind": "relevance", "measure": name, "tokenizer": "lower_split", "captions": captions.digest}
+        assert told.items() <= file.metadata.items()
         assert manifest["files"][f"{name}.arrow"]["rows"] == 30
+        table = np.loadtxt(tmp_path / "out" / f"distribution-{name}.csv", delimiter=",", skiprows=1)
+        last = measure.low + 0.99 * (measure.high - measure.low)
+        for column, values in ((2, matrix[own]), (3, matrix[~own])):
+            assert table[:, column].sum() == pytest.approx(1)
+            assert table[-1, column] == pytest.approx((values >= last).mean())
     assert not (tmp_path / "out" / ".work").exists()
-
-
-def test_distribution_counts_every_pair(captions_dir: Path, tmp_path: Path) -> None:
-    relevance(captions_dir, tmp_path / "out", DENSE, MeasuresParams())
-    table = np.loadtxt(tmp_path / "out" / "distribution-rouge_l.csv", delimiter=",", skiprows=1)
-    matrix, own = read_relevance(tmp_path / "out" / "rouge_l.arrow").matrix(), make_captions(SETS).owner
-    mask = own[None, :] == np.arange(30)[:, None]
-    for column, values in ((2, matrix[mask]), (3, matrix[~mask])):
-        assert table[:, column].sum() == pytest.approx(1)
-        assert table[-1, column] == pytest.approx((values >= 0.99).mean())
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
     """Values of `pairs`, to the last bit, of the captions that brute force keeps."""
     manifest = shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     folder, captions = read_shards(tmp_path / "out"), make_captions(SETS)
-    fitted = {"cider": Cider(CiderParams()).fit(captions), "rouge_l": RougeL(RougeParams()).fit(captions)}
     folder.require(read_captions(captions_dir))
-    ordered = [fitted[name] for name in SAMPLED.measures]
-    plan, keys, n = (
-        plan_of([RougeL(RougeParams()), Cider(CiderParams())], SAMPLED),
-        id_keys(captions.caption_ids),
-        captions.n_captions,
-    )
+    chosen = choose(SAMPLED.measures, MeasuresParams())
+    fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
+    plan, keys, n = plan_of(chosen.values(), SAMPLED), id_keys(captions.caption_ids), captions.n_captions
     assert folder.metadata["reasons"][:4] == ["own", "uniform", "top_rouge_l", "window_rouge_l"]
     images, pairs = [], 0
     for batch in folder.batches():
         for r in batch.to_pylist():
             images.append(r["image_id"])
             pairs += len(r["captions"])
-            values = np.stack([one.pairs(np.full(n, r["image"]), np.arange(n)) for one in ordered])
+            values = np.stack([one.pairs(np.full(n, r["image"]), np.arange(n)) for one in fitted.values()])
             own = np.flatnonzero(captions.owner == r["image"])
             assert samples_of(plan, r["image_id"], keys, own, values).same_as(r)
             for name, measure in fitted.items():
@@ -107,14 +105,41 @@ def test_shards_have_the_size_asked_for(tmp_path: Path) -> None:
     assert all(2**20 <= size < 2 * 2**20 for size in sizes[:-1])
 
 
-def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "remove_work", lambda folder: None)
-        shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
-    mean = MeasuresParams(rouge_l=RougeParams(references="mean"))
-    shards(captions_dir, tmp_path / "out", SAMPLED, mean)
-    shards(captions_dir, tmp_path / "fresh", SAMPLED, mean)
-    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+def sets_full_of_ties(images: int, seed: int) -> list[list[str]]:
+    """Few captions, which many images share: most values come many times."""
+    random = np.random.default_rng(seed)
+    known = [" ".join(random.choice(WORDS, random.integers(1, 6))) for _ in range(12)]
+    return [list(random.choice(known, random.integers(1, 4))) for _ in range(images)]
+
+
+def kept(folder: Path, table: pa.Table, params: ShardsParams) -> dict[tuple[str, str], tuple]:
+    """By the ids of image and caption: reasons, weight, values."""
+    captions = read_captions(write_captions_folder(folder / "captions", [table]))
+    shards(folder / "captions", folder / "out", params, MeasuresParams())
+    rows = [row for batch in read_shards(folder / "out").batches() for row in batch.to_pylist()]
+    return {
+        (row["image_id"], captions.caption_ids[caption]): rest
+        for row in rows
+        for caption, *rest in zip(*(row[name] for name in COLUMNS if name in row), strict=True)
+    }
+
+
+COLUMNS = ("captions", "reasons", "weight", "rouge_l", "cider")
+
+
+@pytest.mark.parametrize("among", ["all", 0.3])
+@pytest.mark.parametrize("measures", [("rouge_l",), ("rouge_l", "cider")], ids=str)
+@settings(max_examples=5, deadline=None)
+@given(st.integers(5, 70), st.sampled_from([1, 3, 20]), st.integers(0, 10**6))
+def test_the_order_of_a_table_does_not_show(
+    measures: tuple[str, ...], among: Any, images: int, top: int, seed: int
+) -> None:
+    windows = WindowsParams(per_window=1, among=among)
+    params = ShardsParams(measures=measures, top=top, uniform=2, windows=windows, block_images=8)
+    table = caption_table(sets_full_of_ties(images, seed))
+    shuffled = table.take(np.random.default_rng(seed).permutation(len(table)))
+    with TemporaryDirectory() as one, TemporaryDirectory() as other:
+        assert kept(Path(one), table, params) == kept(Path(other), shuffled, params)
 
 
 def imported(captions_dir: Path, out: Path, path: Path) -> np.ndarray:
@@ -173,32 +198,17 @@ def test_unknown_measures_and_splits(captions_dir: Path, tmp_path: Path) -> None
         relevance(captions_dir, tmp_path / "o", RelevanceParams(split="val"), MeasuresParams())
 
 
-def test_large_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
-    """Opening a file and reading a row touches that row, not the file."""
-    folder = write_captions_folder(tmp_path / "c", [caption_table(random_sets(200, seed=2))])
-    relevance(folder, tmp_path / "out", DENSE, MeasuresParams())
-    reader = open_arrow(tmp_path / "out" / "cider.arrow")
-    assert reader.num_record_batches == 29
-    assert metadata_of(reader.schema)["kind"] == "relevance"
-    before = pa.total_allocated_bytes()
-    read_relevance(tmp_path / "out" / "cider.arrow").rows(np.array([150]))
-    assert pa.total_allocated_bytes() == before
-
-
-def stopped(stage, *given) -> None:
+def stopped(stage: Any, *given: Any) -> None:
     """A run that ends after its parts and before its manifest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{stage.__module__}.run_blocks", stop_after(module.run_blocks))
-        with pytest.raises(KeyboardInterrupt):
-            stage(*given)
 
-
-def stop_after(run):
-    def running(*given) -> None:
-        run(*given)
+    def running(*of_blocks: Any) -> None:
+        run_blocks(*of_blocks)
         raise KeyboardInterrupt
 
-    return running
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{stage.__module__}.run_blocks", running)
+        with pytest.raises(KeyboardInterrupt):
+            stage(*given)
 
 
 def values_of(stage, out: Path, name: str) -> np.ndarray:
@@ -207,65 +217,54 @@ def values_of(stage, out: Path, name: str) -> np.ndarray:
     return np.concatenate([batch[name].flatten().to_numpy() for batch in read_shards(out).batches()])
 
 
-def rewritten_matrix(tmp_path: Path, captions_dir: Path):
-    """An imported matrix, and what writes other values under its name."""
-    shape = 30, read_captions(captions_dir).n_captions
-
-    def write(value: float) -> None:
-        np.save(tmp_path / "x.npy", np.full(shape, value, np.float32))
-
-    return "theirs", MeasuresParams(imported={"theirs": str(tmp_path / "x.npy")}), write
+def rewrite(folder: Path, value: float) -> None:
+    """A matrix, a corpus and its document frequencies, other ones under the same names for another value."""
+    np.save(folder / "x.npy", np.full((30, sum(map(len, SETS))), value, np.float32))
+    corpus = write_captions_folder(folder / "corpus", [caption_table(random_sets(9, seed=int(100 * value)))])
+    document_frequencies(read_captions(corpus)).save(folder / "frequencies.arrow")
 
 
-def rewritten_mixture(tmp_path: Path, captions_dir: Path):
-    _, params, write = rewritten_matrix(tmp_path, captions_dir)
-    return "half", params.model_copy(update={"mixtures": {"half": {"theirs": 1.0}}}), write
-
-
-def rewritten_frequencies(kind: str):
-    """Document frequencies of one corpus, then of another, as a file, a folder or a folder's split."""
-
-    def given(tmp_path: Path, captions_dir: Path):
-        def write(value: float) -> None:
-            tables = [caption_table(random_sets(9, seed=int(100 * value)), "test")]
-            folder = write_captions_folder(tmp_path / "corpus", tables)
-            document_frequencies(read_captions(folder)).save(tmp_path / "frequencies.arrow")
-
-        where = {"file": "frequencies.arrow", "folder": "corpus", "split": "corpus#test"}[kind]
-        return "cider", MeasuresParams(cider=CiderParams(document_frequency=str(tmp_path / where))), write
-
-    return given
+# A measure, and its parameters that name what `rewrite` has written in a folder.
+GIVEN: dict[str, tuple[str, Callable[[Path], dict]]] = {
+    "imported": ("theirs", lambda at: {"imported": {"theirs": f"{at}/x.npy"}}),
+    "mixture": ("half", lambda at: {"imported": {"theirs": f"{at}/x.npy"}, "mixtures": {"half": {"theirs": 1.0}}}),
+    "file": ("cider", lambda at: {"cider": {"document_frequency": f"{at}/frequencies.arrow"}}),
+    "folder": ("cider", lambda at: {"cider": {"document_frequency": f"{at}/corpus"}}),
+    "split": ("cider", lambda at: {"cider": {"document_frequency": f"{at}/corpus#test"}}),
+}
 
 
 @pytest.mark.parametrize("stage", [relevance, shards])
-@pytest.mark.parametrize(
-    "given",
-    [rewritten_matrix, rewritten_mixture, *map(rewritten_frequencies, ("file", "folder", "split"))],
-    ids=["imported", "mixture", "frequencies", "folder", "split"],
-)
-def test_a_rewritten_input_is_read_again(stage, given, captions_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_rewritten_input_is_read_again(stage: Any, given: str, captions_dir: Path, tmp_path: Path) -> None:
     """Stopped after its parts, an input rewritten under its name, run again: the values of the new one."""
-    name, measures, write = given(tmp_path, captions_dir)
+    name, params_of = GIVEN[given]
+    measures = MeasuresParams.model_validate(params_of(tmp_path))
     params = (DENSE if stage is relevance else SAMPLED).model_copy(update={"measures": (name,)})
-    write(0.25)
+    rewrite(tmp_path, 0.25)
     stopped(stage, captions_dir, tmp_path / "out", params, measures)
-    write(0.75)
+    rewrite(tmp_path, 0.75)
     again = stage(captions_dir, tmp_path / "out", params, measures)
     fresh = stage(captions_dir, tmp_path / "fresh", params, measures)
-    assert again == fresh
-    assert np.array_equal(values_of(stage, tmp_path / "out", name), values_of(stage, tmp_path / "fresh", name))
-    if name == "theirs":
-        assert (values_of(stage, tmp_path / "out", name) == 0.75).all()
-    write(0.5)
+    assert again == fresh and contents(tmp_path / "out") == contents(tmp_path / "fresh")
+    assert name != "theirs" or (values_of(stage, tmp_path / "out", name) == 0.75).all()
+    rewrite(tmp_path, 0.5)
     assert stage(captions_dir, tmp_path / "other", params, measures)["inputs"] != fresh["inputs"]
 
 
+def test_other_parameters_start_afresh(captions_dir: Path, tmp_path: Path) -> None:
+    stopped(shards, captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
+    for out in ("out", "fresh"):
+        shards(captions_dir, tmp_path / out, SAMPLED, MeasuresParams(rouge_l=RougeParams(references="mean")))
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
 def test_an_input_that_changes_meanwhile_is_refused(captions_dir: Path, tmp_path: Path) -> None:
-    name, measures, write = rewritten_matrix(tmp_path, captions_dir)
-    write(0.25)
-    run = module.run_blocks
+    measures = MeasuresParams.model_validate(GIVEN["imported"][1](tmp_path))
+    rewrite(tmp_path, 0.25)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.pipelines.relevance.run_blocks", lambda *given: (run(*given), write(0.75)))
+        changing = lambda *of_blocks: (run_blocks(*of_blocks), rewrite(tmp_path, 0.75))  # noqa: E731
+        patch.setattr("capgrade.pipelines.relevance.run_blocks", changing)
         with pytest.raises(InputError, match=r"measures.imported.theirs: changed while this run read it -> run again"):
-            relevance(captions_dir, tmp_path / "out", RelevanceParams(measures=(name,)), measures)
+            relevance(captions_dir, tmp_path / "out", RelevanceParams(measures=("theirs",)), measures)
     assert not (tmp_path / "out" / "manifest.json").exists()
