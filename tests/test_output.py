@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from PIL import Image
 
 from capgrade.pipelines.verify import verify
-from capgrade.schemas.claims import STAGE
+from capgrade.schemas.claims import LOCK, STAGE, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, atomic, parse_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.output import output_folder, signed, starting
@@ -153,6 +154,11 @@ def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: P
     (tmp_path / "file").write_text("mine")
     assert call(*commands(world, tmp_path / "file")[kind].split()) == 2
     assert (tmp_path / "file").read_text() == "mine"
+    with only_run(tmp_path / "used"):
+        assert call(*commands(world, tmp_path / "used")[kind].split()) == 2
+        assert [path.name for path in (tmp_path / "used").iterdir()] == [LOCK]
+    said = f"{tmp_path}/used: another run is writing to this folder (process {os.getpid()}) -> wait"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("alignment", "pictures")])

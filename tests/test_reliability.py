@@ -67,25 +67,6 @@ def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path,
     assert not list((tmp_path / "out").iterdir())
 
 
-@pytest.mark.parametrize("stage", ["relevance", "shards"])
-def test_stages_refuse_a_folder_in_use(stage: str, captions_dir: Path, tmp_path: Path, other_run, capsys) -> None:
-    write_text(tmp_path / "out" / "manifest.json", "theirs")
-    assert call(stage, "--captions", str(captions_dir), "--measures", "rouge_l", "--out", f"{tmp_path}/out") == 2
-    error = capsys.readouterr().err
-    assert f"{tmp_path}/out: another run is writing to this folder (process {other_run.pid})" in error
-    assert error.count("\n") == 1
-    assert (tmp_path / "out" / "manifest.json").read_text() == "theirs"
-
-
-def test_training_refuses_a_folder_in_use(tmp_path: Path, other_run) -> None:
-    from capgrade.schemas.params import MeasuresParams, TrainParams
-    from capgrade.trainer.fit.setup import Data
-    from capgrade.trainer.fit.train import train
-
-    with pytest.raises(InputError, match="another run is writing"):
-        train(Data(tmp_path, tmp_path), tmp_path / "out", TrainParams(), MeasuresParams())
-
-
 def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
     write_text(tmp_path / "out" / ".a.1.tmp", "of the first process")
