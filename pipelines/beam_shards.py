@@ -9,8 +9,9 @@ from __future__ import annotations
 import reprlib
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -35,7 +36,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
     canonical,
-    entry_of,
     manifest_of,
     package_version,
     parse_manifest,
@@ -222,7 +222,7 @@ class Target:
     def claimed(self, run: ShardsRun) -> ShardsRun:
         """The run, if nothing but its own files is there; they are its own from then on."""
         if not self._is_of(run):
-            self.put(_claim(run), lambda file: write_json(file, run.facts))
+            Remote(self.out).write(_claim(run), lambda file: write_json(file, run.facts))
             self._is_of(run)  # again: of two that begin at once, one sees the other's claim
         return run
 
@@ -243,15 +243,6 @@ class Target:
                 raise InputError(f"{remote}: {problem}", remedy=remedy)
         return bool(known)
 
-    def put(self, name: str, write: Callable[[Path], Any]) -> dict[str, Any]:
-        """Write a file there; its size and digest."""
-        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
-            file = Path(folder) / name
-            write(file)
-            entry = entry_of(file)
-            Remote(self.out).put(Path(folder), [name])
-        return entry
-
     def finished(self, written: Iterable[Written]) -> dict[str, Any]:
         """All files -> the manifest, which is written there."""
         remote, files = Remote(self.out), dict[str, Written]()
@@ -265,7 +256,7 @@ class Target:
         pairs = sum(one.pairs for one in files.values())
         manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, scored=scored, **run.facts)
         remote.drop_partial({*entries, MANIFEST, _claim(run)})
-        self.put(MANIFEST, lambda file: write_json(file, manifest))
+        remote.write(MANIFEST, lambda file: write_json(file, manifest))
         remote.delete(_claim(run))
         return manifest
 
@@ -287,14 +278,10 @@ class WriteBlock(Opening):
         run, block = element
         tables, name = self.worker(run.job).tables(block), self.target.name(run, block)
         batch = tables[TABLE]
-
-        def write(file: Path) -> None:
-            if self.target.format == "arrow":
-                write_arrow(file, batch.schema, [batch])
-            else:
-                pq.write_table(pa.Table.from_batches([batch]), file)
-
-        entry = {"rows": batch.num_rows, **self.target.put(name, write)}
+        write = partial(write_arrow, schema=batch.schema, batches=[batch])
+        if self.target.format == "parquet":
+            write = partial(pq.write_table, pa.Table.from_batches([batch]))
+        entry = {"rows": batch.num_rows, **Remote(self.target.out).write(name, write)}
         pairs, scored = len(batch["captions"].flatten()), tables[SCORED].to_pylist()[0]
         yield 0, Written(name, entry, pairs, scored, None if block else run)
 

@@ -17,8 +17,9 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +169,18 @@ class Job:
 
     def write(self, batches: Batches, block: int) -> None:
         """Write a block's tables, then its receipt, here or to the URL."""
-        with ExitStack() as stack:
-            here = self
-            if self.remote:  # by way of a folder of its own: another worker may be at the same block
-                folder = stack.enter_context(tempfile.TemporaryDirectory(dir=self.work / "parts"))
-                here = replace(self, work=Path(folder))
-            for table, batch in batches.items():
-                write_arrow(here.part(block, table), batch.schema, [batch])
-            here.list_files([here.part(block, table) for table in batches], here.receipt(block))
+        found = {}
+        for table, batch in batches.items():
+            file = self.part(block, table)
+            found[self.name(file)] = self.put(file, partial(write_arrow, schema=batch.schema, batches=[batch]))
+        self.put(self.receipt(block), lambda file: write_json(file, manifest_of("parts", found)))
+
+    def put(self, file: Path, write: Callable[[Path], object]) -> dict[str, Any]:
+        """Write a file of the work folder, here or to the URL; its size and digest."""
+        if self.remote:
+            return self.remote.write(self.name(file), write)
+        write(file)
+        return entry_of(file)
 
     def fetch(self, block: int) -> bool:
         """Bring a block's parts here from the URL. False where they are not as they were written: their receipt is
@@ -209,14 +214,9 @@ class Job:
         """Copy what workers read to the URL, if there is one, and last a manifest: where that is, all is."""
         if self.remote and not self.remote.has(MANIFEST):
             files = [file for folder in SHARED for file in (self.work / folder).rglob("*") if file.is_file()]
-            self.list_files(sorted(files), self.work / MANIFEST)
-
-    def list_files(self, files: Sequence[Path], manifest: Path) -> None:
-        """Write the manifest of files of the work folder, and put them to the URL if there is one, it last."""
-        found = {self.name(file): entry_of(file) for file in files}
-        write_json(manifest, manifest_of("parts", found))
-        if self.remote:
-            self.remote.put(self.work, [*found, self.name(manifest)])
+            found = {self.name(file): entry_of(file) for file in sorted(files)}
+            self.remote.put(self.work, found)
+            self.put(self.work / MANIFEST, lambda file: write_json(file, manifest_of("parts", found)))
 
     def forget(self) -> None:
         """Delete what a finished run left at the URL, and its copies on this machine."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
 import time
 import uuid
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from filelock import FileLock
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.files import CACHE, MANIFEST, NO_ROOM, OUT, atomic, digest, parse_manifest, writing
+from capgrade.schemas.files import CACHE, MANIFEST, NO_ROOM, OUT, atomic, digest, entry_of, parse_manifest, writing
 
 WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "memory"}  # no file there is ever half written
 PARTIAL = ".partial"
@@ -66,6 +67,15 @@ class Remote:
                 temporary = f"{path}.{uuid.uuid4().hex}{PARTIAL}"
                 self._do(self.files.put_file, str(folder / name), temporary)
                 self._do(self.files.mv, temporary, path)
+
+    def write(self, name: str, write: Callable[[Path], object]) -> dict[str, Any]:
+        """Write a file there, by way of a folder of its own: another worker may be at the same one. Returns its size
+        and digest."""
+        with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
+            file = Path(folder) / name
+            write(file)
+            self.put(Path(folder), [name])
+            return entry_of(file)
 
     def get_listed(self, manifest: str, folder: Path, allow: str = OUT) -> None:
         """Copy a manifest into a local folder, and those of its files that are not there as it says. OSError as
