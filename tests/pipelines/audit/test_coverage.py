@@ -7,10 +7,9 @@ reads a measure alone: of all pairs, and of pairs sampled as `capgrade shards` d
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from itertools import groupby
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from capgrade.agreement.curve import Curve, Scale, fit
@@ -21,15 +20,15 @@ from capgrade.pipelines.audit.estimate import EDGES, Bands
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.pipelines.sources import scenes
-from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.judges import SHARES
 from capgrade.schemas.params import MeasuresParams, ScenesParams, ShardsParams
-from capgrade.text.tokens import tokenize
+from tests.conftest import make_captions
 
 IMAGES = 60  # scenes that are judged, and that are audited
 JUDGED = 6000  # random pairs
 ACCEPT = 0.5  # of true relevance
-TOKENIZER, MEASURE = "ptb_py", "rouge_l"
+MEASURE = "rouge_l"
 
 
 @pytest.mark.parametrize("read", ["dense", "shards"])
@@ -61,16 +60,10 @@ class World:
 @cache
 def _world(seed: int, split: str) -> World:
     made = scenes.generate(ScenesParams(**{**dict.fromkeys(("train", "val", "test"), 0), split: IMAGES, "seed": seed}))
-    captions = _table(made.captions, split)
+    texts = groupby(made.captions, key=lambda one: one.image_id)
+    captions = make_captions([[one.text for one in some] for _, some in texts])
     fitted = choose((MEASURE,), MeasuresParams())[MEASURE].fit(captions)
     return World(captions, scenes.truth(made.scenes, made.meanings), fitted.score(np.arange(IMAGES)))
-
-
-def _table(records: list[Any], split: str) -> Captions:
-    columns = [[getattr(one, name) for one in records] for name in ("image_id", "caption_id", "split", "text")]
-    columns += [tokenize(TOKENIZER, columns[3]), [one.image_file for one in records]]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-    return Captions(pa.Table.from_arrays(arrays, schema=SCHEMA), split, TOKENIZER, "")
 
 
 def _curve(world: World, seed: int) -> Curve:

@@ -25,11 +25,9 @@ from capgrade.pipelines.page.charts import palette
 from capgrade.pipelines.publish.card import size_category
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import COLOURS, publish
-from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, load_params
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from capgrade.schemas.params import MeasuresParams, load_params
 
 from .conftest import PARAMS, SETS, publish_both
 from .stand_in import LICENCES, TASKS, TOKEN, running
@@ -81,13 +79,6 @@ def test_the_picture_is_drawn_and_shown(made: Path) -> None:
     with Image.open(made / "out" / "figures" / "distributions.png") as image:
         assert image.width > 2 * image.height
     assert tuple(palette()[f"series-{k}"] for k in (1, 2)) == COLOURS, "the pages'"
-
-
-def test_relevance_of_other_captions_is_refused(made: Path, tmp_path: Path) -> None:
-    other = write_captions_folder(tmp_path / "other", [caption_table(random_sets(4), "val")])
-    relevance(other, tmp_path / "dense", RelevanceParams(split="val", measures=("rouge_l",)), MeasuresParams())
-    with pytest.raises(InputError, match="made from another captions table"):
-        publish(made / "captions", [made / "val"], tmp_path / "out", PARAMS, None, tmp_path / "dense")
 
 
 def blocks(card: Path, language: str) -> list[str]:
@@ -191,6 +182,8 @@ def test_size_categories(rows: int, name: str) -> None:
         (["publish.license=other"], "licence 'other' needs publish.license_name"),
         (["publish.version=a/b"], "publish.version"),
         (["publish.date=yesterday"], "publish.date"),
+        (["publish.layout=mtbe"], "publish.layout"),
+        (["publish.grades={a: 1.0, b: 0.5}"], "do not rise"),
     ],
 )
 def test_parameters_that_no_card_can_have(given: list[str], message: str) -> None:

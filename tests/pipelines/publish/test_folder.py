@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from datasets import Value, load_dataset
 
+from capgrade.agreement.calibration import SHIPPED
 from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
+from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
+from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .conftest import BOTH, PARAMS
@@ -61,36 +64,38 @@ def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> Non
     assert list(loaded) == ["train_val"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("licence", "no licence given -> set publish.license"),
-        ("nothing", "no labels to publish"),
-        ("twice", "split 'train' is given twice"),
-        ("other captions", "made from another captions table"),
-        ("unfinished", "not a finished shards folder"),
-        ("truncated", "bytes where the manifest says"),
-    ],
-)
-def test_what_does_not_belong_together(change: str, message: str, made: Path, tmp_path: Path) -> None:
-    captions_dir, shards_dir = made / "captions", made / "train"
-    shards_dir = Path(shutil.copytree(shards_dir, tmp_path / "shards"))
-    params, folders = PARAMS, [shards_dir]
-    if change == "licence":
-        params = PublishParams(name="x")
-    elif change == "nothing":
-        folders = []
-    elif change == "twice":
-        folders = [shards_dir, shards_dir]
-    elif change == "other captions":
-        captions_dir = write_captions_folder(tmp_path / "c2", [caption_table(random_sets(3), "train")])
-    elif change == "unfinished":
-        (shards_dir / "manifest.json").unlink()
-    else:
-        shard = next(shards_dir.glob("*.arrow"))
-        shard.write_bytes(shard.read_bytes()[:-8])
-    with pytest.raises(InputError, match=message):
-        publish(captions_dir, folders, tmp_path / "out", params)
+def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
+    train, val, dense, out = made / "train", made / "val", made / "relevance", tmp_path / "out"
+    unfinished, cut = (Path(shutil.copytree(train, tmp_path / name)) for name in ("unfinished", "cut"))
+    (unfinished / "manifest.json").unlink()
+    shard = next(cut.glob("*.arrow"))
+    shard.write_bytes(shard.read_bytes()[:-8])
+    other = write_captions_folder(tmp_path / "c2", [caption_table(random_sets(3), "train")])
+    relevance(other, theirs := tmp_path / "theirs", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
+    mteb = {"layout": "mteb", "measure": "rouge_l", "grades": {"related": 0.3}}
+    refused: list[tuple[str, list[Path], dict[str, Any], dict[str, Any]]] = [
+        ("no licence given -> set publish.license", [train], {"license": None}, {}),
+        ("no labels to publish -> give --shards,", [], {}, {}),
+        ("split 'train' is given twice", [train, train], {}, {}),
+        ("made from another captions table", [train], {}, {"captions_dir": other}),
+        ("made from another captions table", [train], {}, {"relevance_dir": theirs}),
+        ("not a finished shards folder", [unfinished], {}, {}),
+        ("bytes where the manifest says", [cut], {}, {}),
+        ("a measure or grades of sampled pairs", [train], mteb | {"layout": "pairs", "grades": {}}, {}),
+        ("a measure or grades of sampled pairs", [train], mteb | {"layout": "pairs", "measure": None}, {}),
+        ("no licence given", [dense], mteb | {"license": None}, {}),
+        ("no grades given -> name rising thresholds", [dense], mteb | {"grades": {}}, {}),
+        ("no labels to publish -> give --shards or --relevance", [], mteb, {}),
+        ("split 'val' is given twice", [dense, val], mteb, {}),
+        ("a publish folder", [made / "out"], mteb, {}),
+        ("relevance_dir with the layout mteb -> leave it out", [dense], mteb, {"relevance_dir": dense}),
+        ("calibration with the layout mteb -> leave it out", [dense], mteb, {"calibration": SHIPPED}),
+    ]
+    for said, folders, changed, beside in refused:
+        given = {"captions_dir": made / "captions", "labels_dirs": folders, **beside}
+        with pytest.raises(InputError, match=said):
+            publish(**given, out=out, params=PARAMS.model_copy(update=changed))
+        assert not (out / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("given", [None, "de", "en"])

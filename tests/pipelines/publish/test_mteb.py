@@ -10,14 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
 
-from capgrade.agreement.calibration import SHIPPED
 from capgrade.labels import Labels
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, load_params
+from capgrade.schemas.params import MeasuresParams, RelevanceParams, load_params
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 from .conftest import PARAMS as TINY
@@ -117,26 +116,3 @@ def test_splits_of_one_name_on_the_hub_are_refused(tmp_path: Path) -> None:
         relevance(tmp_path / "captions", folder, given, MeasuresParams())
     with pytest.raises(InputError, match="split 'a_b' is given twice"):
         publish(tmp_path / "captions", folders, tmp_path / "out", PARAMS)
-
-
-def test_what_cannot_be_a_benchmark_is_refused(made: Path, dense: Path, tmp_path: Path) -> None:
-    def refused(said: str, folders: list[Path], **changed) -> None:
-        with pytest.raises(InputError, match=said):
-            publish(made / "captions", folders, tmp_path / "out", PARAMS.model_copy(update=changed))
-        assert not (tmp_path / "out").exists()
-
-    refused("no grades given -> name rising thresholds", [dense], grades={})
-    refused("no licence given", [dense], license=None)
-    refused("split 'train' is given twice", [dense, made / "train"])
-    refused("no labels to publish", [])
-    refused("a publish folder", [made / "out"])
-    for unused in ({"grades": {}}, {"measure": None}):
-        refused("a measure or grades of sampled pairs", [made / "train"], layout="pairs", **unused)
-    for name, beside in (("relevance_dir", made / "relevance"), ("calibration", SHIPPED)):
-        with pytest.raises(InputError, match=f"{name} with the layout mteb -> leave it out"):
-            publish(made / "captions", [dense], tmp_path / "out", PARAMS, **{name: beside})
-    with pytest.raises(ValueError, match="do not rise"):
-        PublishParams(grades={"a": 1.0, "b": 0.5})
-    assert (
-        call("publish", "--layout", "mtbe", "--captions", str(made / "captions"), "--out", str(tmp_path / "out")) == 2
-    )

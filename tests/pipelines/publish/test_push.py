@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -40,20 +42,36 @@ def uploaded(hub: Hub, revision: str = "main") -> dict[str, bytes]:
     return {name: data for name, data in hub.files(REPO, revision).items() if name != ".gitattributes"}
 
 
+Refused = Callable[[str], None]
+
+
+@pytest.fixture
+def refused(hub: Hub, folder: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """Push, and be refused: in one line with a remedy; the repository stays as it was; and neither a message, nor a
+    traceback, nor a log line has the token, which the stand-in repeats in its errors, or the signature of an upload."""
+
+    def check(said: str) -> None:
+        before = {name: (repo.head, dict(repo.tags)) for name, repo in hub.repos.items()}
+        with pytest.raises(InputError, match=said) as caught:
+            push(folder, REPO)
+        assert " -> " in str(caught.value) and "\n" not in str(caught.value)
+        told = "".join(traceback.format_exception(caught.value)) + caplog.text + "".join(capfd.readouterr())
+        assert TOKEN not in told and "signature=" not in told
+        assert {name: (hub.repos[name].head, hub.repos[name].tags) for name in before} == before
+
+    return check
+
+
 def test_a_folder_is_there_whole_in_one_commit_and_tagged(hub: Hub, folder: Path) -> None:
     done = push(folder, REPO)
     assert uploaded(hub) == contents(folder) == uploaded(hub, "1.0.0")
     assert len(hub.asked("commit")) == 1
     assert (done.commit, done.version) == (hub.repos[REPO].head, "1.0.0")
     assert str(done) == f"6 file(s) sent, 0 deleted: {hub.address}/datasets/{REPO} at 1.0.0 (commit {done.commit[:7]})"
-
-
-def test_a_new_repository_is_private_unless_it_is_to_be_public(hub: Hub, folder: Path) -> None:
-    push(folder, REPO)
     push(folder, f"{REPO}-shown", public=True)
-    assert hub.repos[REPO].private and not hub.repos[f"{REPO}-shown"].private
     push(folder, REPO, public=True)
-    assert hub.repos[REPO].private, "one that is there stays as it is"
+    assert not hub.repos[f"{REPO}-shown"].private
+    assert hub.repos[REPO].private, "a new one is private, and one that is there stays as it is"
 
 
 QUIET = ("preupload", "batch", "upload", "commit", "tag")
@@ -90,46 +108,32 @@ def foreign(hub: Hub) -> dict[str, bytes]:
     return files
 
 
-def test_a_repository_that_is_not_ours_is_refused_and_stays_as_it_was(
-    hub: Hub, folder: Path, foreign: dict[str, bytes]
-) -> None:
-    before = hub.repos[REPO].head
-    with pytest.raises(InputError) as caught:
-        push(folder, REPO)
-    assert str(caught.value) == (
-        f"{hub.address}/datasets/{REPO}: has no manifest.json, so it is not a dataset of capgrade; to push would "
-        f"overwrite README.md and delete captions/a.txt, figures/f.svg; the repository is as it was "
-        f"(commit {before[:7]}) -> check the name, or give --replace to do so"
-    )
-    assert (hub.repos[REPO].head, hub.files(REPO)) == (before, foreign)
-    assert not any(hub.asked(route) for route in QUIET)
+GIVEN = "its manifest.json cannot be read: "
 
 
-@pytest.mark.parametrize(
-    ("manifest", "why"),
-    [
-        (b"{}", "its manifest.json cannot be read: not a manifest"),
-        (b'{"kind": "captions", "files": {"README.md": {"bytes": 6}}}', "not the manifest of a published dataset"),
-        (b"[" * 3000, "its manifest.json cannot be read: "),
-        (b" " * 20_000, "its manifest.json cannot be read: 20000 bytes, and of a manifest at most 9999 are read"),
-    ],
-)
-def test_a_manifest_that_is_not_ours(
-    manifest: bytes, why: str, hub: Hub, folder: Path, foreign: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("manifest", "why"), [
+    (None, "has no manifest.json, so it is not a dataset of capgrade; to push would overwrite README.md and delete "
+     "captions/a.txt, figures/f.svg; the repository is as it was (commit "),
+    (b"{}", f"{GIVEN}not a manifest"),
+    (b'{"kind": "captions", "files": {"README.md": {"bytes": 6}}}', "not the manifest of a published dataset"),
+    (b"[" * 3000, GIVEN),
+    (b" " * 20_000, f"{GIVEN}20000 bytes, and of a manifest at most 9999 are read"),
+])  # fmt: skip
+def test_a_repository_that_is_not_ours_stays_as_it_was(
+    manifest: bytes | None, why: str, hub: Hub, foreign: dict[str, bytes], refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr("capgrade.pipelines.publish.check.MOST_BYTES", 9999)
-    hub.change(REPO, MANIFEST, manifest)
-    with pytest.raises(InputError, match=f"{re.escape(why)}.*overwrite README.md, manifest.json and delete captions/a"):
-        push(folder, REPO)
-    assert hub.files(REPO) == {**foreign, MANIFEST: manifest}
+    if manifest is not None:
+        hub.change(REPO, MANIFEST, manifest)
+        foreign |= {MANIFEST: manifest}
+    refused(f"{re.escape(why)}.* -> check the name, or give --replace to do so")
+    assert hub.files(REPO) == foreign and not any(hub.asked(route) for route in QUIET)
 
 
-def test_another_dataset_of_ours_is_not_ours_to_replace(hub: Hub, folder: Path, tmp_path: Path) -> None:
+def test_another_dataset_of_ours_is_not_ours_to_replace(hub: Hub, tmp_path: Path, refused: Refused) -> None:
     push(write_folder(tmp_path / "other", "0.9", "gold"), REPO)
-    before = hub.files(REPO)
-    with pytest.raises(InputError, match="holds the dataset 'gold', not 'tiny'; to push would overwrite manifest.json"):
-        push(folder, REPO)
-    assert hub.files(REPO) == before
+    refused("holds the dataset 'gold', not 'tiny'; to push would overwrite manifest.json")
 
 
 def test_replace_deletes_what_the_refusal_named(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
@@ -141,28 +145,40 @@ def test_replace_deletes_what_the_refusal_named(hub: Hub, folder: Path, foreign:
 
 
 STEPS = ["create", "info", "tree", "resolve", "refs", "validate", "preupload", "batch", "upload", "commit"]
+FAULTS: list[tuple[str, dict[str, Any], str]] = [
+    *((route, {"status": status}, rf"HTTP {status}\b.*(nothing was sent|the repository is as it was \(commit )")
+      for route in STEPS for status in (401, 403, 500) if route != "create" or status == 500),
+    *((route, {"status": status}, f"HTTP {status}") for route in ("upload", "commit")
+      for status in (400, 404, 418, 429)),
+    *((route, {"drop": True}, "broke the connection off .*as it was") for route in ("tree", "batch", "commit")),
+    *((route, {"delay": 20}, "gave no answer within 1 s.*as it was.*run the same") for route in ("upload", "commit")),
+    ("commit", {"status": 409}, r"HTTP 409\); the repository is as it was .* -> see what changed there"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("route", STEPS)
-@pytest.mark.parametrize("status", [401, 403, 500])
-def test_a_failure_leaves_the_repository_as_it_was(route: str, status: int, hub: Hub, folder: Path) -> None:
+@pytest.mark.parametrize(("route", "how", "said"), FAULTS, ids=str)
+def test_a_failure_leaves_the_repository_as_it_was(
+    route: str, how: dict, said: str, hub: Hub, folder: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push(folder, REPO)
-    before, tags = hub.repos[REPO].head, dict(hub.repos[REPO].tags)
     changed_folder(folder, **{"README.md": README + "more\n"})
-    hub.fail(route, status=status)
-    if route == "create" and status != 500:  # a token may write to a repository and make none
-        assert push(folder, REPO).version == "1.0.1"
-        return
-    with pytest.raises(InputError) as caught:
-        push(folder, REPO)
-    assert (hub.repos[REPO].head, hub.repos[REPO].tags) == (before, tags)
-    assert f"HTTP {status}" in str(caught.value)
-    assert any(words in str(caught.value) for words in ("nothing was sent", f"as it was (commit {before[:7]})"))
-    assert " -> " in str(caught.value)
-    assert "\n" not in str(caught.value)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "ANSWER", 1.0)
+        hub.fail(route, **how)
+        refused(said)
     hub.failures.clear()
     push(folder, REPO)
     assert uploaded(hub, "1.0.1") == contents(folder)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_token_may_write_to_a_repository_and_make_none(status: int, hub: Hub, folder: Path, refused: Refused) -> None:
+    hub.fail("create", status=status)
+    refused(f"HTTP {status}.*; nothing was sent")
+    hub.failures.clear()
+    push(folder, REPO)
+    hub.fail("create", status=status)
+    assert push(changed_folder(folder), REPO).version == "1.0.1"
 
 
 def test_an_upload_that_was_interrupted_goes_on(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,33 +201,20 @@ def test_an_upload_that_was_interrupted_goes_on(hub: Hub, folder: Path, monkeypa
     assert hub.asked("upload") == [late] and uploaded(hub, "1.0.0") == contents(folder)
 
 
-@pytest.mark.parametrize(("route", "how", "said"), [
-    *((route, {"drop": True}, "broke the connection off .*as it was") for route in ("tree", "batch", "commit")),
-    *((route, {"delay": 20}, "gave no answer within 1 s.*as it was.*run the same") for route in ("upload", "commit")),
-    ("commit", {"status": 409}, r"HTTP 409\); the repository is as it was .* -> see what changed there"),
-])  # fmt: skip
-def test_a_connection_that_fails(
-    route: str, how: dict, said: str, hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_connection_or_a_token_nothing_is_sent(
+    hub: Hub, folder: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push(folder, REPO)
-    before = hub.repos[REPO].head
-    changed_folder(folder)
-    monkeypatch.setattr(client, "ANSWER", 1.0)
-    hub.fail(route, **how)
-    with pytest.raises(InputError, match=said):
-        push(folder, REPO)
-    assert hub.repos[REPO].head == before
-
-
-def test_no_connection(folder: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match="cannot be reached .*nothing was sent -> check the network and HF_ENDPOINT"):
-        push(folder, REPO)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InputError, match="HF_HUB_OFFLINE is set; nothing was sent"):
-        push(folder, REPO)
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+        refused("cannot be reached .*nothing was sent -> check the network and HF_ENDPOINT")
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        refused("HF_HUB_OFFLINE is set; nothing was sent")
+    monkeypatch.delenv("HF_TOKEN")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "none"))
+    refused(r"wants a token \(HTTP 401\); nothing was sent -> log in")
+    assert hub.repos == {}
 
 
 @pytest.mark.parametrize("how", [{"drop": True}, {"status": 502}, {"delay": 20}])
@@ -240,19 +243,19 @@ def test_a_change_by_somebody_else_meanwhile_is_a_conflict(hub: Hub, folder: Pat
     monkeypatch.undo()
 
 
-def test_a_version_keeps_its_content(hub: Hub, folder: Path) -> None:
+def test_a_version_keeps_its_content(hub: Hub, folder: Path, refused: Refused) -> None:
     push(folder, REPO)
     hub.log.clear()
     changed_folder(folder, "1.0.0")
-    with pytest.raises(InputError, match="version 1.0.0 is already published with other content .* -> give this"):
-        push(folder, REPO)
+    refused("version 1.0.0 is already published with other content .* -> give this")
     assert not hub.asked("upload")
 
 
 def test_a_tag_that_fails_is_set_by_the_next_push(hub: Hub, folder: Path) -> None:
     hub.fail("tag", status=500)
-    with pytest.raises(InputError, match="the content is there whole .* only its tag is missing -> run the same"):
+    with pytest.raises(InputError, match="the content is there whole .* only its tag is missing -> run the same") as e:
         push(folder, REPO)
+    assert TOKEN not in "".join(traceback.format_exception(e.value))
     assert uploaded(hub) == contents(folder)
     hub.failures.clear()
     hub.log.clear()
@@ -261,18 +264,9 @@ def test_a_tag_that_fails_is_set_by_the_next_push(hub: Hub, folder: Path) -> Non
     assert not hub.asked("commit")
 
 
-def test_without_a_token(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_TOKEN")
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(folder / "none"))
-    with pytest.raises(InputError, match=r"wants a token \(HTTP 401\); nothing was sent -> log in"):
-        push(folder, REPO)
-    assert hub.repos == {}
-
-
-def test_a_damaged_folder_is_not_uploaded(hub: Hub, folder: Path) -> None:
+def test_a_damaged_folder_is_not_uploaded(hub: Hub, folder: Path, refused: Refused) -> None:
     (folder / SECOND).write_text("PAR1 second sharp PAR1")
-    with pytest.raises(InputError, match=f"not uploaded: .*{SECOND}: altered"):
-        push(folder, REPO)
+    refused(f"not uploaded: .*{SECOND}: altered")
     assert hub.log == []
 
 
@@ -280,16 +274,3 @@ def test_a_damaged_folder_is_not_uploaded(hub: Hub, folder: Path) -> None:
 def test_a_name_that_no_repository_can_have(name: str, folder: Path) -> None:
     with pytest.raises(InputError, match="is not a repository -> write USER/NAME"):
         push(folder, name)
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 418, 429, 500])
-def test_the_token_is_told_to_nobody(status: int, hub: Hub, folder: Path, caplog, capfd) -> None:
-    """The stand-in repeats the token in its errors; no message, traceback or log line has it, nor upload signatures."""
-    for route in ("create", "upload", "commit", "tag"):
-        hub.fail(route, status=status)
-        with pytest.raises(InputError) as caught:
-            push(folder, f"{REPO}-{route}")
-        hub.failures.clear()
-        said = "".join(traceback.format_exception(caught.value)) + caplog.text + "".join(capfd.readouterr())
-        assert TOKEN not in said
-        assert "signature=" not in said
