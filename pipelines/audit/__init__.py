@@ -152,9 +152,11 @@ def _measures(source: ValueSource, known: Calibration, asked: str | None, path: 
     both = [name for name in known.curves if name in source.measures]
     first = next((name for name in both if asked in (None, name)), None)
     if first is None:
-        wanted = asked or ", ".join(known.curves)
-        problem = f"the calibration {path.name} is of {wanted}; the folder has {', '.join(source.measures)} alone"
-        remedy = f"compute it: --measures {next(iter(known.curves))}, or calibrate: capgrade agree --calibrate"
+        of_known, of_folder = ", ".join(known.curves), ", ".join(source.measures)
+        problem = f"{asked} is not of both: " if asked else ""
+        problem += f"the calibration {path.name} is of {of_known}; the folder has {of_folder}"
+        wanted = asked if asked in known.curves else next(iter(known.curves))
+        remedy = f"compute it: --measures {wanted}, or calibrate: capgrade agree --calibrate"
         raise InputError(problem, file=source.folder, remedy=remedy)
     known.require_alike(first, source.measures[first], source.folder, path)
     return [first, *(name for name in both if name != first and known.alike(name, source.measures[name]))]

@@ -153,11 +153,10 @@ class _Inputs:
         """Correlations of the chosen rows' measures with people's judgements."""
         assert self.judgements is not None
         found: dict[Any, Any] = {None: None}
-        for name in dict.fromkeys(row.measure for row in chosen if row.measure not in (None, "binary")):
+        for name in dict.fromkeys(row.measure for row in chosen if row.measure):
+            names = [] if name == "binary" else [name]  # which comes with any, and with none
             try:
-                found |= agree(
-                    self.captions_dir, self.judgements, [str(name)], self.settings.measures, self.captions.split
-                )
+                found |= agree(self.captions_dir, self.judgements, names, self.settings.measures, self.captions.split)
             except InputError as error:
                 if name != "spice":
                     raise
