@@ -7,6 +7,7 @@ import shutil
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from safetensors.numpy import save_file
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.charts import MEAN
-from capgrade.pipelines.page.parts import Cell, Chart, Facts, Headline, Note, PageSection, PageTable
+from capgrade.pipelines.page.parts import Cell, Chart, Facts, Headline, Note, PageSection, PageTable, with_best
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.relevance import relevance
@@ -29,7 +30,7 @@ from capgrade.pipelines.report.data import ReportData, columns, own_and_other
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.items import regions
 from capgrade.pipelines.report.labels import distributions, mined
-from capgrade.pipelines.report.runs import SUMMARY, WAYS, _cells, means, runs_section, training
+from capgrade.pipelines.report.runs import SUMMARY, WAYS, means, runs_section, said, training
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -162,8 +163,9 @@ def test_it_opens_with_what_the_numbers_say(data: Path) -> None:
 
 
 def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
-    """No error, no request; charts of open sections drawn; captions are text; tables sort; rows are filtered."""
-    page, heard = opened_file(browser, written)
+    """No error, no request; charts of open sections drawn; captions are text; tables sort; rows are filtered; ids are
+    unique, and every link of the menu opens its section."""
+    page, heard = opened_file(browser, written, viewport={"width": 1280, "height": 900})
     sections, charts = page.locator("main > details"), page.locator(".vega")
     assert sections.count() == 11 and page.locator("main > details[open]").count() == 0
     assert page.locator(".vega svg").count() == 1 < 12 < charts.count()
@@ -181,6 +183,15 @@ def test_the_page_in_a_browser(written: Path, browser: Browser) -> None:
     assert side.locator("visible=true").all() and page.locator("[data-run][hidden]").count() == side.count() * 4
     page.locator(".examples input[type=search]").fill("no query has this")
     assert page.locator(".examples article:visible").count() == 0
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
+    page.evaluate("document.querySelectorAll('main > details').forEach((one) => { one.open = false; })")
+    for link in page.locator("nav li a").all():
+        link.click()
+        section = page.locator(f"{link.get_attribute('href')}[open]")
+        section.wait_for()
+        assert section.locator("h2").inner_text() == link.inner_text()
+        assert 0 <= section.locator("h2").bounding_box()["y"] < 900  # type: ignore[index]
     page.close()
 
 
@@ -234,21 +245,6 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
         moved = [was["x"] - now.bounding_box()["x"] for was, now in zip(before, (first, second), strict=True)]  # type: ignore[index]
         assert moved == ([0, 90] if width == 390 else [0, 0])
         page.close()
-
-
-def test_ids_are_unique_and_every_link_of_the_menu_opens_its_section(written: Path, browser: Browser) -> None:
-    page, _ = opened_file(browser, written, viewport={"width": 1280, "height": 900})
-    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
-    assert len(ids) == len(set(ids)) and all(not set(one) & set(" \t\n") for one in ids)
-    for link in page.locator("nav li a").all():
-        link.click()
-        section = page.locator(f"{link.get_attribute('href')}[open]")
-        section.wait_for()
-        assert section.locator("h2").inner_text() == link.inner_text()
-        assert 0 <= section.locator("h2").bounding_box()["y"] < 900  # type: ignore[index]
-        page.wait_for_selector("html[data-drawn]", state="attached")
-        section.locator("h2").scroll_into_view_if_needed()
-    page.close()
 
 
 def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Path) -> None:
@@ -367,11 +363,7 @@ def test_the_chart_of_runs_has_the_units_of_the_table_and_starts_with_recall(dat
     ],
 )
 def test_bold_is_what_no_other_run_comes_near(values: Sequence[float], ends: Sequence, best: list[bool]) -> None:
-    runs = {
-        str(k): {"i2t": {"recall@1": value}, "intervals": {"i2t": {"recall@1": between} if between else {}}}
-        for k, (value, between) in enumerate(zip(values, ends, strict=True))
-    }
-    cells = _cells(runs, "i2t", "recall@1")
+    cells = with_best(values, ends, partial(said, "recall@1"))
     assert [cell.best for cell in cells] == best and cells[0].text == "50.0%"
 
 
@@ -460,15 +452,13 @@ def test_the_section_says_who_judged_what(kind: str | None, data: Path, tmp_path
     assert len(section.missing) == (0 if kind else 1)  # pairs of one kind have no table of judged pairs
 
 
-def test_training_is_drawn_by_the_share_of_its_steps(data: Path) -> None:
+def test_means_of_bins_and_of_losses_and_tables_that_are_none(data: Path, tmp_path: Path) -> None:
+    """Training is drawn by the share of its steps."""
     for chart in _charts(training(ReportData(data))).values():
         rows = chart.spec["data"]["values"]
         for run in {row["run"] for row in rows}:
             done = [row["done"] for row in rows if row["run"] == run]
             assert done == sorted(done) and done[0] > 0 and done[-1] == 1
-
-
-def test_means_of_bins_and_of_losses_and_tables_that_are_none(tmp_path: Path) -> None:
     value, score = np.repeat([0.0, 1.0], 30), np.concatenate([np.tile([0.0, 1.0], 15), np.ones(30)])
     first, last = bins(value, score)
     assert (first["at"], first["mean"], first["pairs"]) == (0, 0.5, 30)
