@@ -35,18 +35,11 @@ def folder_digest(folder: Path, files: Iterable[Path] | None = None) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def given_digests(**given: Path | None) -> dict[str, str]:
-    """SHA-256 of each path that is not None: of a file, or of the manifest of a stage's folder."""
-    paths = {name: path for name, path in given.items() if path is not None}
-    return {name: file_digest(path / MANIFEST if path.is_dir() else path) for name, path in paths.items()}
-
-
 def found_digests(**given: Path | None) -> dict[str, str]:
-    """As `given_digests`, of what is there: what is missing is refused by its reader, who knows what it should be."""
-    paths = {name: path for name, path in given.items() if path is not None}
-    return given_digests(
-        **{name: path for name, path in paths.items() if (path / MANIFEST if path.is_dir() else path).is_file()}
-    )
+    """SHA-256 of each path that is not None: of a file, or of the manifest of a stage's folder. What is missing is
+    refused by its reader, who knows what it should be."""
+    paths = {name: path / MANIFEST if path.is_dir() else path for name, path in given.items() if path is not None}
+    return {name: file_digest(path) for name, path in paths.items() if path.is_file()}
 
 
 def require_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -25,7 +25,7 @@ from capgrade.pipelines.reproduce.table import as_json, markdown, section_of
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
-from capgrade.schemas.inputs import given_digests
+from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams, RelevanceParams
 from capgrade.schemas.relevance import read_relevance
@@ -73,7 +73,7 @@ def reproduce(
         table = as_json(name, recipe, parts, [*recipe.notes, *given.left_out], small)
         write_json(out / name / JSON, table)
         write_text(out / name / MARKDOWN, markdown(table))
-        inputs = given_digests(captions=captions, regions=regions, judgements=judgements, params=params)
+        inputs = found_digests(captions=captions, regions=regions, judgements=judgements, params=params)
         inputs |= {run: digest(given.run(run) / MANIFEST) for row in chosen for run in row.runs}
         asked = {"recipe": name, "rows": list(rows), "set": list(sets), "small": small, "split": split}
         write_manifest(out / name, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})

@@ -13,7 +13,7 @@ from PIL import Image
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_manifest
-from capgrade.schemas.inputs import given_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.alignment.picture import picture
@@ -49,7 +49,7 @@ def align(
 
     def sources() -> dict[str, str]:
         model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
-        return given_digests(**model, captions=captions_dir, regions=regions_dir)
+        return found_digests(**model, captions=captions_dir, regions=regions_dir)
 
     with output_folder(out, "alignment"):
         inputs = sources()

@@ -18,7 +18,7 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
-from capgrade.schemas.inputs import file_digest, given_digests
+from capgrade.schemas.inputs import file_digest, found_digests
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import partners, rows_of_share
@@ -120,7 +120,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
     inputs |= {**read_by(computed, measures), **model_inputs(config)}
     if start is not None:  # the weights, and the words that their numbers mean
-        inputs |= given_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
+        inputs |= found_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = build(params.model.name, config, dim, tokens.size)
     if isinstance(tokens, Vocabulary):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])

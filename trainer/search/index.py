@@ -16,7 +16,7 @@ from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
-from capgrade.schemas.inputs import given_digests, require_unchanged
+from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions
@@ -59,7 +59,7 @@ def embed(
     store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
 
     def sources() -> dict[str, str]:
-        return {**made_from(run, captions, image_digest(store, [captions]), weights), **given_digests(coarse=coarse)}
+        return {**made_from(run, captions, image_digest(store, [captions]), weights), **found_digests(coarse=coarse)}
 
     with output_folder(out, INDEX):
         inputs = sources()
@@ -85,7 +85,7 @@ def embed(
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:
     """What an index of `embed` is of, by name: digests of the model, the vocabulary, the captions and the images
     (`image_digest`)."""
-    files = given_digests(model=run / weights, vocabulary=run / VOCABULARY)
+    files = found_digests(model=run / weights, vocabulary=run / VOCABULARY)
     return {**files, **images, "captions": captions.digest, "split": captions.split}
 
 

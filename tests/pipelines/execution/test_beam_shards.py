@@ -54,22 +54,25 @@ ROWS = [
 ]
 
 
+def by_command(captions_dir: Path, params: ShardsParams) -> dict[str, bytes]:
+    """Of `capgrade shards`, with a shard for each block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts])
+        shards(captions_dir, captions_dir.parent / "here", params, MeasuresParams())
+    return contents(captions_dir.parent / "here")
+
+
 @pytest.fixture(scope="module")
-def of_rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+def of_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder: Path = tmp_path_factory.mktemp("expected")
     records = [Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k) for k, r in enumerate(ROWS)]
     write_records(folder / "captions", records, READ)
-    shards(folder / "captions", folder / "out", PARAMS, MeasuresParams())
-    return rows(folder / "out")
+    return by_command(folder / "captions", PARAMS)
 
 
 @pytest.fixture(scope="module")
 def expected(captions_dir: Path) -> dict[str, bytes]:
-    """Of `capgrade shards`, with a shard for each block."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.pipelines.shards.by_size", lambda parts, *_: [[part] for part in parts])
-        shards(captions_dir, captions_dir.parent / "here", SMALL, MeasuresParams())
-    return contents(captions_dir.parent / "here")
+    return by_command(captions_dir, SMALL)
 
 
 def rows(folder: Path) -> list[dict]:
@@ -89,10 +92,6 @@ def run(transform: beam.PTransform, *options: str, of: list[dict[str, str]] | No
         _ = (pipeline if of is None else pipeline | beam.Create(of)) | transform
 
 
-def shuffled() -> list[dict[str, str]]:
-    return [ROWS[k] for k in np.random.default_rng(1).permutation(len(ROWS))]
-
-
 def gathered(rows: list[dict[str, str]]) -> tuple[int, dict[str, list]]:
     """What the runner hands to the worker that fits."""
     shares = dict[int, list]()
@@ -101,20 +100,23 @@ def gathered(rows: list[dict[str, str]]) -> tuple[int, dict[str, list]]:
     return 0, {RUN: ["first"], CAPTIONS: [tokenized(one, "ptb_py") for one in shares.items()]}
 
 
-@pytest.mark.parametrize("trigger", [None, Repeatedly(AfterCount(3))], ids=["windows", "triggers"])
-def test_shards_are_those_of_the_command_whatever_the_windows(
-    trigger: Any, of_rows: list[dict], tmp_path: Path
+@pytest.mark.parametrize("runner", ["direct", "triggers", "processes", "portable", "dask"])
+def test_shards_are_those_of_the_command_whatever_windows_and_runner(
+    runner: str, of_rows: dict[str, bytes], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    mode = AccumulationMode.ACCUMULATING if trigger else None
-    with beam.Pipeline() as pipeline:
-        _ = (
-            pipeline
-            | beam.Create(shuffled())
-            | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
-            | beam.WindowInto(FixedWindows(4), trigger=trigger, accumulation_mode=mode)
-            | write(tmp_path)
-        )
-    assert rows(tmp_path / "out") == of_rows
+    options: tuple[str, ...] = {"processes": PROCESSES, "portable": PORTABLE}.get(runner, ())
+    if runner == "dask":
+        options = ("--runner=DaskRunner", f"--dask_client_address={request.getfixturevalue('cluster')}")
+        options = (*options, "--dask_npartitions=2")
+    with beam.Pipeline(options=PipelineOptions(arguments(options))) as pipeline:
+        given = pipeline | beam.Create([ROWS[k] for k in np.random.default_rng(1).permutation(len(ROWS))])
+        if runner in ("direct", "triggers"):
+            trigger = Repeatedly(AfterCount(3)) if runner == "triggers" else None
+            mode = AccumulationMode.ACCUMULATING if trigger else None
+            timed = given | beam.Map(lambda row: TimestampedValue(row, int(row["image_id"][1:])))
+            given = timed | beam.WindowInto(FixedWindows(4), trigger=trigger, accumulation_mode=mode)
+        _ = given | write(tmp_path)
+    assert contents(tmp_path / "out") == of_rows
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
@@ -289,17 +291,6 @@ def test_elements_that_come_twice(captions_dir: Path, expected: dict[str, bytes]
     other = replace(out[0], entry={**out[0].entry, "sha256": "0" * 64})
     with pytest.raises(InputError, match=f"{other.name} was written twice, with other bytes -> give all workers"):
         transform.target.finished([*out, other])
-
-
-@pytest.mark.parametrize("runner", ["processes", "portable", "dask"])
-def test_a_collection_on_other_runners(runner: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    options: tuple[str, ...] = {"processes": PROCESSES, "portable": PORTABLE}.get(runner, ())
-    if runner == "dask":
-        options = ("--runner=DaskRunner", f"--dask_client_address={request.getfixturevalue('cluster')}")
-        options = (*options, "--dask_npartitions=2")
-    run(write(tmp_path / "here"), of=ROWS)
-    run(write(tmp_path / "there"), *options, of=ROWS)
-    assert contents(tmp_path / "there" / "out") == contents(tmp_path / "here" / "out")
 
 
 def test_two_to_one_folder(tmp_path: Path) -> None:
