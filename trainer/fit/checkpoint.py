@@ -175,7 +175,7 @@ def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
     """
     try:
         known = load_file(file)
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise InputError(f"not a model ({error})", file=file, remedy="train it again") from error
     own = model.state_dict()
     fits = {name: value for name, value in known.items() if name in own and own[name].shape == value.shape}
