@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.pipelines.judging.endpoint import Endpoint
-from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Shown, load_prompt, read_pairs
+from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, load_prompt, read_pairs
 from capgrade.pipelines.judging.round import JudgingRound
 from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import read_captions
@@ -48,12 +48,12 @@ def judge(
     asked = load_prompt(prompt, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
-    shown = Shown(captions, asked, model, find(captions, images) if images else None)
+    pictures = find(captions, images) if images else None
     judge_at = Endpoint(endpoint, model, asked, params, max_cost)
-    round_, budget = JudgingRound(shown, image, caption, judge_at), judge_at.budget
+    round_, budget = JudgingRound(judge_at, captions, pictures, image, caption), judge_at.budget
     round_.run(params.parallel)
-    if shown.pictures:
-        shown.pictures.tell()
+    if pictures:
+        pictures.tell()
     scores, reasons, scale = [], [], scale_text(asked.low, asked.high)
     for k, (i, c) in enumerate(zip(image, caption, strict=True)):
         ids, key = (captions.image_ids[i], captions.caption_ids[c]), round_.keys.get(k)

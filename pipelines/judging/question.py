@@ -1,4 +1,4 @@
-"""What a judge is asked: the pairs, what it is shown of each, the prompt, and which answers count.
+"""What a judge is asked: the pairs, the prompt, and which answers count.
 
 A prompt is YAML of `answer`, `user` and, if wanted, `system` and `request`.
 """
@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 from pydantic import model_validator
 
 from capgrade.agreement.judgement_files import read_judgements
-from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
@@ -33,7 +31,6 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 ALL = "all"
 LINES = "pairs.jsonl"  # in the folder of a review
-SIDE = 512  # pixels of a picture's longer side
 
 
 class NoAnswerError(Exception):
@@ -162,50 +159,3 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("no pairs", file=path)
     image, caption = np.array(found, np.int64).T
     return image, caption
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a judge sees of a pair: the caption, the image's other captions, its picture."""
-
-    captions: Captions
-    prompt: Prompt
-    model: str
-    pictures: PictureLookup | None
-    digests: dict[str, str | None] = field(default_factory=dict)  # image id -> SHA-256 of its picture
-
-    def others(self, image: int, caption: int) -> list[str]:
-        """The image's captions without this one; none where the prompt does not show them."""
-        if not self.prompt.reads_captions:
-            return []
-        return [self.captions.texts[c] for c in self.captions.rows_of(image) if c != caption]
-
-    def lacks(self, image: int, caption: int) -> str | None:
-        """Why nothing can be asked of this pair; None where something can."""
-        if self.pictures is not None and self._digest(self.captions.image_ids[image]) is None:
-            return "no picture of the image"
-        if self.prompt.reads_captions and not self.others(image, caption):
-            return "the image has no other caption"
-        return None
-
-    def key(self, image: int, caption: int) -> str:
-        """SHA-256 of model, prompt and pair: what is asked."""
-        picture = None if self.pictures is None else [SIDE, self._digest(self.captions.image_ids[image])]
-        asked = [self.model, self.prompt.digest, self.captions.texts[caption], self.others(image, caption), picture]
-        return hashlib.sha256(canonical(asked).encode()).hexdigest()
-
-    def messages(self, image: int, caption: int) -> list[dict]:
-        """NoAnswerError for a picture that is no picture."""
-        picture = None
-        if self.pictures is not None:
-            shown = self.pictures.image(image_id := self.captions.image_ids[image])
-            if shown is None:
-                raise NoAnswerError(f"no readable picture of image {image_id}")
-            picture = data_uri(encoded(shown, SIDE, "JPEG", 90), "jpeg")
-        return self.prompt.messages(self.captions.texts[caption], self.others(image, caption), picture)
-
-    def _digest(self, image_id: str) -> str | None:
-        if image_id not in self.digests:
-            data = None if self.pictures is None else self.pictures.read(image_id)
-            self.digests[image_id] = None if data is None else hashlib.sha256(data).hexdigest()
-        return self.digests[image_id]

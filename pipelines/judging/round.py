@@ -1,4 +1,5 @@
-"""A round of questions: what is not answered yet, asked by several threads; each answer is kept as it comes."""
+"""A round of questions: what a judge is shown of each pair; what is not answered yet, asked by several threads; each
+answer is kept as it comes."""
 
 from __future__ import annotations
 
@@ -6,36 +7,44 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from capgrade.measures.embeddings import cache_folder
 from capgrade.pipelines.judging.endpoint import Endpoint, StoppedError
-from capgrade.pipelines.judging.question import NoAnswerError, Shown
+from capgrade.pipelines.judging.question import NoAnswerError
+from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import CACHE
+from capgrade.schemas.files import CACHE, canonical
 from capgrade.schemas.lines import append_line, appended_lines
 from capgrade.schemas.progress import progress
 
+SIDE = 512  # pixels of a picture's longer side
 IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
 
 
 @dataclass
 class JudgingRound:
-    """Pairs to ask about: image and caption int64 [n]. `stopped` says why questions are left, None where there are
-    none. `keys` has the digest of each pair's question, or `lacking` why there is none. A model's answers to a prompt
-    are `known` by digest, and `kept` in a file to which several runs may add. InputError for a damaged one."""
+    """Pairs to ask a judge about: image and caption int64 [n]; with `pictures`, each image's goes along. `keys` has the
+    digest of each pair's question, or `lacking` why there is none. A model's answers to a prompt are `known` by digest,
+    and `kept` in a file to which several runs may add. `stopped` says why questions are left, None where there are
+    none. InputError for a damaged file."""
 
-    shown: Shown
+    judge: Endpoint
+    captions: Captions
+    pictures: PictureLookup | None
     image: np.ndarray
     caption: np.ndarray
-    judge: Endpoint
     stopped: str | None = None
     failed: dict[str, str] = field(default_factory=dict)  # key -> why there is no answer
     in_vain: int = 0  # how many of the last questions had no answer
 
     def __post_init__(self) -> None:
-        name = hashlib.sha256(f"{self.shown.model}\0{self.shown.prompt.digest}".encode()).hexdigest()[:32]
+        model, prompt = self.judge.model, self.judge.prompt.digest
+        name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
         self.kept, self.known = cache_folder().parent / "judge" / f"{name}.jsonl", dict[str, float]()
         for row, text in appended_lines(self.kept, "key") if self.kept.is_file() else ():
             try:
@@ -44,10 +53,37 @@ class JudgingRound:
                 problem = f"not an answer ({error})"
                 raise InputError(problem, file=self.kept, row=row, remedy="remove the line") from error
             self.known[str(line["key"])] = float(line["score"])
-        pairs = list(zip(self.image.tolist(), self.caption.tolist(), strict=True))
-        why = {k: self.shown.lacks(*pair) for k, pair in enumerate(pairs)}
-        self.lacking = {k: reason for k, reason in why.items() if reason is not None}
-        self.keys = {k: self.shown.key(*pair) for k, pair in enumerate(pairs) if k not in self.lacking}
+        self.keys, self.lacking, digest = dict[int, str](), dict[int, str](), cache(self._digest)
+        for k, (image, caption) in enumerate(zip(self.image.tolist(), self.caption.tolist(), strict=True)):
+            others, picture = self._others(image, caption), digest(image)
+            if self.pictures is not None and picture is None:
+                self.lacking[k] = "no picture of the image"
+            elif self.judge.prompt.reads_captions and not others:
+                self.lacking[k] = "the image has no other caption"
+            else:
+                seen = None if self.pictures is None else [SIDE, picture]
+                asked = [model, prompt, self.captions.texts[caption], others, seen]
+                self.keys[k] = hashlib.sha256(canonical(asked).encode()).hexdigest()
+
+    def _others(self, image: int, caption: int) -> list[str]:
+        """The image's captions without this one; none where the prompt does not show them."""
+        rows = self.captions.rows_of(image) if self.judge.prompt.reads_captions else ()
+        return [self.captions.texts[row] for row in rows if row != caption]
+
+    def _digest(self, image: int) -> str | None:
+        """SHA-256 of its picture."""
+        data = None if self.pictures is None else self.pictures.read(self.captions.image_ids[image])
+        return None if data is None else hashlib.sha256(data).hexdigest()
+
+    def _messages(self, image: int, caption: int) -> list[dict[str, Any]]:
+        """NoAnswerError for a picture that is no picture."""
+        picture = None
+        if self.pictures is not None:
+            shown = self.pictures.image(image_id := self.captions.image_ids[image])
+            if shown is None:
+                raise NoAnswerError(f"no readable picture of image {image_id}")
+            picture = data_uri(encoded(shown, SIDE, "JPEG", 90), "jpeg")
+        return self.judge.prompt.messages(self.captions.texts[caption], self._others(image, caption), picture)
 
     def run(self, parallel: int) -> None:
         """Ask what is not answered, equal questions once. Raises what ended one, once all have come back."""
@@ -69,7 +105,7 @@ class JudgingRound:
         if self.judge.stop.is_set():
             return False
         try:
-            messages = self.shown.messages(int(self.image[k]), int(self.caption[k]))
+            messages = self._messages(int(self.image[k]), int(self.caption[k]))
             score, text = self.judge.ask(messages)
             append_line(self.kept, {"key": key, "score": score, "text": text}, CACHE)  # on the disk on return
             self.known[key], self.in_vain = score, 0
