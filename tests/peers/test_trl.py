@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from datasets import Dataset
 
@@ -59,18 +57,3 @@ def test_a_reward_is_that_of_the_caption_alone() -> None:
         reward(["a dog", 3], references[:2])
     with pytest.raises(InputError, match="no candidates"):
         reward([], [])
-
-
-def test_seconds_of_512_completions(coco, capsys) -> None:
-    sets = [[coco.texts[row] for row in own] for own in np.split(coco.refs, coco.ref_ptr[1:-1])]
-    reward, seconds = Cider(Frequencies.of(sets)), []
-    for k in range(20):
-        references = [own for own in sets[64 * k : 64 * k + 64] for _ in range(8)]
-        completions = [sets[(11 * j + k) % len(sets)][j % 5] for j in range(512)]
-        start = time.perf_counter(), time.process_time()
-        found = reward(completions, references)
-        seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
-        assert len(found) == 512 and np.mean(found) > 0
-    wall, processor = (1000 * np.array(seconds)).min(axis=0)
-    with capsys.disabled():
-        print(f"\n512 completions: {wall:.1f} ms, {processor:.1f} ms of the processor")

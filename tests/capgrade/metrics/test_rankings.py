@@ -230,44 +230,31 @@ def test_bad_lists_are_refused(tmp_path):
             build()
 
 
-def test_judgements_of_other_tools_are_never_written_over(made, tmp_path):
-    """Whole grades alone do not make them ours: the pairs have to be those of the labels."""
-    labels = Labels.load(made / "dataset", measures=["cider"])
-    path = tmp_path / "mine.qrels"
-    labels.to_qrels(path, grades=[0.5, 1.0])
-    assert labels.to_qrels(path, grades=[0.2]) == len(path.read_text().splitlines())  # our own, with other grades
-    ours = path.read_text().splitlines(keepends=True)
-    for text in (["301 0 FBIS3-10082 1\n", "301 0 FBIS3-10169 0\n"], ours[:-1], [*ours, ours[0]], ours[::-1], []):
-        path.write_text("".join(text))
-        with pytest.raises(InputError, match="is no TREC judgements of these labels"):
-            labels.to_qrels(path, grades=[0.5])
-        assert path.read_text() == "".join(text)
-
-
-def test_what_is_no_trec_file_of_ours_is_never_written_over(made, tmp_path):
+def test_only_trec_files_of_ours_are_written_over(made, tmp_path):
+    """Runs of the same tag, and judgements of the labels' pairs, line for line, whatever their grades."""
     labels, run = Labels.load(made / "dataset", measures=["cider"]), Run.from_dict({"q": {"a": 0.5}})
+    ways = [("run", run.write), ("qrels", lambda path: labels.to_qrels(path, grades=[1.0]))]
+    for name, write in ways:
+        assert write(tmp_path / name) == write(tmp_path / name)
+    assert labels.to_qrels(tmp_path / "qrels", grades=[0.2]) == len((tmp_path / "qrels").read_text().splitlines())
+    ours = (tmp_path / "qrels").read_text().splitlines(keepends=True)
     kept = {
         "notes.txt": "six words that are no run\n", "a.py": "import os\n", "binary": "\0\xff\n\n",
         "bm25.run": "q Q0 a 1 0.5 bm25\n", "late.run": "q Q0 a 1 0.5 capgrade\nq Q0 b 2 0.4 bm25\n",
+        "other": "301 0 FBIS3-10082 1\n301 0 FBIS3-10169 0\n", "fewer": "".join(ours[:-1]),
+        "more": "".join([*ours, ours[0]]), "turned": "".join(ours[::-1]),
     }  # fmt: skip
     for name, text in kept.items():
         (tmp_path / name).write_text(text, encoding="latin-1")
-        for write in (run.write, lambda path: labels.to_qrels(path, grades=[1.0])):
+        for _, write in ways:
             with pytest.raises(InputError, match=f"{name}: it is there and is no TREC .*; nothing was touched"):
                 write(tmp_path / name)
         assert (tmp_path / name).read_text(encoding="latin-1") == text
     with pytest.raises(InputError, match="a file of the finished folder"):
         run.write(made / "dataset" / "README.md")
-    for name, write, other in (
-        ("mine.run", run.write, lambda path: labels.to_qrels(path, grades=[1.0])),
-        ("mine.qrels", lambda path: labels.to_qrels(path, grades=[1.0]), run.write),
-    ):
-        first, again = write(tmp_path / name), write(tmp_path / name)
-        assert first == again
-        with pytest.raises(InputError, match="is no TREC"):
-            other(tmp_path / name)
-    Run.from_dict({}).write(tmp_path / "empty.run")
-    assert Run.from_dict({"q": {"a": 0.5}}).write(tmp_path / "empty.run") == 1
+    Run.from_dict({}).write(tmp_path / "empty")  # an empty file is a run of nothing, and no judgements
     run.write(tmp_path / "b.run", tag="b")
-    with pytest.raises(InputError, match="is no TREC run with the tag 'capgrade'"):
-        run.write(tmp_path / "b.run")
+    for (_, write), other in ((ways[0], "qrels"), (ways[1], "run"), (ways[1], "empty"), (ways[0], "b.run")):
+        with pytest.raises(InputError, match="is no TREC"):
+            write(tmp_path / other)
+    assert run.write(tmp_path / "empty") == 1
