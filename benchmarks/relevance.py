@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, once, product_seconds
-from capgrade.benchmarks.peers import coco_scorer
+from capgrade.benchmarks.peers import CLASSES, coco_scorer
 from capgrade.benchmarks.shards import embedded
 from capgrade.measures import Fitted, choose
 from capgrade.measures.bleu import FittedBleu
@@ -118,58 +118,41 @@ def _values(fitted: Fitted, pairs: np.ndarray, dense: bool) -> np.ndarray:
     return out
 
 
-def _pairs(captions: Captions, n_random: int) -> np.ndarray:
-    """All own pairs and random ones, int64 [n, 2] as (image, caption)."""
-    random = np.random.default_rng(0)
-    own = np.stack([captions.owner, np.arange(captions.n_captions)], axis=1)
-    drawn = [random.integers(high, size=n_random) for high in (captions.n_images, captions.n_captions)]
-    return np.concatenate([own, np.stack(drawn, axis=1)])
+def _rounds(captions: Captions, n_random: int) -> list[np.ndarray]:
+    """A caption of each image, int64 [images]: every own one in turn, then in all as many random ones as asked for."""
+    sizes, random = np.diff(captions.ref_ptr), np.random.default_rng(0)
+    own = [captions.refs[captions.ref_ptr[:-1] + np.minimum(k, sizes - 1)] for k in range(int(sizes.max()))]
+    rounds = range(-(-n_random // captions.n_images))
+    return own + [random.integers(captions.n_captions, size=captions.n_images) for _ in rounds]
 
 
-def _sentences(captions: Captions) -> tuple[list[str], list[list[str]]]:
-    """Every caption's tokens in one text, and those of each image."""
-    sentences = [" ".join(words) for words in captions.table["tokens"].to_pylist()]
-    return sentences, [[sentences[r] for r in own] for own in np.split(captions.refs, captions.ref_ptr[1:-1])]
+def _pairs(rounds: Sequence[np.ndarray]) -> np.ndarray:
+    """int64 [n, 2] as (image, caption)."""
+    return np.concatenate([np.stack([np.arange(len(columns)), columns], axis=1) for columns in rounds])
 
 
-def _by_pairs(name: str, captions: Captions, fitted: Fitted, n_random: int) -> Peer:
-    """pycocoevalcap's scorer, all pairs in one call. METEOR's jar is slow: as many pairs as asked for, half own."""
-    pairs = _pairs(captions, n_random)
-    if name == "meteor":
-        own = np.random.default_rng(1).permutation(captions.n_captions)[: n_random - n_random // 2]
-        pairs = np.concatenate([pairs[own], pairs[captions.n_captions :][: max(n_random // 2, 1)]])
-    sentences, references = _sentences(captions)
-    scorer = coco_scorer(name)
-    gts = {k: references[i] for k, (i, _) in enumerate(pairs)}
-    took, (_, values) = once(scorer, gts, {k: [sentences[c]] for k, (_, c) in enumerate(pairs)})
-    values = values[fitted.sentences.start.shape[1] - 1] if isinstance(fitted, FittedBleu) else values
-    return Peer("pycocoevalcap", len(pairs) / took.seconds, pairs, np.array(values))
-
-
-def cider_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
-    """pycocoevalcap's Cider. It scores one caption an image and counts document frequencies over the images it is
-    given, so pairs are grouped into rounds of all images: every own caption, then random ones."""
-    sentences, references = _sentences(captions)
-    gts, images, sizes = dict(enumerate(references)), captions.n_images, np.diff(captions.ref_ptr)
-    rounds = [captions.refs[captions.ref_ptr[:-1] + np.minimum(k, sizes - 1)] for k in range(int(sizes.max()))]
-    random = np.random.default_rng(0)
-    rounds += [random.integers(captions.n_captions, size=images) for _ in range(-(-n_random // images))]
-    values, seconds = [], 0.0
-    with progress("pycocoevalcap CIDEr", len(rounds)) as advance:
+def coco_peer(name: str, captions: Captions, fitted: Fitted, n_random: int) -> Peer:
+    """pycocoevalcap's scorer. It scores one caption an image, and CIDEr-D's document frequencies are of the images of a
+    call, so each call has all images. METEOR's jar is slow: it gets the first own captions, and random ones once."""
+    sentences, rounds = [" ".join(words) for words in captions.table["tokens"].to_pylist()], _rounds(captions, n_random)
+    rounds = [rounds[0], rounds[-1]] if name == "meteor" else rounds
+    gts = {i: [sentences[r] for r in own] for i, own in enumerate(np.split(captions.refs, captions.ref_ptr[1:-1]))}
+    scorer, values, seconds = coco_scorer(name), [], 0.0
+    with progress(f"pycocoevalcap {name}", len(rounds)) as advance:
         for columns in rounds:
-            res = {i: [sentences[c]] for i, c in enumerate(columns)}
-            took, (_, each) = once(coco_scorer("cider"), gts, res)
-            values.append(each)
+            took, (_, each) = once(scorer, gts, {i: [sentences[c]] for i, c in enumerate(columns)})
+            order = fitted.sentences.start.shape[1] - 1 if isinstance(fitted, FittedBleu) else None
+            values.append(each if order is None else each[order])
             seconds += took.seconds
             advance()
-    pairs = np.concatenate([np.stack([np.arange(images), columns], axis=1) for columns in rounds])
+    pairs = _pairs(rounds)
     return Peer("pycocoevalcap", len(pairs) / seconds, pairs, np.concatenate(values))
 
 
 def sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
     """numpy's float32 product of as many vectors: references x captions, without the fold over references."""
     assert isinstance(fitted, FittedSbert)
-    pairs, vectors = _pairs(captions, n_random), fitted.embeddings
+    pairs, vectors = _pairs(_rounds(captions, n_random)), fitted.embeddings
     own = np.split(captions.refs, captions.ref_ptr[1:-1])
     values = [(vectors[own[i]].astype(np.float64) @ vectors[c].astype(np.float64)).max() for i, c in pairs]
     speed = captions.n_images * captions.n_captions / product_seconds(captions.n_captions)
@@ -177,7 +160,6 @@ def sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
 
 
 PEERS: dict[str, Callable[[Captions, Fitted, int], Peer]] = {
-    **{name: partial(_by_pairs, name) for name in ("bleu", "meteor", "rouge_l")},
-    "cider": cider_peer,
+    **{name: partial(coco_peer, name) for name in CLASSES},
     "sbert": sbert_peer,
 }
