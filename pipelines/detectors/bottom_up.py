@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
 
 import torch
-from pydantic import ConfigDict
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -37,7 +35,6 @@ class BottomUpConfig:
     memory: 1.6 MB a roi and activation at full width.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     n_classes: int = 1600  # without background
     n_attributes: int = 400  # without none; 0: no attribute head
     width: float = 1.0  # of every ResNet channel

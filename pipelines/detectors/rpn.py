@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import ConfigDict
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,7 +31,6 @@ class ProposalRule:
     before_nms, after_nms: best scores kept before and after suppression; min_side in original pixels.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     before_nms: int = 6000
     after_nms: int = 300
     nms_threshold: float = 0.7
