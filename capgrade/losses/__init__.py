@@ -22,7 +22,6 @@ from capgrade.losses.base import COUNTED as COUNTED
 from capgrade.losses.base import ScoredBatch as ScoredBatch
 from capgrade.losses.contrastive import info_nce, sigmoid, soft_info_nce
 from capgrade.losses.daa import daa, smooth_ap
-from capgrade.losses.declared import DEFAULTS as DEFAULTS
 from capgrade.losses.declared import LOSSES as LOSSES
 from capgrade.losses.declared import LossTerms as LossTerms
 from capgrade.losses.gather import gather

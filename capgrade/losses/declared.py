@@ -26,18 +26,18 @@ ROUNDING = 1e-5  # by which a measure may leave its range
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, the types of its options, what it needs of a batch beside the scores (relevance, vectors or logits), a
-    check of its options together, and the range of relevance that its formula is written for (None: any)."""
+    """A loss, the types and defaults of its options, what it needs of a batch beside the scores (relevance, vectors or
+    logits), a check of its options together, and the range of relevance that its formula is written for (None: any)."""
 
     function: Callable[..., Tensor]
     kinds: Mapping[str, TypeAdapter[Any]]
+    defaults: Mapping[str, Any]  # the keyword-only arguments of its function
     needs: str | None = None
     check: Callable[..., object] | None = None
     within: tuple[float, float] | None = None
 
 
 LOSSES: dict[str, Loss] = {}
-DEFAULTS: dict[str, dict[str, Any]] = {}  # of the options of each loss: the keyword-only arguments of its function
 
 
 def declared(
@@ -57,7 +57,7 @@ def declared(
             return function(*args, **given)
 
         kinds = {key: TypeAdapter(hints[key], config=ConfigDict(arbitrary_types_allowed=True)) for key in defaults}
-        LOSSES[name], DEFAULTS[name] = Loss(loss, kinds, needs, check, within), defaults
+        LOSSES[name] = Loss(loss, kinds, defaults, needs, check, within)
         return loss
 
     return declare
@@ -74,14 +74,14 @@ def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a loss, each as its type has it; tensors, such as a learned temperature, as they are.
 
     Raises InputError for an unknown option, listing the known ones, and for a value that does not fit."""
-    loss, known, found = named(name), DEFAULTS[name], {}
+    loss, found = named(name), {}
     for key, value in options.items():
-        if key not in known:
-            remedy = f"known: {', '.join(known) or 'none'}; a term of several also has weight and of"
+        if key not in loss.defaults:
+            remedy = f"known: {', '.join(loss.defaults) or 'none'}; a term of several also has weight and of"
             raise InputError(f"loss '{name}' has no option '{key}'", remedy=remedy)
         found[key] = _converted(name, key, loss.kinds[key], value)
     if loss.check is not None:
-        loss.check(**{**known, **found})
+        loss.check(**{**loss.defaults, **found})
     return found
 
 
@@ -137,13 +137,12 @@ class LossTerms:
 def needs(terms: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     """What the terms need of a batch beside the scores: no relevance where the pairs alone are the targets, by choice
     or by default."""
-    targets = {"targets": "relevance"}
-    found = {
-        named(term.get("name")).needs
-        for term in terms
-        if {**targets, **DEFAULTS.get(term.get("name", ""), {}), **term}["targets"] == "relevance"
-    }
-    return frozenset(name for name in found if name is not None)
+    found = set()
+    for term in terms:
+        loss = named(term.get("name"))
+        if loss.needs is not None and {**loss.defaults, **term}.get("targets", "relevance") == "relevance":
+            found.add(loss.needs)
+    return frozenset(found)
 
 
 def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, high: float) -> None:

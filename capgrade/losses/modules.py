@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from capgrade.losses.base import ScoredBatch, Scores
-from capgrade.losses.declared import DEFAULTS, LOSSES, checked
+from capgrade.losses.declared import LOSSES, checked
 from capgrade.losses.gather import gather
 from capgrade.schemas.errors import InputError
 
@@ -32,9 +32,9 @@ class LossModule(torch.nn.Module):
         super().__init__()
         if unnamed:
             problem = f"{type(self).__name__}({unnamed[0]!r}): an option without its name"
-            raise InputError(problem, remedy=f"write {next(iter(DEFAULTS[self.NAME]))}=...")
+            raise InputError(problem, remedy=f"write {next(iter(LOSSES[self.NAME].defaults))}=...")
         learn = options.pop("learn", True) if self.LEARNED else False
-        self.options = {**DEFAULTS[self.NAME], **checked(self.NAME, options)}
+        self.options = {**LOSSES[self.NAME].defaults, **checked(self.NAME, options)}
         start = {name: torch.tensor(float(self.options.pop(name))) for name in self.LEARNED}
         if "temperature" in start:
             self.log_temperature = torch.nn.Parameter(start.pop("temperature").log(), requires_grad=learn)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.labels.batches import BatchPlan
-from capgrade.losses import DEFAULTS, LossTerms
+from capgrade.losses import LOSSES, LossTerms
 from capgrade.losses.declared import check_scale, needs
 from capgrade.measures import choose, names_of, read_by
 from capgrade.pretrained import fingerprint
@@ -219,7 +219,7 @@ def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mappin
     such a triplet."""
     first = [
         {**term, "negatives": "sum"}
-        if term.get("name") == "triplet" and {**DEFAULTS["triplet"], **term}["negatives"] == "hard"
+        if term.get("name") == "triplet" and {**LOSSES["triplet"].defaults, **term}["negatives"] == "hard"
         else term
         for term in terms
     ]

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade import losses
-from capgrade.losses import COUNTED, DEFAULTS, LOSSES, LossTerms
+from capgrade.losses import COUNTED, LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
 from capgrade.losses.declared import needs
 from capgrade.metrics import asp
@@ -380,13 +380,14 @@ def test_options_are_declared_once(name):
     function, cell = getattr(losses, name), next(cell for names, cell in ROWS.items() if name in names)
     parameters = inspect.signature(function).parameters
     assert LOSSES[name].function is function
-    assert DEFAULTS[name] == {key: one.default for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
-    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in DEFAULTS[name].items()}
+    declared = {key: one.default for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+    assert LOSSES[name].defaults == declared
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in declared.items()}
     assert {key: yaml.safe_load(value) for key, value in OPTION.findall(cell)} == plain
     if name in FUNCTIONS:
         shown = pydoc.plain(pydoc.render_doc(function))
         assert f"{name}(scores: 'Scores', " in shown and "`capgrade.losses`" in shown
-        assert all(f"{key}: " in shown and repr(value) in shown for key, value in DEFAULTS[name].items())
+        assert all(f"{key}: " in shown and repr(value) in shown for key, value in declared.items())
 
 
 def test_modules_learn_what_they_are_for():

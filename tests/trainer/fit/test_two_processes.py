@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -14,27 +11,9 @@ import torch
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.distributed import Process, device_of_process
-from tests.conftest import ROOT
-from tests.trainer.fit.runs import SMALL, column, keep_gradients, run
+from tests.conftest import on_processes
+from tests.trainer.fit.runs import column, keep_gradients, run
 
-HEAD = """
-import json, os, sys
-from pathlib import Path
-import torch
-import torch.distributed as dist
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, load_params
-from capgrade.trainer.fit.setup import Data
-from capgrade.trainer.fit.train import train
-dist.init_process_group("gloo")
-folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-data = Data(folder / "captions", folder / "regions")
-def go(name, *sets, **more):
-    return train(data, out / name, load_params(None, [*sys.argv[3:], *sets]).train, MeasuresParams(), **more)
-def say(found):
-    (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(found))
-"""
-OPTIONS = ["train.preset=triplet", *SMALL]
 SUM = ("train.model.options={embed: 32, word: 16}", "train.loss=[{name: triplet, negatives: sum}]")
 LOOKED_UP = ("train.model.options={embed: 32, word: 16}", "train.relevance=shards", "train.relevance_of=image_set")
 # Runs that give what one process gives: their settings and epochs. The classifier of the single stream is not used.
@@ -48,24 +27,32 @@ ALIKE = {
     ),
 }  # fmt: skip
 SCRIPT = """
+import json, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
 import capgrade.trainer.fit.train as stage
 from capgrade.losses import gather
-from tests.trainer.fit.runs import keep_gradients
-plain, agree, found = data, stage.mean_gradients, {}
+from capgrade.schemas.errors import InputError
+from capgrade.trainer.fit.setup import Data
+from tests.trainer.fit.runs import keep_gradients, run
+dist.init_process_group("gloo")
+out = Path(sys.argv[1])
+plain, sampled = (Data(FOLDER / "captions", FOLDER / "regions", shards) for shards in (None, FOLDER / "shards"))
+agree, found = stage.mean_gradients, {}
 for name, (sets, epochs) in ALIKE.items():
-    data = Data(folder / "captions", folder / "regions", folder / "shards" if "relevance=shards" in str(sets) else None)
     stage.mean_gradients = agree
     kept = keep_gradients(stage)  # of every step the gradient that both processes agree on
-    go(name, *sets, f"train.epochs={epochs}")
+    run(sampled if "train.relevance=shards" in sets else plain, out / name, *sets, epochs=epochs)
     torch.save(kept, out / f"{name}{dist.get_rank()}.pt")
-data, stage.mean_gradients = plain, agree
+stage.mean_gradients = agree
 
 # The gradient that autograd hands to `gather` is another's too; a refused run is refused on both.
 x, w = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
 (gather(x) + w).sum().backward()
 found |= {"x": x.grad.tolist(), "w": w.grad.tolist()}
 try:
-    go("sum", *ALIKE["sum"][0], "train.epochs=1")
+    run(plain, out / "sum", *ALIKE["sum"][0], epochs=1)
 except InputError as error:
     found["refused"] = str(error)
 
@@ -76,30 +63,27 @@ def validate(*args):
     return {**calls[-1], "rsum": (1, 0, 9, 9)[len(calls)] if dist.get_rank() == 0 else 10 * len(calls)}
 stage.validate = validate
 options = "train.model={name: saf, options: {embed: 16, word: 8, similarity: 8, region_norm: features}}"
-found["summary"] = go("saf", options, "train.epochs=4", "train.patience=1")
+found["summary"] = run(plain, out / "saf", options, "train.patience=1", epochs=4)
 found["calls"], kept = len(calls), []
 stage.validate = lambda model, *args: kept.append({k: v.tolist() for k, v in model.named_buffers()}) or {"rsum": 1}
-go("norm", options, "train.epochs=1")
-say({**found, "kept": kept})
+run(plain, out / "norm", options, epochs=1)
+(out / f"2-{dist.get_rank()}.json").write_text(json.dumps({**found, "kept": kept}))
+dist.destroy_process_group()
 """
 
 
+class Two(NamedTuple):
+    """What the script leaves on two processes, and what each of them says."""
+
+    folder: Path
+    said: list[dict[str, Any]]
+
+
 @pytest.fixture(scope="module")
-def two(small, tmp_path_factory) -> Path:
-    """What the script leaves on two processes."""
+def two(small, tmp_path_factory) -> Two:
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    (folder / "two.py").write_text(HEAD + f"ALIKE = {ALIKE}\n" + SCRIPT)
-    arguments = [str(folder / "two.py"), str(small.data.captions.parent), str(folder), *OPTIONS]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def said(two) -> list[dict]:
-    return [json.loads((two / f"rank{k}.json").read_text()) for k in range(2)]
+    given = f"from pathlib import PosixPath\nALIKE, FOLDER = {ALIKE}, {small.data.captions.parent!r}\n"
+    return Two(folder, on_processes(2, given + SCRIPT, folder))
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -108,25 +92,25 @@ def test_two_processes_learn_as_one(small, two, tmp_path, monkeypatch, name):
     sets, epochs = ALIKE[name]
     whole = keep_gradients(stage, monkeypatch)
     run(small.sampled if "train.relevance=shards" in sets else small.data, tmp_path, *sets, epochs=epochs)
-    found = [[float(x) for x in column(folder, "loss")] for folder in (tmp_path, two / name)]
+    found = [[float(x) for x in column(folder, "loss")] for folder in (tmp_path, two.folder / name)]
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert len(found[0]) == (3 if name == "rest" else 6 * epochs), "48 pairs in batches of 8; or in 20, 20 and 8"
     for rank in range(2 if name != "unused" else 0):  # a deep network: rounding grows there from step to step
-        gradients = torch.load(two / f"{name}{rank}.pt")
+        gradients = torch.load(two.folder / f"{name}{rank}.pt")
         assert len(gradients) == len(whole) and all(step.any() for step in whole)
         for both, one in zip(gradients, whole, strict=True):
             assert (both - one).abs().max() < 1e-3 * one.abs().max()
 
 
-def test_the_first_process_decides_with_one_set_of_statistics(said):
-    first, second = said
+def test_the_first_process_decides_with_one_set_of_statistics(two):
+    first, second = two.said
     assert first["summary"] == second["summary"] and first["summary"]["best"]["rsum"] == 9
     assert first["summary"]["epochs"] == first["calls"] == second["calls"] == 3
     assert first["kept"] == second["kept"] and any("running_mean" in name for name in first["kept"][0])
 
 
-def test_gather_leaves_others_gradients_alone_and_errors_reach_both(said):
-    for found in said:
+def test_gather_leaves_others_gradients_alone_and_errors_reach_both(two):
+    for found in two.said:
         assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
         assert torch.tensor(found["x"]).eq(2).all()
         assert "has trained 2 epochs" in found["refused"]
