@@ -125,8 +125,13 @@ class Endpoint:
     def __init__(
         self, endpoint: str, model: str, prompt: Prompt, params: JudgeParams, max_cost: float | None = None
     ) -> None:
-        parts, place, found = urlsplit(endpoint), endpoint.rstrip("/"), os.environ.get(TOKEN)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        place, found = endpoint.rstrip("/"), os.environ.get(TOKEN)
+        try:
+            parts = urlsplit(endpoint)
+            there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # of brackets, or a port that is none
+            there = False
+        if not there:
             raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")
         if parts.username or parts.password or parts.query or parts.fragment:
             remedy = f"give the address alone, and the token in {TOKEN}"

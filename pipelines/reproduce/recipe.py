@@ -205,6 +205,8 @@ def settings_of(recipe: Recipe, params: Path | None, sets: Sequence[str], small:
     of_runs = above.get("runs", {})
     if unknown := sorted(of_runs.keys() - recipe.runs.keys()):
         raise InputError(f"this recipe has no run '{unknown[0]}'", remedy=f"choose from: {', '.join(recipe.runs)}")
+    if values := [name for name, block in of_runs.items() if not isinstance(block, dict)]:
+        raise InputError(f"run '{values[0]}' is {of_runs[values[0]]}", remedy="runs.NAME.KEY=VALUE")
     less = yaml.safe_load(SMALL.read_text(encoding="utf-8"))
     runs = {}
     for name, block in recipe.runs.items():

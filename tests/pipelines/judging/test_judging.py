@@ -305,6 +305,8 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
             f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions ('nobody')",
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
+            "--endpoint http://[": "not an address",
+            "--endpoint http://127.0.0.1:port/v1": "not an address",
             "--endpoint http://user:pass@127.0.0.1/v1": "more than a place",
             "--max-cost 1": "without prices",
             f"--out {here}/out.arrow": "call it .csv",

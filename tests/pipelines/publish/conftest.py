@@ -24,6 +24,7 @@ SETS = {
     "train": [*random_sets(12, seed=4, least=2), ["a lone dog"]],
     "val": [["a red dog", "the dog"], ["a cat"], ["a big man rides"]],
 }
+REPO = "someone/labels"
 BOTH = ("cider", "rouge_l")
 MEASURES = MeasuresParams.model_validate({"cider": {"sigma": 5.0}})
 README = """---
@@ -75,12 +76,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         kept = ShardsParams(split=split, measures=BOTH, top=top, uniform=3)
         shards(root / "captions", root / split, kept, MEASURES)
     relevance(root / "captions", root / "relevance", RelevanceParams(split="val", measures=BOTH), MEASURES)
-    publish_both(root, root / "out")
+    publish(root / "captions", [root / "train", root / "val"], root / "out", PARAMS, None, root / "relevance")
     return root
-
-
-def publish_both(made: Path, out: Path, params: PublishParams = PARAMS) -> None:
-    publish(made / "captions", [made / "train", made / "val"], out, params, None, made / "relevance")
 
 
 def write_folder(folder: Path, version: str = "1.0.0", dataset: str = "tiny", **changed: str | None) -> Path:
@@ -92,3 +89,9 @@ def write_folder(folder: Path, version: str = "1.0.0", dataset: str = "tiny", **
         folder, "publish", params={"name": dataset, "version": version}, inputs={}, rows=dict.fromkeys(files, 0)
     )
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One as if published."""
+    return write_folder(tmp_path / "dataset")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,19 +30,15 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.params import MeasuresParams, load_params
 
-from .conftest import PARAMS, SETS, publish_both
+from .conftest import PARAMS, SETS
 from .stand_in import LICENCES, TASKS, TOKEN, running
 
 REPO = "someone/tiny"
 
 
-def test_the_same_input_gives_the_same_bytes_and_another_run_replaces_them(made: Path, tmp_path: Path) -> None:
-    publish_both(made, tmp_path / "again")
-    files = sorted(p.relative_to(made / "out") for p in (made / "out").rglob("*") if p.is_file())
-    assert len(files) == 9
-    assert [(tmp_path / "again" / f).read_bytes() == (made / "out" / f).read_bytes() for f in files] == [True] * 9
-    assert check(str(made / "out")).problems == ()
-    publish(made / "captions", [made / "val"], tmp_path / "again", PARAMS)  # leaves nothing of the earlier run
+def test_another_run_leaves_nothing_of_the_earlier_one(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "out", tmp_path / "again")
+    publish(made / "captions", [made / "val"], tmp_path / "again", PARAMS)
     assert [p.name for p in (tmp_path / "again").glob("*/*")] == ["val-00000-of-00001.parquet"] * 2
     assert check(str(tmp_path / "again")).problems == ()
 
@@ -117,7 +114,8 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
 
 
 def test_the_recipe_makes_the_same_bytes(tmp_path: Path) -> None:
-    """The commands of the card, run as they stand beside the card's params.yaml, from nothing."""
+    """The commands of the card, run as they stand beside the card's params.yaml, from nothing: every file is the same,
+    the picture too."""
     first = load_params(None, ["captions.scenes.train=6", "captions.scenes.val=4", "captions.scenes.test=2"])
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()

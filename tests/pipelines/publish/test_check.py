@@ -11,22 +11,10 @@ from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_json, write_json
 
-from .conftest import DATA, write_folder
+from .conftest import DATA, REPO, write_folder
 from .stand_in import Hub
 
-REPO = "someone/labels"
 SHARD = "relevance/train-00001-of-00002.parquet"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "dataset")
-
-
-def alter(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
 
 
 def problems(target: str, made: Path | None = None) -> list[str]:
@@ -36,16 +24,6 @@ def problems(target: str, made: Path | None = None) -> list[str]:
 def test_a_folder_as_it_was_made(folder: Path) -> None:
     found = check(str(folder), folder)
     assert (found.problems, found.version, found.files) == ((), "1.0.0", len(DATA) + 1)
-
-
-@pytest.mark.parametrize("name", [*DATA, MANIFEST])
-def test_one_byte_of_any_file_of_a_folder(name: str, folder: Path) -> None:
-    alter(folder / name)
-    if name == MANIFEST:
-        with pytest.raises(InputError, match="manifest.json: "):
-            check(str(folder))
-    else:
-        assert [line.startswith(f"{folder / name}: altered") for line in problems(str(folder))] == [True]
 
 
 def test_missing_cut_and_extra_files_of_a_folder(folder: Path) -> None:
@@ -98,13 +76,11 @@ def test_what_somebody_else_changed_in_a_repository(hub: Hub, folder: Path) -> N
     ]  # fmt: skip
     assert "has another README.md" in lines[3] or f"has another {SHARD}" in lines[3]
     assert problems(f"{REPO}@1.0.0") == []
-
-
-def test_a_repository_without_its_tag(hub: Hub, folder: Path) -> None:
-    push(folder, REPO)
     hub.repos[REPO].tags.clear()
-    assert problems(REPO) == [f"{hub.address}/datasets/{REPO}: has no tag 1.0.0, the version of its content -> "
-                              "push it again: capgrade publish --push"]  # fmt: skip
+    assert problems(REPO)[3] == (
+        f"{hub.address}/datasets/{REPO}: has no tag 1.0.0, the version of its content -> "
+        "push it again: capgrade publish --push"
+    )
 
 
 def test_what_is_neither_folder_nor_repository(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

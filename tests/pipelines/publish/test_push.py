@@ -18,16 +18,10 @@ from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 
-from .conftest import DATA, README, write_folder
+from .conftest import DATA, README, REPO, write_folder
 from .stand_in import TOKEN, Asked, Hub, RefusedError, Repo
 
-REPO = "someone/labels"
 SECOND = "relevance/train-00001-of-00002.parquet"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_folder(tmp_path / "dataset")
 
 
 def changed_folder(folder: Path, version: str = "1.0.1", **more: str) -> Path:

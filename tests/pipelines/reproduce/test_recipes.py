@@ -84,6 +84,7 @@ def test_published_numbers_are_in_the_paper_in_their_order(name: str) -> None:
         ("shards.top=3", "a recipe's other parameters are the paper's"),
         ("runs.f30k-scan.epochs=1", "no run 'f30k-scan'"),
         ("train.epochs=0", "epochs"),
+        ("runs.f30k-sgr=3", "run 'f30k-sgr' is 3 -> runs.NAME.KEY=VALUE"),
     ],
 )
 def test_settings_that_do_not_fit(key: str, message: str) -> None:
