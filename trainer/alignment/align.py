@@ -10,25 +10,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_manifest
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.alignment.picture import picture
-from capgrade.trainer.alignment.pointing_game import (
-    Aligned,
-    Pointed,
-    aligned,
-    has_truth,
-    pointing,
-    read_phrases,
-)
+from capgrade.trainer.alignment.pointing_game import Aligned, aligned, pointing, read_phrases
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
-from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.tern import TERAN
 from capgrade.trainer.models.text_encoder import word_pieces
 from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images
@@ -63,8 +55,9 @@ def align(
         first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
         picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / PICTURE)
         game, names = None, [PICTURE]
-        if has_truth(captions_dir):
-            game = {kind: asdict(one) for kind, one in play(own, captions, captions_dir).items()}
+        if (phrases := read_phrases(captions_dir, captions)) is not None:
+            played = pointing(zip(own, (phrases[caption] for caption in captions.caption_ids), strict=True))
+            game = {kind: asdict(one) for kind, one in played.items()}
             write_json(out / POINTING, game)
             names.append(POINTING)
         require_unchanged(inputs, sources())
@@ -73,9 +66,8 @@ def align(
         return game
 
 
-def alignments(model: RetrievalModel, pairs: Pairs) -> Iterator[Aligned]:
+def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
     """Each caption of a split against its own image, in order."""
-    assert isinstance(model, TERAN)
     captions = pairs.captions
     images, texts = encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
     pieces = word_pieces(captions.texts, model.config.text_model)
@@ -86,9 +78,3 @@ def alignments(model: RetrievalModel, pairs: Pairs) -> Iterator[Aligned]:
             problem = f"image '{captions.image_ids[i]}' has no boxes"
             raise InputError(problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions")
         yield aligned(images[i : i + 1], texts[c : c + 1], boxes, text, pieces[c])
-
-
-def play(own: list[Aligned], captions: Captions, folder: Path) -> dict[str, Pointed]:
-    """The pointing game over the phrases of every caption: all of them, and by kind of object."""
-    phrases = read_phrases(folder, captions.split)
-    return pointing((given, phrases[of]) for given, of in zip(own, captions.caption_ids, strict=True))

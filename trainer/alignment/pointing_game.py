@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from capgrade.pipelines.detectors.ops import iou
-from capgrade.schemas.captions import read_captions
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import read_arrow
 from capgrade.trainer.models.alignment import alignment_matrix
 from capgrade.trainer.models.base import Encoded
@@ -106,17 +105,10 @@ def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Poi
     return {kind: _mean(results[kind]) for kind in order}
 
 
-def has_truth(folder: Path) -> bool:
-    """Do the captions come with the boxes of what they speak of?"""
-    return all((folder / name).is_file() for name in TRUTH)
-
-
-def read_phrases(folder: Path, split: str | None = None) -> dict[str, list[Phrase]]:
-    """Phrases by caption id. InputError for captions without the truth behind them: only scenes have it."""
-    if not has_truth(folder):
-        remedy = "the pointing game needs captions made by `capgrade captions` without a source"
-        raise InputError("no true boxes beside these captions", file=folder, remedy=remedy)
-    captions = read_captions(folder, split)
+def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | None:
+    """Phrases by caption id; None for captions without the truth behind them: only scenes have it."""
+    if not all((folder / name).is_file() for name in TRUTH):
+        return None
     scenes = read_arrow(folder / "scenes.arrow").select(["image_id", "objects"]).to_pylist()
     objects = {row["image_id"]: row["objects"] for row in scenes}
     meanings = read_arrow(folder / "meanings.arrow").select(["caption_id", "spans"]).to_pylist()

@@ -87,10 +87,8 @@ def evaluate(
             tables["metrics.json"] = as_json(evaluations)
             for name, content in tables.items():
                 write_json(out / name, content)
-            rows, scoring = (
-                dict.fromkeys([*tables, "per_query.npz"], 0),
-                params.model_dump(mode="json", include=SCORING),
-            )
+            rows = dict.fromkeys([*tables, "per_query.npz"], 0)
+            scoring = params.model_dump(mode="json", include=SCORING)
             write_manifest(out, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows)
     return evaluations
 

@@ -49,8 +49,12 @@ def trained(data: Data, out: Path, model: str, **options: object) -> Path:
     return out
 
 
-def test_a_picture_and_the_pointing_game(scenes: Data, tmp_path: Path) -> None:
-    run = trained(scenes, tmp_path / "run", "teran", **TINY)
+@pytest.fixture(scope="module")
+def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(scenes, tmp_path_factory.mktemp("run"), "teran", **TINY)
+
+
+def test_a_picture_and_the_pointing_game(scenes: Data, run: Path, tmp_path: Path) -> None:
     found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened, count=2)
     assert found is not None and found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     phrases = sum(len([s for s in row["spans"] if s["objects"]]) for row in spoken(scenes.captions))
@@ -71,8 +75,7 @@ def spoken(folder: Path) -> list[dict]:
     return [row for row in read_arrow(folder / "meanings.arrow").to_pylist() if row["caption_id"] in of_test]
 
 
-def test_captions_without_truth_have_a_picture_alone(scenes: Data, tmp_path: Path) -> None:
-    run = trained(scenes, tmp_path / "run", "teran", **TINY)
+def test_captions_without_truth_have_a_picture_alone(scenes: Data, run: Path, tmp_path: Path) -> None:
     table = read_captions(scenes.captions, "test")
     rows = [f"{table.image_ids[i]}\t{text}" for i, text in zip(table.owner, table.texts, strict=True)]
     (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")

@@ -32,14 +32,21 @@ def losses(out):
     return column(out, "loss")
 
 
-def test_a_run_learns_and_its_model_comes_back(small, tmp_path):
-    summary = run(small.data, tmp_path, epochs=12)
-    first, last = float(losses(tmp_path)[0]), float(losses(tmp_path)[-1])
+@pytest.fixture(scope="module")
+def trained(small, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    run(small.data, out, epochs=12)
+    embed(out, small.data.captions, small.data.regions, "test", out / "index")
+    return out
+
+
+def test_a_run_learns_and_its_model_comes_back(trained):
+    summary = json.loads((trained / "summary.json").read_text())
+    first, last = float(losses(trained)[0]), float(losses(trained)[-1])
     assert last < 0.6 * first
     assert summary["epochs"] == 12 and 300 < summary["best"]["rsum"] <= 600
-    model, tokens, config = load_run(tmp_path)
+    model, _, config = load_run(trained)
     assert not model.training and config["params"]["preset"] == "triplet"
-    assert json.loads((tmp_path / "summary.json").read_text()) == summary
 
 
 @pytest.mark.parametrize(
@@ -92,11 +99,11 @@ def test_the_first_epochs_sum_over_all_negatives(small, tmp_path):
 
 
 def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
-    run(small.data, tmp_path, epochs=1)
+    done = run(small.data, tmp_path, epochs=1)
     with pytest.raises(InputError, match="a run of other parameters"):
         run(small.data, tmp_path, "train.lr=0.02", epochs=1)
     before = (tmp_path / "model.safetensors").stat().st_mtime_ns
-    assert run(small.data, tmp_path, epochs=1)["epochs"] == 1
+    assert run(small.data, tmp_path, epochs=1) == done == json.loads((tmp_path / "summary.json").read_text())
     assert (tmp_path / "model.safetensors").stat().st_mtime_ns == before, "a finished run is not trained again"
     (tmp_path / "mine.csv").write_text("of somebody else")
     run(small.data, tmp_path, "train.lr=0.02", epochs=1, restart=True)
@@ -250,14 +257,6 @@ def test_less_data_by_parameter(small, tmp_path):
     assert len(losses(tmp_path)) == 12 // 4
     relevance = prepare(small.data, params(*less, preset="sam"), MeasuresParams()).relevance
     assert relevance.captions.n_captions == 12, "frequencies are those of the captions learnt from"
-
-
-@pytest.fixture(scope="module")
-def trained(small, tmp_path_factory):
-    out = tmp_path_factory.mktemp("run")
-    run(small.data, out, epochs=12)
-    embed(out, small.data.captions, small.data.regions, "test", out / "index")
-    return out
 
 
 def test_a_search_finds_what_it_says(small, trained):

@@ -12,15 +12,17 @@ from capgrade.trainer.models.base import CaptionTokens, Images
 from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
 from capgrade.trainer.models.text_encoder import load_tokenizer, word_pieces
 
+from . import made
+
 SIZES = {"feature_dim": 12, "embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16}
 TEXTS = ["a red dog runs .", "a dog and a cat", "the", "the playing cat plays on a red onion"]
 
 
 def images(counts=(3, 5, 2, 4)) -> Images:
-    generator = torch.Generator().manual_seed(0)
-    features, boxes = torch.randn(4, 5, 12, generator=generator), torch.rand(4, 5, 5, generator=generator)
-    mask = torch.arange(5) < torch.tensor(counts)[:, None]
-    return Images(*(x * mask[..., None] for x in (features, boxes)), mask)
+    """Those of other models' tests, with boxes."""
+    given = made.images(counts, 5)
+    boxes = torch.rand(4, 5, 5, generator=torch.Generator().manual_seed(0))
+    return replace(given, boxes=boxes * given.mask[..., None])
 
 
 def texts(model: str) -> CaptionTokens:
