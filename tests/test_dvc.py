@@ -160,32 +160,3 @@ def test_no_lock_and_a_stage_that_is_not_in_it(project: Path) -> None:
     assert stale(project) == ["two: made is not what stage one has made"]
     (project / "dvc.lock").unlink()
     assert stale(project) == ["one: never run", "two: never run"]
-
-
-def test_what_make_runs_side_by_side_does_not_need_what_runs_beside_it() -> None:
-    """Each stage of a line needs what the lists before have made, or an earlier stage of its line."""
-    made = set(PIPELINE["captions"]["outs"])
-    for lines in lines_of_make():
-        made |= set().union(*(made_by(line, made) for line in lines))
-    assert made >= {out for name, stage in PIPELINE.items() if name not in ("compare", "report") for out in outs(stage)}
-
-
-def lines_of_make() -> tuple[list[list[str]], list[list[str]]]:
-    """What the Makefile hands to xargs first, and then: the stages of each line, of all runs as of scenes_teran."""
-    recipe = (ROOT / "Makefile").read_text(encoding="utf-8")
-    first = [line.split() for line in re.findall(r"printf '(.*)' \|", recipe)[0].split("\\n") if line]
-    (train, evaluate), more = re.findall(r"/(\w+)@\\1 (\w+)@\\1/", recipe)[0], re.findall(r"/& (\w+)/", recipe)
-    return first, [[train, evaluate, *more], re.findall(r"echo ([\w ]+);", recipe)[0].split()]
-
-
-def made_by(line: list[str], before: set[str]) -> set[str]:
-    made: set[str] = set()
-    for name in line:
-        needed = {dep for dep in PIPELINE[name]["deps"] if dep.startswith("data/")}
-        assert {dep.replace("scenes_teran", "${item.run}") for dep in needed} <= before | made, name
-        made |= set(outs(PIPELINE[name]))
-    return made
-
-
-def outs(stage: dict[str, Any]) -> list[str]:
-    return [*stage["outs"], *stage.get("metrics", [])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -55,18 +54,3 @@ with suppress(SystemExit):
     main()
 """
     assert not imported_by(code) & HEAVY
-
-
-def test_the_command_says_how_to_upload_before_the_client_is_loaded() -> None:
-    code = """
-import sys
-from contextlib import suppress
-from capgrade.pipelines.cli import main
-sys.argv = ["capgrade", "--help"]
-with suppress(SystemExit):
-    main()
-from huggingface_hub import constants
-sys.exit(not constants.HF_HUB_DISABLE_XET)
-"""
-    variables = {name: value for name, value in os.environ.items() if name != "HF_HUB_DISABLE_XET"}
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=variables, capture_output=True)

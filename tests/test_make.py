@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import ROOT
 
@@ -50,6 +52,23 @@ def test_labels_beside_regions_then_each_run_with_what_follows_it(project: Path)
     assert (status, said[0], said[-1], len(said)) == (0, "repro captions", "repro", 7)
     assert set(said[1:3]) == {f"{BESIDE} regions", f"{BESIDE} relevance shards"}
     assert set(said[3:6]) == {f"{BESIDE} train@a evaluate@a", TERAN, f"{BESIDE} agree publish"}
+
+
+def test_what_runs_side_by_side_does_not_need_what_runs_beside_it(project: Path) -> None:
+    """Each stage of a line needs what the lists before have made, or an earlier stage of its line."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    outs = {name: {*stage["outs"], *stage.get("metrics", [])} for name, stage in stages.items()}
+    said, known = made(project, "repro")[1], set(outs["captions"])
+    for beside in (said[1:3], said[3:6]):
+        before = set(known)
+        for line in beside:
+            own: set[str] = set()
+            for name in re.findall(r"(\w+)(?:@\w+)?", line.removeprefix(BESIDE)):
+                needed = {dep for dep in stages[name]["deps"] if dep.startswith("data/")}
+                assert {dep.replace("scenes_teran", "${item.run}") for dep in needed} <= before | own, name
+                own |= outs[name]
+            known |= own
+    assert known >= {out for name, of in outs.items() if name not in ("compare", "report") for out in of}
 
 
 def test_a_failure_lets_what_runs_beside_it_end_and_stops_the_rest(project: Path) -> None:
