@@ -91,60 +91,48 @@ class _Block:
 
     def sample(self) -> tuple[Kept, np.ndarray]:
         """As `Sampler.sample`."""
-        whole = self.plan.among == 1
-        tops, cells, counts, scored = self._all() if whole else self._some()
+        whole, measures = self.plan.among == 1, len(self.measures)
+        cells = np.empty((measures, len(self.images) * self.n if whole else len(self.share)), np.int16)
+        counts = np.zeros((measures, len(self.images), self.cells.first.shape[1]), np.int64)
+        tops, scored = zip(*(self._measured(m, cells[m], counts[m]) for m in range(measures)), strict=True)
         listed, images = self.share % self.n, np.arange(len(self.images) + 1)
         ptr = images * self.n if whole else np.searchsorted(self.share, images * self.n)
-        members = self.cells.members(counts, max(len(self.plan.windows(m)) for m in range(len(self.measures))))
+        members = self.cells.members(counts.transpose(1, 0, 2), max(len(self.plan.windows(m)) for m in range(measures)))
         offered = Offered(listed, ptr, cells, members)
         taken, measure = draw(self.seeds, self.keys, offered, self.plan.per_window, self.cells)
         pairs = [self.own, self.uniform, *tops, taken]
         bits = [np.full(len(self.own), OWN), np.full(len(self.uniform), UNIFORM)]
         bits += [np.full(len(top), TOP << 2 * m) for m, top in enumerate(tops)]
         kept, reasons = _together(np.concatenate(pairs), np.concatenate([*bits, WINDOW << 2 * measure]))
-        values = np.stack([self._values(m, kept) for m in range(len(self.measures))])
+        values = np.stack([self._values(m, kept) for m in range(measures)])
         weight = self._weights(kept, reasons, values, members)
         row = np.searchsorted(kept, images * self.n)
         return Kept(row, kept % self.n, reasons.astype(np.uint32), weight, values), np.array(scored)
 
-    def _all(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, list[int]]:
-        """From the values of all pairs: tops of each measure, cells and counts as `draw` takes them, and how many pairs
-        each measure had values of."""
-        size = len(self.images) * self.n
-        cells, tops = np.empty((len(self.measures), size), np.int16), []
-        counts = np.zeros((len(self.measures), len(self.images), self.cells.first.shape[1]), np.int64)
-        for m, measure in enumerate(self.measures):
-            values = self._block(m)
-            tops.append(self._top(m, values))
-            self.cells.place(m, values, cells[m].reshape(values.shape), counts[m])
-            if any(measure.error):
-                near = np.flatnonzero(cells[m] == UNSURE)
-                cells[m, near] = self.cells.of(m, self._settled(m, near))
-                np.add.at(counts[m], (near // self.n, cells[m, near]), 1)
-        return tops, cells, counts.transpose(1, 0, 2), [size] * len(self.measures)
+    def _measured(self, m: int, cells: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, int]:
+        """A measure's top, and how many pairs it had values of. The cells of its values, of all pairs or of the share,
+        are put into int16 `cells`, and counted, int64 [images, cells].
 
-    def _some(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, list[int]]:
-        """The same from the values of the share: the fast ones where the top took those of all pairs, else the
-        definition's."""
-        cells, tops, scored = np.empty((len(self.measures), len(self.share)), np.int16), [], []
-        counts = np.zeros((len(self.measures), len(self.images), self.cells.first.shape[1]), np.int64)
-        for m, measure in enumerate(self.measures):
-            if self.plan.top and not isinstance(measure, Searches):
-                values = self._block(m)
-                tops.append(self._top(m, values))
-                self.cells.place(m, values.ravel()[None, self.share], cells[m, None], np.zeros_like(counts[m, :1]))
-                near = np.flatnonzero(cells[m] == UNSURE)
-                cells[m, near] = self.cells.of(m, self._settled(m, self.share[near]))
-                scored.append(values.size)
-            else:
-                best, looked_at = self._searched(measure)
-                pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, best]))
-                self.known.append((pairs, self._settled(m, pairs)))
-                tops.append(best)
-                cells[m] = self.cells.of(m, self._values(m, self.share))
-                scored.append(looked_at + len(pairs))
-            np.add.at(counts[m], (self.share // self.n, cells[m]), 1)
-        return tops, cells, counts.transpose(1, 0, 2), scored
+        Values of the share are the fast ones where the top took those of all pairs, else the definition's.
+        """
+        measure, whole = self.measures[m], self.plan.among == 1
+        if whole or (self.plan.top and not isinstance(measure, Searches)):
+            values = self._block(m)
+            top, scored = self._top(m, values), values.size
+            offered, placed = (values, counts) if whole else (values.ravel()[None, self.share], counts[:1].copy())
+            self.cells.place(m, offered, cells.reshape(offered.shape), placed)
+            near = np.flatnonzero(cells == UNSURE) if any(measure.error) else self.own[:0]
+            cells[near] = self.cells.of(m, self._settled(m, near if whole else self.share[near]))
+        else:
+            top, looked_at = self._searched(measure)
+            pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, top]))
+            self.known.append((pairs, self._settled(m, pairs)))
+            cells[:], scored = self.cells.of(m, self._values(m, self.share)), looked_at + len(pairs)
+        if whole:
+            np.add.at(counts, (near // self.n, cells[near]), 1)
+        else:
+            np.add.at(counts, (self.share // self.n, cells), 1)
+        return top, scored
 
     def _searched(self, measure: Fitted) -> tuple[np.ndarray, int]:
         """The pairs of a measure's own search, rising, and how many it computed; none of a plan without a top."""
