@@ -172,7 +172,7 @@ def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path:
     assert call(*line.split()) == 0
     again = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
     assert again.pop("notes.txt") == b"mine"
-    assert again.keys() == first.keys()
+    assert again == first
 
 
 def test_what_a_run_replaces_is_told_where_it_differs(world: Path, tmp_path: Path, capsys) -> None:

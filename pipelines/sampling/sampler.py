@@ -124,23 +124,20 @@ class _Block:
             near = np.flatnonzero(cells == UNSURE) if any(measure.error) else self.own[:0]
             cells[near] = self.cells.of(m, self._settled(m, near if whole else self.share[near]))
         else:
-            top, looked_at = self._searched(measure)
+            top, scored = self.own[:0], 0
+            if self.plan.top and isinstance(measure, Searches):
+                best = measure.tops(self.images, self.plan.top, self.ties)
+                top = np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel())
+                scored = int(best.pairs.sum())
             pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, top]))
             self.known.append((pairs, self._settled(m, pairs)))
-            cells[:], scored = self.cells.of(m, self._values(m, self.share)), looked_at + len(pairs)
+            cells[:] = self.cells.of(m, self._values(m, self.share))
+            scored += len(pairs)
         if whole:
             np.add.at(counts, (near // self.n, cells[near]), 1)
         else:
             np.add.at(counts, (self.share // self.n, cells), 1)
         return top, scored
-
-    def _searched(self, measure: Fitted) -> tuple[np.ndarray, int]:
-        """The pairs of a measure's own search, rising, and how many it computed; none of a plan without a top."""
-        if not (self.plan.top and isinstance(measure, Searches)):
-            return self.own[:0], 0
-        best = measure.tops(self.images, self.plan.top, self.ties)
-        pairs = np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel())
-        return pairs, int(best.pairs.sum())
 
     def _block(self, m: int) -> np.ndarray:
         """float32 [images, captions], within the measure's error."""

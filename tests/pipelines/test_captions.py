@@ -60,14 +60,6 @@ def test_any_unicode_is_kept(tmp_path: Path) -> None:
     assert all(found.table["tokens"].to_pylist())
 
 
-def test_the_same_bytes_twice(tmp_path: Path) -> None:
-    params = write(tmp_path / "c.tsv", TSV)
-    for name in "ab":
-        captions(tmp_path / name, params)
-    for file in ("captions.arrow", "manifest.json"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-
-
 def test_splits_one_several_or_none(tmp_path: Path) -> None:
     captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV))
     assert read_captions(tmp_path / "out", "train+val").n_captions == 4
