@@ -122,23 +122,20 @@ def _blocks(
     rule: AcceptanceRule, k: int, scores: Any, queries: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Anchors, documents and relevance of some queries after others; a document that is not there is -1."""
-    owner, by_image = rule.labels.owner, queries == "images"
-    n_images, n_captions = len(rule.labels.image_ids), rule.labels.n_captions
-    for first in range(0, n_images if by_image else n_captions, BLOCK):
-        rows = np.arange(first, min(first + BLOCK, n_images if by_image else n_captions))
-        images, captions = (rows, np.arange(n_captions)) if by_image else (np.arange(n_images), rows)
-        accepted, relevance = rule.judged(images, captions)
-        hardness = np.where(accepted, np.float32(-np.inf), scores(images, captions))
+    images, captions = np.arange(len(rule.labels.image_ids)), np.arange(rule.labels.n_captions)
+    by_image, owner = queries == "images", rule.labels.owner
+    query_of, own = (owner, captions) if by_image else (captions, owner)  # of each pair
+    for first in range(0, len(images if by_image else captions), BLOCK):
+        block = slice(first, first + BLOCK)
+        asked = (images[block], captions) if by_image else (images, captions[block])
+        accepted, relevance = rule.judged(*asked)
+        hardness = np.where(accepted, np.float32(-np.inf), scores(*asked))
         if not by_image:
             hardness, relevance = hardness.T, relevance.T
-        if by_image:
-            own = np.flatnonzero((owner >= first) & (owner < first + BLOCK))
-            query = owner[own] - first
-        else:
-            own, query = owner[rows], rows - first
-        best = np.stack([_best(row, k) for row in hardness])
-        documents = np.concatenate([own[:, None], best[query]], axis=1)
-        yield rows[query], documents, np.take_along_axis(relevance[query], np.maximum(documents, 0), axis=1)
+        pair = np.flatnonzero((query_of >= first) & (query_of < first + BLOCK))
+        query, best = query_of[pair] - first, np.stack([_best(row, k) for row in hardness])
+        documents = np.concatenate([own[pair][:, None], best[query]], axis=1)
+        yield query_of[pair], documents, np.take_along_axis(relevance[query], np.maximum(documents, 0), axis=1)
 
 
 def _best(row: np.ndarray, k: int) -> np.ndarray:
