@@ -112,14 +112,14 @@ def whole_rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, d
         yield reader.line_num, row
 
 
-def number(text: str | None, path: Path, line: int) -> float:
-    """The finite number in a field of a row. InputError for anything else."""
+def number(text: str | None, path: Path, line: int, what: str = "score") -> float:
+    """The finite number in a field of a row, called `what`. InputError for anything else."""
     try:
         value = float(text or "")
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"score {text!r} is not a number", file=path, row=line)
+        raise InputError(f"{what} {text!r} is not a number", file=path, row=line)
     return value
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
+from capgrade.schemas.lines import number, read_lines
 from capgrade.schemas.output import refuse_file
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Run(_Listed):
         cls, queries: list[str], query: np.ndarray, document: pa.Array, scores: np.ndarray, file: Path | None = None
     ) -> Run:
         """`query` is the number of each document's."""
-        _finite(scores, "score", file)
+        _finite(scores, "score")
         keys = [("query", "ascending"), ("score", "descending"), ("document", "descending")]
         order = pc.sort_indices(pa.table({"query": query, "score": scores, "document": document}), sort_keys=keys)
         start = np.searchsorted(query[order.to_numpy()], np.arange(len(queries) + 1))
@@ -177,7 +178,7 @@ class Qrels(_Listed):
         cls, queries: list[str], query: np.ndarray, document: pa.Array, relevance: np.ndarray, file: Path | None = None
     ) -> Qrels:
         """`query` is the number of each document's."""
-        _finite(relevance, "relevance", file)
+        _finite(relevance, "relevance")
         if (relevance < 0).any():
             raise InputError(
                 f"relevance {relevance.min():g} is below 0", file=file, remedy="clip it: max(0, relevance)"
@@ -247,37 +248,27 @@ def _numbered(query: pa.Array) -> tuple[list[str], np.ndarray]:
     return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
 
 
-def _finite(values: np.ndarray, what: str, file: Path | None = None) -> None:
+def _finite(values: np.ndarray, what: str) -> None:
     if not np.isfinite(values).all():
-        raise InputError(f"a {what} is not finite", file=file, row=int(np.argmin(np.isfinite(values))) + 1)
+        raise InputError(f"a {what} is not finite", row=int(np.argmin(np.isfinite(values))) + 1)
 
 
 def _read(path: Path, columns: list[str]) -> tuple[list[str], np.ndarray, pa.Array, np.ndarray]:
     """The columns of a text file whose fields have white space between them; as `_columns`."""
-    if not path.is_file():
-        raise InputError("no such file", file=path)
-    number = columns[-2] if columns[-1] == "tag" else columns[-1]
-    rows = [(k, line.split()) for k, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1) if line.strip()]
-    for k, row in rows:
-        if len(row) != len(columns):
-            problem = f"{len(row)} fields, {len(columns)} are {', '.join(columns)}"
-            raise InputError(problem, file=path, row=k, remedy="write one document a line")
-    query, document, texts = ([row[columns.index(name)] for _, row in rows] for name in ("query", "document", number))
-    try:
-        values = np.array(texts, np.float64) if texts else np.empty(0)
-    except ValueError:
-        k, text = next((k, text) for (k, _), text in zip(rows, texts, strict=True) if not is_number(text))
-        raise InputError(f"{number} is {text!r}, no number", file=path, row=k) from None
-    return *_numbered(pa.array(query, pa.string())), pa.array(document, pa.string()), values
-
-
-def is_number(text: str) -> bool:
-    """What numpy reads as a float."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    name = columns[-2] if columns[-1] == "tag" else columns[-1]
+    queries, documents, values = [], [], []
+    for line, text in read_lines(path):
+        fields = text.split()
+        if not fields:
+            continue
+        if len(fields) != len(columns):
+            problem = f"{len(fields)} fields, {len(columns)} are {', '.join(columns)}"
+            raise InputError(problem, file=path, row=line, remedy="write one document a line")
+        row = dict(zip(columns, fields, strict=True))
+        queries.append(row["query"])
+        documents.append(row["document"])
+        values.append(number(row[name], path, line, name))
+    return *_numbered(pa.array(queries, pa.string())), pa.array(documents, pa.string()), np.array(values, np.float64)
 
 
 def _no_spaces(names: Iterable[str], what: str) -> None:

@@ -16,7 +16,6 @@ from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.evaluation import Pair, directions
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array, Ties
-from capgrade.metrics.runs import is_number
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
@@ -362,6 +361,15 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
     if not found:
         raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=PLAIN)
     return np.stack(found)
+
+
+def is_number(text: str) -> bool:
+    """What numpy reads as a float."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int, what: str) -> None:

@@ -184,9 +184,11 @@ def made_labels(dataset) -> Labels:
 
 BAD = [
     ("run", "q Q0 a 1 0.5\n", "row 1: 5 fields, 6 are query, q0, document"),
-    ("run", "q Q0 a 1 0.5 t\nq Q0 b 2 high t\n", "row 2: score is 'high', no number"),
+    ("run", "q Q0 a 1 0.5 t\nq Q0 b 2 high t\n", "row 2: score 'high' is not a number"),
     ("run", "q Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", "query 'q' has a document twice"),
-    ("run", "q Q0 a 1 nan t\n", "row 1: a score is not finite"),
+    ("run", "q Q0 a 1 0.5 t\n\nq Q0 b 2 nan t\n", "row 3: score 'nan' is not a number"),
+    ("run", "q Q0 caf\xe9 1 0.5 t\n", "row 1: byte 0xe9 at position 9 is not UTF-8"),
+    ("qrels", "q 0 a one\n", "row 1: relevance 'one' is not a number"),
     ("qrels", "q 0 a 1\nq 0 a 2\n", "query 'q' has a document twice"),
     ("qrels", "q 0 a\n", "row 1: 3 fields"),
 ]
@@ -195,7 +197,7 @@ BAD = [
 @pytest.mark.parametrize(("kind", "text", "message"), BAD)
 def test_a_bad_file_is_refused_with_its_row(tmp_path, kind, text, message):
     path = tmp_path / "file"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError, match=message):
         (Run if kind == "run" else Qrels).read(path)
 
