@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json
 
 ZETAS = (0, 1, 2)
 CLASSES = 90  # of COCO: category ids are 1..90 with gaps
@@ -73,22 +73,24 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
     >>> coco_codes("instances.json", image_ids=[5, 7]).sum(axis=1)
     array([0, 1], dtype=uint64)
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InputError("no such instances json", file=path, remedy="give COCO's instances_val2014.json")
-    try:
-        annotations = json.loads(path.read_text(encoding="utf-8"))["annotations"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"not COCO instances: {error!r}", file=path, remedy="it needs 'annotations'") from error
+    path, remedy = (
+        Path(path),
+        'give COCO\'s instances: {"annotations": [{"image_id": .., "category_id": 1 to 90}, ...]}',
+    )
+    content = read_json(path, remedy)
+    annotations = content.get("annotations") if isinstance(content, dict) else None
+    if not isinstance(annotations, list):
+        raise InputError("no list of annotations", file=path, remedy=remedy)
     rows = {str(item): row for row, item in enumerate(image_ids)}
     codes = np.zeros((len(rows), CLASSES), np.uint8)
     for number, annotation in enumerate(annotations):
-        row, category = rows.get(str(annotation["image_id"])), int(annotation["category_id"])
-        if not 1 <= category <= CLASSES:
-            where = f"annotations[{number}]"
-            raise InputError(f"category_id {category}", file=path, row=where, remedy="COCO ids are 1..90")
-        if row is not None:
-            codes[row, category - 1] = 1
+        found = annotation if isinstance(annotation, dict) else {}
+        image, category = found.get("image_id"), found.get("category_id")
+        if not isinstance(category, int) or not 1 <= category <= CLASSES:
+            problem = f"image_id {image!r}, category_id {category!r}"
+            raise InputError(problem, file=path, row=f"annotations[{number}]", remedy=remedy)
+        if str(image) in rows:
+            codes[rows[str(image)], category - 1] = 1
     if not codes.any():
         raise InputError("annotates none of the images", file=path, remedy="use the json of the same split")
     return codes

@@ -108,21 +108,34 @@ def test_ids_that_are_not_coco_are_named():
         human_lists("eccv", ["flickr_1"], ["flickr_1#0"])
 
 
-def test_instances_json(tmp_path):
-    path = tmp_path / "instances.json"
-    with pytest.raises(InputError, match="no such instances json"):
-        coco_codes(path, [1])
-    path.write_text("[]")
-    with pytest.raises(InputError, match="not COCO instances"):
-        coco_codes(path, [1])
-    path.write_text(json.dumps({"annotations": [{"image_id": 1, "category_id": 91}]}))
-    with pytest.raises(InputError, match=r"annotations\[0\]: category_id 91"):
-        coco_codes(path, [1])
-    path.write_text(json.dumps({"annotations": [{"image_id": 7, "category_id": 3}]}))
-    with pytest.raises(InputError, match="annotates none of the images"):
-        coco_codes(path, [1])
-    path.write_text(json.dumps({"annotations": [{"image_id": 7, "category_id": c} for c in (1, 90, 90)]}))
-    codes = coco_codes(path, ["6", "7"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "no list of annotations"),
+        (b'{"annotations": 3}', "no list of annotations"),
+        (b"caf\xe9", "not JSON"),
+        (b'{"annotations": [{"image_id": 1, "category_id": 91}]}', r"annotations\[0\]: image_id 1, category_id 91"),
+        (b'{"annotations": [{"image_id": 1, "category_id": "dog"}]}', r"annotations\[0\]: .*category_id 'dog'"),
+        (
+            b'{"annotations": [{"image_id": 1, "category_id": 3}, {"image_id": 1}]}',
+            r"annotations\[1\]: image_id 1, category_id None",
+        ),
+        (b'{"annotations": [7]}', r"annotations\[0\]: .*category_id None"),
+        (b'{"annotations": [{"image_id": 7, "category_id": 3}]}', "annotates none of the images"),
+    ],
+)
+def test_instances_that_are_none(content: bytes, message: str, tmp_path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        coco_codes(tmp_path / "instances.json", [1])
+    (tmp_path / "instances.json").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        coco_codes(tmp_path / "instances.json", [1])
+
+
+def test_instances_are_classes_of_images(tmp_path) -> None:
+    rows = [{"image_id": 7, "category_id": category} for category in (1, 90, 90)]
+    (tmp_path / "instances.json").write_text(json.dumps({"annotations": rows}))
+    codes = coco_codes(tmp_path / "instances.json", ["6", "7"])
     assert codes.sum(axis=1).tolist() == [0, 2] and codes[1, [0, 89]].tolist() == [1, 1]
 
 
