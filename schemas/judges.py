@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_json
 
 SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
 GRADES, SHARES, EXPERTS = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # scores 0 to 5, yes or no, Flickr8k's experts
@@ -37,3 +41,21 @@ def parse_scale(text: str) -> tuple[float, float]:
     if not right:
         raise InputError(f"no scale: '{text}'", remedy="give the lowest and the highest score, such as 0..5")
     return scale
+
+
+def are_agreement(figures: Any) -> bool:
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
+    try:
+        judged = {"by", "file", "pairs", "split", "captions"} <= figures["judgements"].keys()
+        return judged and all({"pearson", "spearman"} <= row.keys() for row in figures["measures"].values())
+    except (AttributeError, KeyError, TypeError):
+        return False
+
+
+def read_agreement(path: Path) -> dict[str, Any]:
+    """InputError for a file of something else, and for agreement on a table of texts."""
+    figures: dict[str, Any] = read_json(path)
+    if not (are_agreement(figures) and figures["judgements"]["captions"]):
+        remedy = "give what capgrade agree --captions --out wrote"
+        raise InputError("not agreement figures of captions", file=path, remedy=remedy)
+    return figures

@@ -212,10 +212,11 @@ def agree(
     from capgrade.agreement.coefficients import NO_RATERS
     from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
     from capgrade.schemas.files import write_json, write_text
+    from capgrade.schemas.judges import are_agreement
     from capgrade.schemas.output import json_with, refuse_file
 
     if out:
-        refuse_file(out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(_are_agreement))
+        refuse_file(out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement))
     if captions is None:
         unused = {"split": split, "folds": folds, "pairs": pairs, "calibrate": calibrate, "calibration": calibration}
         refuse("without --captions", **unused)
@@ -268,15 +269,6 @@ def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
         judged |= tables
     result = agreement(ratings, judged, *scales)
     say(result, True) if as_json else review_table(result, agreement_rows(result))
-
-
-def _are_agreement(figures: Any) -> bool:
-    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
-    try:
-        judged = {"by", "file", "pairs", "split", "captions"} <= figures["judgements"].keys()
-        return judged and all({"pearson", "spearman"} <= row.keys() for row in figures["measures"].values())
-    except (AttributeError, KeyError, TypeError):
-        return False
 
 
 @dataclass(frozen=True)
@@ -335,7 +327,7 @@ def publish(
     if captions or shards or not to.push:
         if captions is None:
             raise InputError("no captions to publish", remedy="give --captions and --shards")
-        from capgrade.schemas.files import read_json, read_manifest
+        from capgrade.schemas.files import read_manifest
 
         options = {"license": licence, "repository": to.push, "layout": layout}
         loaded = load(given.params, given.sets, publish=options)
@@ -345,11 +337,9 @@ def publish(
         require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
+        from capgrade.schemas.judges import read_agreement
 
-        figures: Any = read_json(agreement) if agreement else None
-        if agreement and not (_are_agreement(figures) and figures["judgements"]["captions"]):
-            remedy = "give what capgrade agree --captions --out wrote"
-            raise InputError("not agreement figures of captions", file=agreement, remedy=remedy)
+        figures = read_agreement(agreement) if agreement else None
         known = named(calibration) if calibration else None
         if block.layout == "mteb":
             shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None

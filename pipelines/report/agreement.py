@@ -14,7 +14,7 @@ from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, P
 from capgrade.pipelines.report.data import AGREEMENT, CAPTIONS, JUDGED, ReportData
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, read_arrow, read_json
+from capgrade.schemas.files import metadata_of, read_arrow
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES, TRUTH, VALUES
 
 DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
@@ -42,13 +42,12 @@ def agreement(data: ReportData) -> PageSection:
     title, said, kind, scale = "Agreement with people", "", None, SCALE[PEOPLE]
     parts: list[Part] = []
     missing = []
-    if data.has(AGREEMENT):
-        figures = read_json(data.at(AGREEMENT))
-        facts = figures["judgements"]
+    if data.agreement:
+        facts = data.agreement["judgements"]
         _require_these(facts["captions"], data.captions.digest, data, AGREEMENT)
         title, scale, kind = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
-        parts += [*map(Note, best(data)), _table(figures["measures"])]
+        parts += [*map(Note, best(data)), _table(data.agreement["measures"])]
     else:
         missing.append(data.missing("the agreement of the measures with judgements", AGREEMENT))
     if data.has(JUDGED):
@@ -57,17 +56,16 @@ def agreement(data: ReportData) -> PageSection:
         captions = read_captions(data.at(CAPTIONS), of_pairs["split"])
         _require_these(of_pairs["captions"], captions.digest, data, JUDGED)
         parts += [_chart(name, scale, table, captions) for name in of_pairs["measures"]]
-    elif data.has(AGREEMENT) and not kind:  # pairs of one kind have no such table
+    elif data.agreement and not kind:  # pairs of one kind have no such table
         missing.append(data.missing("the judged pairs one by one", AGREEMENT))
     return PageSection("agreement", title, INTRO.format(of=kind or "image and caption") + said, parts, missing)
 
 
 def best(data: ReportData) -> list[str]:
     """A sentence: which measure agrees best where binary relevance says nothing."""
-    if not data.has(AGREEMENT):
+    if not data.agreement:
         return []
-    figures = read_json(data.at(AGREEMENT))
-    judged, measures = figures["judgements"], figures["measures"]
+    judged, measures = data.agreement["judgements"], data.agreement["measures"]
     known = {name: r for name, row in measures.items() if (r := row["pearson"].get("non_original")) is not None}
     if not known:
         return []

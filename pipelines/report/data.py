@@ -20,6 +20,7 @@ from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, numpy_type, read_json, read_manifest
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.trainer.fit import CONFIG, EPOCHS
 
@@ -137,6 +138,11 @@ class ReportData:
         splits = list(self.captions_manifest["splits"])
         split = splits[0] if len(splits) == 1 else "test" if "test" in splits else splits[-1]
         return read_captions(self.at(CAPTIONS), self.relevance_manifest["inputs"]["split"] if self.graded else split)
+
+    @cached_property
+    def agreement(self) -> dict[str, Any] | None:
+        """What `agree` found, where it is there. InputError for a file of something else."""
+        return read_agreement(self.at(AGREEMENT)) if self.has(AGREEMENT) else None
 
     @property
     def graded(self) -> bool:

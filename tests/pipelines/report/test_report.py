@@ -282,6 +282,9 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
     (folder / "agreement.json").write_text(json.dumps(facts))
     with pytest.raises(InputError, match="judged pairs of other captions"):
         agreement(ReportData(folder))
+    (folder / "agreement.json").write_text(json.dumps(facts["measures"]))  # as `agree --json` prints it
+    with pytest.raises(InputError, match="not agreement figures of captions -> give what capgrade agree"):
+        agreement(ReportData(folder))
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
     manifest = json.loads((tmp_path / "captions" / "manifest.json").read_text())
     _finish(tmp_path / "captions", manifest, images=12, splits={"test": 12})
