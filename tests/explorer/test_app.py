@@ -47,16 +47,12 @@ def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, wo
     for name, answer in zip(NAMES, world.explorer.of_text(TYPED), strict=True):
         hits = page.locator(f'#cg-answers [data-voice="{name}"] ol > li')
         expect(hits).to_have_count(8)
-        assert [hits.nth(k).locator(".cg-score").inner_text() for k in range(8)] == [
-            f"{h.score:.3f}" for h in answer.hits
-        ]
-        assert [("=" in hits.nth(k).locator(".cg-place").inner_text()) for k in range(8)] == [
-            h.tied for h in answer.hits
-        ]
-        assert [hits.nth(k).locator("a").get_attribute("href") for k in range(8)] == [
-            f"/?image={hit.number}" for hit in answer.hits
-        ]
-        widths = [float(hits.nth(k).locator("rect").get_attribute("width")) for k in range(8)]
+        assert hits.locator(".cg-score").all_inner_texts() == [f"{hit.score:.3f}" for hit in answer.hits]
+        ties = ["=" in place for place in hits.locator(".cg-place").all_inner_texts()]
+        assert ties == [hit.tied for hit in answer.hits]
+        links = [link.get_attribute("href") for link in hits.locator("a").all()]
+        assert links == [f"/?image={hit.number}" for hit in answer.hits]
+        widths = [float(bar.get_attribute("width") or "") for bar in hits.locator("rect").all()]
         assert widths == pytest.approx([max(0, 100 * h.score / answer.hits[0].score) for h in answer.hits], abs=0.06)
     page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")

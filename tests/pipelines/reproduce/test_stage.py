@@ -117,28 +117,17 @@ def test_sam_table_1_on_coco(tmp_path: Path, capsys) -> None:
     assert f"| {rows['NCS with CIDEr'][0]:.3f} | {rows['NCS with CIDEr'][1]:.3f} |" in printed
 
 
-# What is wrong -> the arguments, and part of the one line.
-BAD = {
-    "an unknown recipe": (["sam-9", "--out", "OUT"], "no recipe 'sam-9'"),
-    "no regions": (["sam-5", "--captions", "CAPTIONS", "--out", "OUT"], "give --regions"),
-    "no judgements": (["sam-1", "--captions", "CAPTIONS", "--out", "OUT"], "give --judgements"),
-    "regions that nobody reads": (
-        ["sam-1", "--captions", "CAPTIONS", "--regions", "REGIONS", "--out", "OUT"],
-        "leave --regions out",
-    ),
-    "an unknown row": (
-        ["sam-5", "--captions", "CAPTIONS", "--regions", "REGIONS", "--row", "x", "--out", "OUT"],
-        "'x'",
-    ),
-    "no folder to write": (["sam-5", "--captions", "CAPTIONS"], "no --out"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(case: str, small: Small, tmp_path: Path, capsys) -> None:  # noqa: F811
-    places = {"CAPTIONS": small.data.captions, "REGIONS": small.data.regions, "OUT": tmp_path / "out"}
-    arguments, message = BAD[case]
-    assert call("reproduce", *(str(places.get(word, word)) for word in arguments)) == 2
+@pytest.mark.parametrize(("line", "message"), [
+    ("sam-9 --out {out}", "no recipe 'sam-9'"),
+    ("sam-5 --captions {captions} --out {out}", "give --regions"),
+    ("sam-1 --captions {captions} --out {out}", "give --judgements"),
+    ("sam-1 --captions {captions} --regions {regions} --out {out}", "leave --regions out"),
+    ("sam-5 --captions {captions} --regions {regions} --row x --out {out}", "'x'"),
+    ("sam-5 --captions {captions}", "no --out"),
+])  # fmt: skip
+def test_bad_input_is_one_line(line: str, message: str, small: Small, tmp_path: Path, capsys) -> None:  # noqa: F811
+    places = {"captions": small.data.captions, "regions": small.data.regions, "out": tmp_path / "out"}
+    assert call("reproduce", *line.format(**places).split()) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ") and message in said and len(said.splitlines()) == 1
 
