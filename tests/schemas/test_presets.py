@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
-from capgrade.losses import LossTerms, ScoredBatch
+from capgrade.losses import LossTerms
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import PRESETS, TrainParams, load_params, with_preset
 from capgrade.trainer.models import configure
@@ -114,44 +113,6 @@ def test_every_fact_is_of_a_preset_and_has_its_place():
             assert option and len(ours) <= 1, (group, field)
             file, _, line = place.rpartition(":")
             assert "paper" in source or (file and int(line) > 0 and len(source["commit"]) == 40), (group, field)
-
-
-def test_semanticmap_has_the_papers_losses():
-    """Nawaz et al. 2019: eq. 4 and the softmax."""
-    train = load_params(None, ["train.preset=semanticmap"]).train
-    assert (train.model.name, train.decay_after, train.warmup, train.clip) == ("single_stream", (), 0, None)
-    generator = torch.Generator().manual_seed(0)
-    images, captions = (torch.randn(6, 4, generator=generator) for _ in range(2))
-    logits = [torch.randn(6, 3, generator=generator) for _ in range(2)]
-    labels = torch.tensor([0, 1, 2, 0, 1, 0])
-    sides = {"images": images, "captions": captions, "image_logits": logits[0], "caption_logits": logits[1]}
-    batch = ScoredBatch(torch.zeros(6, 6), torch.eye(6, dtype=torch.bool), labels=labels, **sides)
-    expected = 0.0
-    for c in range(3):
-        of_class = torch.cat([images[labels == c], captions[labels == c]])
-        expected += 0.5 * float((of_class - of_class.mean(0)).square().sum())
-    softmax = torch.cat(logits).softmax(1)[torch.arange(12), labels.repeat(2)]
-    assert float(LossTerms(train.loss)(batch)) == pytest.approx(expected - float(softmax.log().mean()), rel=1e-5)
-
-
-# A checkpoint and its loss.
-TUNED = {
-    "clip": ("openai/clip-vit-base-patch32", "info_nce", "own"),
-    "clip_graded": ("openai/clip-vit-base-patch32", "info_nce", "relevance"),
-    "siglip": ("google/siglip-base-patch16-224", "sigmoid", "own"),
-    "siglip_graded": ("google/siglip-base-patch16-224", "sigmoid", "relevance"),
-}
-
-
-@pytest.mark.parametrize("preset", TUNED)
-def test_a_dual_encoder_is_tuned_at_its_own_temperature(preset):
-    train = load_params(None, [f"train.preset={preset}"]).train
-    pretrained, loss, targets = TUNED[preset]
-    assert (train.model.name, train.model.options) == (preset.split("_")[0], {"pretrained": pretrained})
-    (term,) = train.loss
-    assert (term["name"], term.get("targets", "own"), term["of"], term["temperature"]) == (loss, targets, "logits", 1)
-    assert term.get("bias", 0.0) == 0.0 and train.clip is None
-    LossTerms(train.loss)
 
 
 def test_presets_of_params_yaml_change_single_options(tmp_path):
