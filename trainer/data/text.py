@@ -105,9 +105,10 @@ def load_tokens(path: Path) -> Tokens:
     content = read_json(path)
     if isinstance(content, dict):
         for kind in get_args(Kind):
-            if kind in content:
-                require_here(content[kind], path)
-                return ModelTokens(content[kind], kind)
-        if {"tokenizer", "words"} <= content.keys():
-            return Vocabulary(tuple(content["words"]), content["tokenizer"])
+            if isinstance(model := content.get(kind), str):
+                require_here(model, path)
+                return ModelTokens(model, kind)
+        tokenizer, words = content.get("tokenizer"), content.get("words")
+        if isinstance(tokenizer, str) and isinstance(words, list) and all(isinstance(word, str) for word in words):
+            return Vocabulary(tuple(words), tokenizer)
     raise InputError("not a vocabulary", file=path, remedy="restore it, or train again")

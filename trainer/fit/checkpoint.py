@@ -98,10 +98,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     """What `begin` wrote. InputError for anything else, and for a pretrained model that is not here."""
     config = read_json(folder / CONFIG)
     try:
-        _ = config["params"]["model"]["name"], config["feature_dim"]
-        pretrained = [config["model"].get(name) for name in ("text_model", "pretrained")]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError("not the configuration of a run", file=folder / CONFIG) from error
+        name, dim = config["params"]["model"]["name"], config["feature_dim"]
+        pretrained = [config["model"].get(option) for option in ("text_model", "pretrained")]
+    except (KeyError, TypeError, AttributeError):
+        name, dim, pretrained = None, -1, []
+    texts = all(isinstance(one, str | None) for one in pretrained)
+    if not (isinstance(name, str) and isinstance(dim, int) and dim >= 0 and texts):
+        raise InputError("not the configuration of a run", file=folder / CONFIG, remedy="restore it, or train again")
     for model in pretrained:
         require_here(model, folder / CONFIG)
     return dict(config)

@@ -15,7 +15,17 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize, pad
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import FIRST, CaptionTokens, Encoded, Images, RetrievalModel, cosines, upcast
+from capgrade.trainer.models.base import (
+    FIRST,
+    CaptionTokens,
+    Encoded,
+    Images,
+    Positive,
+    RetrievalModel,
+    Share,
+    cosines,
+    upcast,
+)
 from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, unit_regions
 from capgrade.trainer.models.text_encoder import STOP_WORDS
 
@@ -83,20 +93,19 @@ def adjacency(said: np.ndarray) -> np.ndarray:
 
 XAVIER = "xavier"
 SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
 class CvseConfig:
-    embed: int = 1024
-    word: int = 300
+    embed: Positive = 1024
+    word: Positive = 300
     concepts: Annotated[int, Field(ge=2)] = 300
     fusion: Share = 0.85  # share of the instance in the fused vector
     evaluated_fusion: Share | None = None  # the same in evaluation; None: as in training
     evaluated_consensus: Share = 0.0  # in evaluation: share of the consensus' cosine in a score
     labels: Share = 0.35  # share of the concepts that are said in those that a caption is taken to speak of
     words: str = "xavier"  # initial word vectors: uniform Xavier, or a file of GloVe's vectors of `word` numbers
-    dropout: float = 0.4
+    dropout: Share = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
 
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import log
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize, pad
 
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import END, START, CaptionTokens, Encoded, Images, RetrievalModel, Transform, upcast
+from capgrade.trainer.models.base import (
+    END,
+    START,
+    CaptionTokens,
+    Encoded,
+    Images,
+    Positive,
+    RetrievalModel,
+    Transform,
+    upcast,
+)
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
-Positive = Annotated[int, Field(gt=0)]
 LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, Share, upcast
 from capgrade.trainer.models.encoders import (
     EVAL_IMAGES,
     RegionNorm,
@@ -31,12 +31,12 @@ STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # of a block [images, words, D]: 8
 
 @dataclass(frozen=True)
 class SgrafConfig:
-    embed: int = 1024
-    word: int = 300
-    similarity: int = 256
+    embed: Positive = 1024
+    word: Positive = 300
+    similarity: Positive = 256
     temperature: float = 9.0  # lambda of the attention over regions
-    steps: int = 3  # of SGR
-    dropout: float = 0.4
+    steps: Positive = 3  # of SGR
+    dropout: Share = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
     text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
     text_layers: int | None = None

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import fold, normalize
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import linear
 
 
 @dataclass(frozen=True)
 class SingleStreamConfig:
     classes: int  # of the softmax: an image with its captions is one, so the number of training images
-    embed: int = 128
-    side: int = 8  # cells of a picture in one direction: up to 64 words or regions
-    cell: int = 4  # pixels of a cell in one direction: a word vector is 3 * 4 * 4 = 48 numbers
-    width: int = 64  # channels of the first stage
+    embed: Positive = 128
+    side: Positive = 8  # cells of a picture in one direction: up to 64 words or regions
+    cell: Positive = 4  # pixels of a cell in one direction: a word vector is 3 * 4 * 4 = 48 numbers
+    width: Annotated[int, Field(gt=0, multiple_of=8)] = 64  # channels of the first stage
 
 
 class ConvolutionBlock(nn.Module):

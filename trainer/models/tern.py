@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.alignment import Padding, Pooling, align
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, Share
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
 
@@ -22,14 +22,14 @@ from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 class TernConfig:
     """The paper's sizes, but for its text encoder: bert-base-uncased with `text_layers` 6."""
 
-    feature_dim: int = 2048
-    embed_dim: int = 1024
+    feature_dim: Positive = 2048
+    embed_dim: Positive = 1024
     image_layers: int = 4  # over regions, of width feature_dim
     joint_layers: int = 2  # over regions, and over words, of width embed_dim
     shared_joint: bool = False  # the same joint layers for both
-    heads: int = 4
-    feedforward: int = 2048
-    dropout: float = 0.1
+    heads: Positive = 4
+    feedforward: Positive = 2048
+    dropout: Share = 0.1
     text_model: str = EMBEDDED  # or a folder, or a hub id
     text_layers: int | None = None  # the first so many layers; None: all
     freeze_text: bool = False

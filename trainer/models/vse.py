@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import WordGru, linear, masked_mean
 
 
 @dataclass(frozen=True)
 class VseConfig:
-    embed: int = 1024
-    word: int = 300
+    embed: Positive = 1024
+    word: Positive = 300
 
 
 class Vse(RetrievalModel):

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
@@ -62,8 +62,8 @@ MASKED, CHANGED = 0.5, 0.6  # of the words that are drawn: half become a mask, a
 
 @dataclass(frozen=True)
 class VseInfinityConfig:
-    embed: int = 1024
-    word: int = 300  # of the GRU's words
+    embed: Positive = 1024
+    word: Positive = 300  # of the GRU's words
     text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT
     text_layers: int | None = None
     freeze_text: bool = False

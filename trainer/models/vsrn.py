@@ -8,20 +8,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, pad
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, Share, upcast
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 
 
 @dataclass(frozen=True)
 class VsrnConfig:
-    embed: int = 2048
-    word: int = 300
+    embed: Positive = 2048
+    word: Positive = 300
     layers: int = 4  # of the graph
     first_norm: bool = True  # of the projected regions; the authors have it for COCO
     last_norm: bool = False  # BatchNorm of the image's vector; the authors have it for Flickr30K
-    caption_hidden: int = 512
-    caption_word: int = 300
-    caption_dropout: float = 0.2
+    caption_hidden: Positive = 512
+    caption_word: Positive = 300
+    caption_dropout: Share = 0.2
 
 
 class RegionGraph(nn.Module):

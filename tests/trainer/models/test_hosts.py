@@ -123,6 +123,11 @@ def test_options_are_checked() -> None:
         ("scan", {"direction": "both"}, r"train\.model\.options\.direction is 'both'"),
         ("teran", {"pooling": "mean"}, r"train\.model\.options\.pooling is 'mean': Input should be 'MrSw'"),
         ("vse", {"embedd": 3}, "model 'vse' has no option 'embedd' -> known: embed, word"),
+        ("vse", {"embed": -4}, r"train\.model\.options\.embed is -4: Input should be greater than 0"),
+        ("sgr", {"steps": 0}, r"train\.model\.options\.steps is 0"),
+        ("tern", {"heads": 0}, r"train\.model\.options\.heads is 0"),
+        ("saf", {"dropout": 1.5}, r"train\.model\.options\.dropout is 1.5"),
+        ("single_stream", {"width": 12}, r"train\.model\.options\.width is 12: Input should be a multiple of 8"),
         ("vsse", {}, "unknown model 'vsse' -> choose from: vse,"),
     ):
         with pytest.raises(InputError, match=problem):
