@@ -27,7 +27,7 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     assert call(*trained) == 0  # left as it is
     assert "2 epochs" in capsys.readouterr().out
     assert call("search", "--run", str(run), "--query", "a dog") == 2
-    assert "run `capgrade evaluate --run` again with --out" in capsys.readouterr().err
+    assert "run `capgrade evaluate --run` again with --index" in capsys.readouterr().err
     (run / ".times").mkdir()
     few = ("--split", "test", "--set", "evaluate.samples=0", "--metric", "recall@1", "--out")
     assert call("evaluate", "--run", str(run), *data, *few, str(tmp_path / "one")) == 0
