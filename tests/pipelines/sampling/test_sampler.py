@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.measures.base import Error, Fitted
+from capgrade.measures.base import Error
 from capgrade.measures.tops import Tops
 from capgrade.pipelines.sampling import keys, sampler, windows
 from capgrade.pipelines.sampling.plan import Plan, id_keys
@@ -23,19 +23,11 @@ ERRORS = [Error(), Error(3e-6), Error(0.02), Error(0, 1e-6), Error(0, 0.05), Err
 
 
 @dataclass(frozen=True)
-class Wrong(Fitted):
+class Wrong(sampler._Given):
     """Values that are there, whose blocks are wrong by up to the error that is declared."""
 
-    values: np.ndarray  # float32 [images, captions]
     error: Error = Error()
     seed: int = 0
-
-    @property
-    def columns(self) -> int:
-        return self.values.shape[1]
-
-    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        return self.values[images, captions]
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         sides = np.random.default_rng(self.seed).choice([-0.8, 0.0, 0.8], (len(images), self.columns))
