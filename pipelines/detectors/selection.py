@@ -20,7 +20,8 @@ from capgrade.schemas.regions import Regions
 
 @dataclasses.dataclass(frozen=True)
 class DescribedProposals:
-    """What a model says of one picture's R proposals; boxes in network pixels, everything float32.
+    """What a model says of one picture's R proposals, or of B pictures' padded to the most, with B in front; boxes in
+    network pixels, everything float32.
 
     classes has 0 = background, attributes 0 = none, as the Caffe model and MILVLG's conversion number them.
     """
@@ -30,16 +31,6 @@ class DescribedProposals:
     classes: Tensor  # (R, n_classes + 1) probabilities
     deltas: Tensor | None = None  # (R, 4 (n_classes + 1)), where a rule regresses boxes
     attributes: Tensor | None = None  # (R, n_attributes + 1) probabilities, of a model that has them
-
-
-@dataclasses.dataclass(frozen=True)
-class Padded:
-    """What a rule sees of B pictures: their `DescribedProposals`, padded to the most."""
-
-    boxes: Tensor  # (B, R, 4)
-    classes: Tensor  # (B, R, n_classes + 1)
-    deltas: Tensor | None  # (B, R, 4 (n_classes + 1)), for a rule that regresses boxes
-    there: Tensor  # bool (B, R), no padding
 
 
 Chosen = tuple[Tensor, Tensor, Tensor]  # boxes (B, K, 4), rows (B, K), how many count (B,)
@@ -52,8 +43,10 @@ class RegionRule(Protocol):
     def regresses(self) -> bool:
         """Boxes are moved by the deltas of their class, which are not computed otherwise."""
 
-    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
-        """Boxes in pixels of pictures of `sizes` (width, height) and their rows, padded."""
+    def choose(
+        self, batch: DescribedProposals, there: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]
+    ) -> Chosen:
+        """Boxes in pixels of pictures of `sizes` (width, height) and their rows, padded; `there` (B, R): no padding."""
         ...
 
 
@@ -70,13 +63,15 @@ class SelectionRule:
     nms_threshold: float = 0.3
     regresses: ClassVar[bool] = False
 
-    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
+    def choose(
+        self, batch: DescribedProposals, there: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]
+    ) -> Chosen:
         boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
         # max_conf: the best score over the classes in which a region survives suppression, by its unregressed box
         foreground = batch.classes[..., 1:]
-        keep = nms_per_class(boxes, foreground, self.nms_threshold, batch.there)
+        keep = nms_per_class(boxes, foreground, self.nms_threshold, there)
         scores = foreground.masked_fill(~keep, 0).amax(dim=2)
-        rows, count = select(scores, self, batch.there)
+        rows, count = select(scores, self, there)
         return take(boxes, rows), rows, count
 
 
@@ -108,24 +103,19 @@ def select_regions(
     Of each region the likeliest class and attribute, background and none left out. A picture may keep no region. A few
     copies bring everything back from the device, whatever B.
     """
-    padded = {name: pad_sequence([getattr(r, name) for r in proposals], True) for name in ("boxes", "classes")}
-    moves = [regions.deltas for regions in proposals if regions.deltas is not None]
-    deltas = pad_sequence(moves, True) if len(moves) == len(proposals) else None
-    numbers = torch.tensor([len(regions.boxes) for regions in proposals], device=padded["boxes"].device)
-    there = torch.arange(padded["boxes"].shape[1], device=numbers.device) < numbers[:, None]
-    boxes, rows, count = rule.choose(Padded(**padded, deltas=deltas, there=there), scales, sizes)
-    starts = np.concatenate([[0], np.cumsum([len(regions.boxes) for regions in proposals])])
-    kept = rows + torch.as_tensor(starts[:-1], device=rows.device)[:, None]
-    kept = kept.clamp(max=int(starts[-1]) - 1)  # padding of a last picture without regions
-
-    def of_kept(name: str) -> Tensor:
-        return torch.cat([getattr(regions, name) for regions in proposals])[kept]
-
-    columns = {"boxes": boxes, "features": of_kept("features")}
-    columns["confidences"], classes = of_kept("classes")[..., 1:].max(dim=2)
+    padded: dict[str, Tensor | None] = {}
+    for name in (field.name for field in dataclasses.fields(DescribedProposals)):
+        parts = [getattr(regions, name) for regions in proposals]
+        padded[name] = None if any(part is None for part in parts) else pad_sequence(parts, batch_first=True)
+    batch = DescribedProposals(**padded)  # type: ignore[arg-type]  # those that are never None are there
+    numbers = torch.tensor([len(regions.boxes) for regions in proposals], device=batch.boxes.device)
+    there = torch.arange(batch.boxes.shape[1], device=numbers.device) < numbers[:, None]
+    boxes, rows, count = rule.choose(batch, there, scales, sizes)
+    columns = {"boxes": boxes, "features": take(batch.features, rows)}
+    columns["confidences"], classes = take(batch.classes, rows)[..., 1:].max(dim=2)
     columns["classes"] = classes.int()
-    if all(regions.attributes is not None for regions in proposals):
-        columns["attribute_confidences"], attributes = of_kept("attributes")[..., 1:].max(dim=2)
+    if batch.attributes is not None:
+        columns["attribute_confidences"], attributes = take(batch.attributes, rows)[..., 1:].max(dim=2)
         columns["attributes"] = attributes.int()
     arrays = {name: column.cpu().numpy() for name, column in columns.items()}
     pictures = enumerate(zip(image_ids, sizes, count.tolist(), strict=True))
@@ -148,7 +138,9 @@ class AirsplayRule:
     count: int = 36
     regresses: ClassVar[bool] = True
 
-    def choose(self, batch: Padded, scales: Sequence[float], sizes: Sequence[tuple[int, int]]) -> Chosen:
+    def choose(
+        self, batch: DescribedProposals, there: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]
+    ) -> Chosen:
         scores, classes = batch.classes[..., 1:].max(dim=2)
         # Moved for their class, in picture pixels; both sides end at the picture's.
         to_pixels = [
@@ -161,7 +153,7 @@ class AirsplayRule:
         moved = decode_boxes(placed.flatten(0, 1), deltas.flatten(0, 1), caffe=False).view_as(placed)
         ends = placed.new_tensor([[*size, *size] for size in sizes])[:, None]
         boxes = torch.minimum(moved, ends).clamp(min=0)
-        rows, count = self.kept(boxes, scores, batch.there)
+        rows, count = self.kept(boxes, scores, there)
         good = take((boxes[..., 2:] > boxes[..., :2]).all(dim=2), rows)
         good &= torch.arange(rows.shape[1], device=rows.device) < count[:, None]
         rows = rows.gather(1, (~good).byte().argsort(dim=1, stable=True))  # those with an area first
