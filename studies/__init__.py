@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from capgrade.schemas.files import write_text
 from capgrade.schemas.output import refuse_file, starting
 
 
@@ -22,3 +24,13 @@ def arguments(doc: str | None, head: str, *paths: str, **options: Any) -> argpar
     if given.out:
         refuse_file(given.out, "table of a study", starting(head.encode()))
     return given
+
+
+def write_rows(rows: Iterable[str], out: Path | None) -> None:
+    """The lines of a Markdown table: printed one by one, and written to `out` once all are there."""
+    lines = []
+    for row in rows:
+        print(row, flush=True)
+        lines.append(row)
+    if out:
+        write_text(out, "\n".join(lines) + "\n")

@@ -21,8 +21,8 @@ from capgrade.schemas.params import RelevanceParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from studies import arguments
-from studies.results import PRESETS, RUNS, kept, scored, write_table
+from studies import arguments, write_rows
+from studies.results import PRESETS, RUNS, kept, scored, table
 
 HEAD = "| loss | labels | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
@@ -105,7 +105,7 @@ def main() -> None:
             for labels in origins
             if f"{loss} {labels.unknown} {labels.share:g}".startswith(given.only)
         )
-        write_table(HEAD, COLUMNS, found, given.out)
+        write_rows(table(HEAD, COLUMNS, found), given.out)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,7 @@ from capgrade.labels import Labels
 from capgrade.measures.embeddings import EMBEDDED, embed
 from capgrade.metrics import human_lists
 from capgrade.metrics.base import Positives
-from capgrade.schemas.files import write_text
-from studies import arguments
+from studies import arguments, write_rows
 
 HEAD = "| mined by | pairs | mean cosine | judged | of them accepted |"  # how the table begins
 MARGINS = (0.05, 0.1)
@@ -109,10 +108,7 @@ def table(captions: Path, relevance: Path, judgements: Path, k: int) -> Iterator
 
 def main() -> None:
     given = arguments(__doc__, HEAD, "captions", "relevance", "judgements", k={"type": int, "default": 5})
-    rows = "\n".join(table(given.captions, given.relevance, given.judgements, given.k))
-    print(rows)
-    if given.out:
-        write_text(given.out, rows + "\n")
+    write_rows(table(given.captions, given.relevance, given.judgements, given.k), given.out)
 
 
 if __name__ == "__main__":

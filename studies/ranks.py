@@ -18,8 +18,7 @@ from capgrade.labels import Labels
 from capgrade.measures.embeddings import EMBEDDED, embed
 from capgrade.metrics.evaluation import evaluate
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import write_text
-from studies import arguments
+from studies import arguments, write_rows
 
 HEAD = "| system | recall@1 | ndcg@10, own captions |"  # how the table begins
 
@@ -61,10 +60,7 @@ def table(captions: Path, relevance: Path) -> Iterator[str]:
 
 def main() -> None:
     given = arguments(__doc__, HEAD, "captions", "relevance")
-    rows = "\n".join(table(given.captions, given.relevance))
-    print(rows)
-    if given.out:
-        write_text(given.out, rows + "\n")
+    write_rows(table(given.captions, given.relevance), given.out)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import numpy as np
 
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_text
 from capgrade.schemas.params import EvaluateParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
@@ -31,7 +30,7 @@ from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.encode import similarity
-from studies import arguments
+from studies import arguments, write_rows
 
 METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 PRESETS = Path(__file__).with_suffix(".yaml")
@@ -101,17 +100,13 @@ def rows(
             yield f"| {comparison.title} | {preset} | ", done[key]
 
 
-def write_table(
-    head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict[str, float]]]], out: Path | None
-) -> None:
-    """Markdown, printed row by row: mean ± standard deviation over seeds, sums of percent and percent."""
-    lines = [head + " | ".join(columns) + " |", "|" + "---|" * (head.count("|") - 1) + "---:|" * len(columns)]
+def table(head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict[str, float]]]]) -> Iterator[str]:
+    """Markdown, row by row: mean ± standard deviation over seeds, sums of percent and percent."""
+    yield head + " | ".join(columns) + " |"
+    yield "|" + "---|" * (head.count("|") - 1) + "---:|" * len(columns)
     for first, runs in rows:
         cells = [cell(name, [run[name] for run in runs]) if name in runs[0] else "" for name in columns]
-        lines.append(first + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
-    if out:
-        write_text(out, "\n".join(lines) + "\n")
+        yield first + " | ".join(cells) + " |"
 
 
 def cell(name: str, values: Sequence[float]) -> str:
@@ -142,7 +137,7 @@ def main() -> None:
         raise InputError(f"no comparison begins with '{given.only}'", remedy=remedy)
     with kept(given.runs) as runs:
         found = rows(chosen, Data(given.captions, given.regions), Path(runs), given.seeds)
-        write_table(HEAD, COLUMNS, found, given.out)
+        write_rows(table(HEAD, COLUMNS, found), given.out)
 
 
 if __name__ == "__main__":

@@ -193,13 +193,11 @@ class DetectronDetector(ProposalDetector):
 def as_regions(predictor: Any, vectors: Tensor, proposals: list[Any]) -> list[DescribedProposals]:
     """detectron2's predictions as ours: background first instead of last, deltas without their weights."""
     logits, deltas = predictor(vectors)
-    counts = [len(each) for each in proposals]
+    boxes = [each.proposal_boxes.tensor for each in proposals]
+    counts = [len(each) for each in boxes]
     classes = logits.softmax(dim=1).roll(1, dims=1)
     moves = deltas.unflatten(1, (-1, 4)) / deltas.new_tensor(predictor.box2box_transform.weights)
     moves = moves.expand(-1, classes.shape[1] - 1, -1).flatten(1)  # of one box for all classes too
     columns = (vectors, classes, functional.pad(moves, (4, 0)))
-    rows = zip(proposals, *(column.split(counts) for column in columns), strict=True)
-    return [
-        DescribedProposals(each.proposal_boxes.tensor, vector, scores, delta, None)
-        for each, vector, scores, delta in rows
-    ]
+    rows = zip(boxes, *(column.split(counts) for column in columns), strict=True)
+    return [DescribedProposals(*row) for row in rows]

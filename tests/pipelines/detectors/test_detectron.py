@@ -56,13 +56,14 @@ def test_predictions_are_ours() -> None:
     """Background moves to the front, deltas lose their weights; rows go to their pictures."""
     logits, deltas = torch.randn(5, 4), torch.randn(5, 12)
     weights = (10.0, 10.0, 5.0, 5.0)
-    proposals = []
-    for n in (3, 2):
-        corner = torch.rand(n, 2) * 50
-        boxes = torch.cat([corner, corner + 20], dim=1)
-        rows = SimpleNamespace(tensor=boxes)
-        proposals.append(_Rows(proposal_boxes=rows, objectness_logits=torch.rand(n), n=n))
-    predictor = _Predictor(logits, deltas, weights)
+    corners = [torch.rand(n, 2) * 50 for n in (3, 2)]
+    boxes = [SimpleNamespace(tensor=torch.cat([corner, corner + 20], dim=1)) for corner in corners]
+    proposals = [SimpleNamespace(proposal_boxes=each) for each in boxes]
+
+    def predictor(_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return logits, deltas
+
+    predictor.box2box_transform = SimpleNamespace(weights=weights)  # type: ignore[attr-defined]
     found = as_regions(predictor, torch.rand(5, 8), proposals)
     assert [len(each.features) for each in found] == [3, 2]
     for i, (region, row) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]):
@@ -76,19 +77,6 @@ def test_predictions_are_ours() -> None:
         moved = decode_boxes(each.boxes[row][None], each.deltas[row][None], caffe=False)[0, 8:12]
         np.testing.assert_allclose(moved.numpy(), [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], atol=1e-3)
         assert each.attributes is None
-
-
-class _Rows(SimpleNamespace):
-    def __len__(self) -> int:
-        return self.n
-
-
-class _Predictor:
-    def __init__(self, logits: torch.Tensor, deltas: torch.Tensor, weights: tuple[float, ...]) -> None:
-        self.found, self.box2box_transform = (logits, deltas), SimpleNamespace(weights=weights)
-
-    def __call__(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.found
 
 
 def there() -> None:
