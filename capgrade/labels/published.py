@@ -20,6 +20,7 @@ from capgrade.schemas.shards import shard_schema
 
 CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
 PAIR_COLUMNS = ["image_id", "caption_id", "reasons", "weight"]
+HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
 AGAIN = "publish it again: capgrade publish"
 IMAGES = 1024  # of a batch, where pairs are laid out as shards
 
@@ -45,11 +46,12 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
     Raises InputError for an unfinished or damaged folder, an unknown split, or a choice that is not made.
     """
     manifest = read_manifest(folder, "publish")
-    if manifest["params"].get("layout") == "mteb":
+    lacks = [key for key, kind in HELD.items() if not isinstance(manifest.get(key), kind)]
+    if "params" not in lacks and manifest["params"].get("layout") == "mteb":
         problem = "a benchmark in the layout of mteb, without weights and reasons"
         raise InputError(problem, file=folder, remedy="publish it without --layout")
-    if "tokenizer" not in manifest:
-        raise InputError("its manifest has no tokenizer", file=folder, remedy=AGAIN)
+    if lacks:
+        raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=AGAIN)
     splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
     split = _chosen(split, splits, folder)
     table = pa.concat_tables(_parquet(path, CAPTION_COLUMNS) for path in _files(folder, manifest, f"captions/{split}"))
@@ -60,7 +62,7 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
     if not table.num_rows:
         raise InputError("no captions", file=folder / "captions")
-    return manifest, Captions(table, split, str(manifest["tokenizer"]), manifest["inputs"]["captions"])
+    return manifest, Captions(table, split, manifest["tokenizer"], str(manifest["inputs"].get("captions")))
 
 
 def published_shards(
