@@ -80,7 +80,11 @@ def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int,
 
 
 def write_plan(folder: Path, plan: ReviewPlan) -> None:
-    """InputError when the folder holds another plan, whose ratings are of other pairs, or anything else."""
+    """InputError for a plan of no pair, and when the folder holds another plan, whose ratings are of other pairs, or
+    anything else."""
+    if not plan.items:
+        problem = "no caption of another image is there to rate"
+        raise InputError(problem, remedy="give captions of two images or more")
     if not (folder / PLAN).exists():
         refuse_foreign(folder, "review")
     elif read_plan(folder).key != plan.key:

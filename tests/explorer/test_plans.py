@@ -97,6 +97,8 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Pa
         assert read_plan(tmp_path) == plan
     with pytest.raises(InputError, match="another review"):
         write_plan(tmp_path, replace(plan, seed=2))
+    with pytest.raises(InputError, match="no caption of another image is there to rate -> give captions of two images"):
+        write_plan(tmp_path / "nothing", replace(plan, items=()))
     whole = plan.json()
     other, misspelt = whole | {"protocol": "x"}, whole | {"fact": whole["facts"]}
     item = whole | {"items": [{**whole["items"][0], "querry": "x"}]}
