@@ -65,7 +65,7 @@ def declared(
 
 def named(name: Any) -> Loss:
     """The loss of a name. InputError for an unknown one, listing the known ones."""
-    if name not in LOSSES:
+    if not isinstance(name, str) or name not in LOSSES:
         raise InputError(f"unknown loss '{name}'", remedy=f"choose from: {', '.join(LOSSES)}")
     return LOSSES[name]
 

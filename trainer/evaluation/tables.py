@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -116,13 +118,29 @@ def show(evaluations: Sequence[Evaluation], on: Console | None = None, *, every:
             on.print(f"note: {escape(note)}", highlight=False)
 
 
+class StoredMetrics(BaseModel):
+    """What tables read of metrics.json; null where no query has a value."""
+
+    i2t: dict[str, float | None]
+    t2i: dict[str, float | None]
+    rsum: float | None = None
+    nsum: float | None = None
+    counts: dict[str, Any] = {}
+
+
 def _read_run(path: Path) -> dict[str, Any]:
     file = path / "metrics.json" if path.is_dir() else path
     if path.is_dir():
         read_manifest(path, "evaluation")  # a stopped one may still have the numbers of the run before
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
-    return dict(read_json(file))
+    run = read_json(file)
+    try:
+        StoredMetrics.model_validate(run)
+    except ValidationError as error:
+        remedy = "write them with capgrade evaluate --out"
+        raise InputError("not the metrics of an evaluation", file=file, remedy=remedy) from error
+    return dict(run)
 
 
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown") -> str:
@@ -144,7 +162,8 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
         rows.append([f"{label} (mean of {models})" if models > 1 else label, *cells])
     for place, (_, name) in enumerate(columns):
         pick = min if smaller_is_better(name) else max
-        best = shown(name, pick(cells[place] for cells in values.values()))
+        known = [cells[place] for cells in values.values() if not math.isnan(cells[place])]
+        best = shown(name, pick(known)) if known else None
         for row in rows:  # what prints the same is equally good
             if row[place + 1] == best:
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
@@ -179,7 +198,7 @@ def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
     key = name.removesuffix(f"[{first_measure(run)}]")
     if key not in values:
         raise InputError(f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}")
-    return float(values[key])
+    return math.nan if values[key] is None else float(values[key])
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

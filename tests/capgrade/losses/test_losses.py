@@ -292,6 +292,7 @@ def test_terms_are_weighed_and_checked():
     assert needs([{"name": "info_nce", "targets": "relevance"}]) == {"relevance"}
     for given_, message in (
         ({"name": "sma"}, "unknown loss 'sma'"),
+        ({"name": ["sam"]}, r"unknown loss '\['sam'\]'"),
         ({"name": "sam", "tua": 1}, "loss 'sam' has no option 'tua'"),
         ({"name": "sam", "negatives": "easy"}, "option 'negatives' of loss 'sam' is 'easy'"),
         ({"name": "sam", "negatives": "sum"}, "option 'negatives' of loss 'sam' is 'sum'"),

@@ -130,6 +130,24 @@ def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
     assert f"{stored['nsum']:.1f}" in side_by_side({"both": both}, ["nsum"])
 
 
+def test_a_metric_without_a_value_is_a_dash_and_never_the_best(task, tmp_path):
+    evaluate(task, EvaluateParams(samples=0, metric=("recall@1",)), out=tmp_path / "b")
+    found = json.loads((tmp_path / "b" / "metrics.json").read_text())
+    found["i2t"]["recall@1"] = None  # as it is written where no query has a value
+    (tmp_path / "a.json").write_text(json.dumps(found))
+    rows = side_by_side({"a": tmp_path / "a.json", "b": tmp_path / "b"}, ["recall@1"]).splitlines()[2:]
+    assert [row.split(" | ")[1].startswith("**") for row in rows] == [False, True] and rows[0].startswith("| a | - |")
+    alone = side_by_side({"a": tmp_path / "a.json"}, ["recall@1"]).splitlines()[-1]
+    assert alone.startswith("| a | - | **")
+
+
+@pytest.mark.parametrize("content", [[1, 2], 3, {}, {"i2t": 3, "t2i": {}}, {"i2t": {"recall@1": "x"}, "t2i": {}}])
+def test_numbers_of_something_else_are_refused(tmp_path, content):
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="m.json: not the metrics of an evaluation -> write them with capgrade eval"):
+        side_by_side({"a": tmp_path / "m.json"}, ["recall@1"])
+
+
 def printed(found, **how):
     console = Console(record=True, width=140)
     show(found, console, **how)
