@@ -26,7 +26,8 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
     """float64 [judged queries, names]: 0 for a judged query that the run lacks, which a warning counts. InputError for
     an unknown metric, and where run and judgements share no query or no document."""
     chosen = [_named(name) for name in names]
-    run_of = pc.index_in(pa.array(qrels.queries), pa.array(run.queries)).fill_null(-1).to_numpy()
+    asked, answered = (pa.array(queries, pa.string()) for queries in (qrels.queries, run.queries))
+    run_of = pc.index_in(asked, answered).fill_null(-1).to_numpy()
     if not (run_of >= 0).any():
         raise InputError("run and judgements have no query in common", remedy="give both the same ids")
     (run_document, ours), (qrel_document, theirs) = run.coded, qrels.coded
