@@ -146,27 +146,11 @@ def test_the_stage_writes_a_grid_and_pools_over_given_boxes(folders: Path, pictu
         np.testing.assert_array_equal(RegionStore(tmp_path / "given")[name].features, grid[name].features)
 
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        ({"model": None}, "has no model -> give --model"),
-        ({"boxes": "10"}, "10 boxes are no square grid"),
-        ({"boxes": "4-9"}, "4-9 boxes are no grid"),
-        ({"weights": "x.pth"}, "does not read regions.weights"),
-        ({"detector": "scenes"}, "detector scenes does not read regions.model"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    changed: dict, problem: str, folders: Path, pictures: Path, tmp_path: Path
-) -> None:
-    params = RegionsParams(**{"detector": "patches", "model": str(folders / "clip"), **changed})
-    with pytest.raises(InputError, match=problem):
-        regions(pictures, tmp_path / "out", params)
-
-
 def test_a_model_without_patches_and_an_image_without_boxes_are_named(
     folders: Path, pictures: Path, tmp_path: Path
 ) -> None:
+    with pytest.raises(InputError, match="10 boxes are no square grid"):
+        PatchDetector(str(folders / "clip"), 10)
     broken = tmp_path / "broken"
     MODELS["dinov2"][0]().save_pretrained(broken)
     MODELS["dinov2"][1].save_pretrained(broken)

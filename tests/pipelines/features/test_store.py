@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_manifest
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions, region_schema, write_regions
 
@@ -121,9 +122,14 @@ def test_wrong_sets_are_refused(tmp_path: Path, images: list[Regions], dtype: An
         write_regions(tmp_path, images, dtype=dtype)
 
 
-def test_a_truncated_shard_is_refused(tmp_path: Path) -> None:
+def test_shards_of_another_length_and_truncated_ones_are_refused(tmp_path: Path) -> None:
     write_regions(tmp_path, [made("a")])
-    shard = tmp_path / "regions-00000.arrow"
+    shard, other = tmp_path / "regions-00000.arrow", tmp_path / "regions-00001.arrow"
+    write_regions(tmp_path / "more", [made("b", d=5)])
+    (tmp_path / "more" / shard.name).rename(other)
+    write_manifest(tmp_path, "regions", params={}, inputs={}, rows={shard.name: 1, other.name: 1})
+    with pytest.raises(InputError, match="regions-00001.arrow: no column 'features' of type"):
+        RegionStore(tmp_path)
     shard.write_bytes(shard.read_bytes()[:-8])
     with pytest.raises(InputError, match="bytes where the manifest says"):
         RegionStore(tmp_path)
