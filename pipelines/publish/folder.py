@@ -50,13 +50,18 @@ def publish(
     The layout `mteb` is of folders of `relevance` or `shards`: pairs that reach the first of `params.grades`, and own
     pairs. mteb counts every other pair as 0, also what was not sampled, so that dense labels are the right source.
 
-    `agreement` (from `agree`) goes into the card. Raises InputError without a licence, without a language for captions
-    that are not English, for a folder that something else wrote, when labels, calibration and captions do not belong
-    together, where labels do not have the measure, and when one of them changes while it is read.
+    `agreement` (from `agree`) goes into the card. Raises InputError without a licence, for a repository that cannot
+    be, without a language for captions that are not English, for a folder that something else wrote, when labels,
+    calibration and captions do not belong together, where labels do not have the measure, and when one of them changes
+    while it is read.
     """
     mteb = params.layout == "mteb"
     if not params.license:
         raise InputError("no licence given", remedy=LICENCE)
+    if params.repository:
+        from capgrade.labels.hub import Repository
+
+        Repository(params.repository)  # said before anything is computed
     if mteb and not params.grades:
         remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
         raise InputError("no grades given", remedy=remedy)

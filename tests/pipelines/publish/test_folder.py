@@ -75,6 +75,7 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
     mteb = {"layout": "mteb", "measure": "rouge_l", "grades": {"related": 0.3}}
     refused: list[tuple[str, list[Path], dict[str, Any], dict[str, Any]]] = [
         ("no licence given -> set publish.license", [train], {"license": None}, {}),
+        ("'a/b/c' is not a repository -> write USER/NAME", [train], {"repository": "a/b/c"}, {}),
         ("no labels to publish -> give --shards,", [], {}, {}),
         ("split 'train' is given twice", [train, train], {}, {}),
         ("made from another captions table", [train], {}, {"captions_dir": other}),
