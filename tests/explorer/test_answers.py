@@ -188,7 +188,7 @@ def test_an_index_of_another_model_is_refused(tmp_path: Path, monkeypatch: pytes
             tmp_path / at, index.INDEX, params={}, inputs={"model": sha, "vocabulary": words}, rows={index.ITEMS: 0}
         )
     monkeypatch.setattr(index, "load_run", lambda run, **_: (None, None, {"feature_dim": 4}))
-    with pytest.raises(InputError, match="damaged: 'image_ids'"):
+    with pytest.raises(InputError, match="damaged: items.json: image_ids: Field required"):
         index.open_search(tmp_path, tmp_path / "right")
     with pytest.raises(InputError, match="another model"):
         index.open_search(tmp_path, tmp_path / "wrong")

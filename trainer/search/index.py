@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -169,6 +170,15 @@ class Searcher:
         return scores(self.model, encoded, self.captions)[0]
 
 
+class IndexItems(BaseModel):
+    """items.json: whose encodings an index holds."""
+
+    image_ids: list[str]
+    caption_ids: list[str]
+    captions: list[str]
+    owner: list[int]  # the image of each caption
+
+
 def open_search(run: Path, index_dir: Path) -> Searcher:
     """InputError for a damaged run, a damaged or unfinished index, and for an index of another model."""
     manifest, remedy = read_manifest(index_dir, INDEX), "run `capgrade evaluate --run` again"
@@ -177,13 +187,23 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     files = {"model": digest(run / weights), "vocabulary": digest(run / VOCABULARY)}
     if any(inputs.get(name, file) != file for name, file in files.items()):
         raise InputError(f"made by another model than that of {run}", file=index_dir, remedy=remedy)
-    items = read_json(index_dir / ITEMS)
+    content = read_json(index_dir / ITEMS)
     try:
-        ids = items["image_ids"], items["caption_ids"], items["captions"], np.array(items["owner"], np.int64)
+        items = IndexItems.model_validate(content)
         tensors = load_file(index_dir / ENCODINGS)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = f"damaged: {ITEMS}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise InputError(problem, file=index_dir, remedy=remedy) from error
+    except SafetensorError as error:
         raise InputError(f"damaged: {' '.join(str(error).split())}", file=index_dir, remedy=remedy) from error
-    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in ("images", "captions"))
+    counts = {"images": len(items.image_ids), "captions": len(items.caption_ids)}
+    rows = {(name.partition(".")[0], len(tensor)) for name, tensor in tensors.items()}
+    alike = len(items.captions) == len(items.owner) == counts["captions"]
+    if rows != set(counts.items()) or not alike or set(items.owner) != set(range(counts["images"])):
+        raise InputError(f"damaged: {ITEMS} is not of what is encoded", file=index_dir, remedy=remedy)
+    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in counts)
+    ids = items.image_ids, items.caption_ids, items.captions, np.array(items.owner, np.int64)
     return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, *ids)
 
 

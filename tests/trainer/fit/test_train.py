@@ -273,6 +273,19 @@ def test_a_search_finds_what_it_says(small, trained):
         search_captions(trained, trained / "index", "x")
 
 
+@pytest.mark.parametrize(
+    "change", [{"owner": [0]}, {"owner": [99] * 16}, {"owner": "x"}, {"image_ids": 3}, {"image_ids": ["a"]},
+               {"captions": [1] * 16}]
+)  # fmt: skip
+def test_a_damaged_index_is_refused(trained, tmp_path, change):
+    index = Path(shutil.copytree(trained / "index", tmp_path / "index"))
+    text = (index / "items.json").read_text()
+    changed = json.dumps({**json.loads(text), **change})
+    (index / "items.json").write_text(changed.ljust(len(text)))  # of the same size, as the manifest asks
+    with pytest.raises(InputError, match="index: damaged: .* -> run `capgrade evaluate --run` again"):
+        search(trained, index, "a dog")
+
+
 def test_a_damaged_run_is_refused(trained, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(trained, copy)
