@@ -315,12 +315,12 @@ def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: P
 
 def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:
     from capgrade.explorer.plans import write_plan
-    from capgrade.schemas.reviews import ReviewPlan
+    from capgrade.schemas.reviews import Item, ReviewPlan
 
     made_by("captions", tmp_path / "c")
     before = everything(tmp_path)
     with pytest.raises(InputError, match="written by `capgrade captions`"):
-        write_plan(tmp_path / "c", ReviewPlan("information", "x", 0, ()))
+        write_plan(tmp_path / "c", ReviewPlan("information", "x", 0, (Item("i", "c"),)))
     assert everything(tmp_path) == before
 
 

@@ -101,7 +101,8 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m,
     sides, wanted = (codes, codes[owner]), []
     for turn, of, (mine, theirs) in ((lambda x: x, lists[0], sides), (np.transpose, lists[1], sides[::-1])):
         given = (*(turn(x).tolist() for x in (scores, relevance, mean)), map(np.flatnonzero, turn(own)), of, mine)
-        wanted.append([expected(k, m, *row, theirs) for row in zip(*given, strict=True)])
+        with np.errstate(invalid="ignore"):  # means of scores that are infinite, which are not compared
+            wanted.append([expected(k, m, *row, theirs) for row in zip(*given, strict=True)])
     names = [name for name in wanted[0][0] if not ties or name.partition("@")[0] not in NOT_MEANS]
     if not ties and k > 1:
         assert {metric(name).family.function for name in names} | {CATALOGUE[name].function for name in ELSEWHERE} == {
