@@ -482,7 +482,7 @@ class BenchParams(ParamsBlock):
     images: Positive | None = None  # to make (corpus), or to find tops for (tops: 512)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
-    pairs: Natural = 20_000  # random pairs that the peer scores beside the own pairs (relevance, gates)
+    pairs: Natural = 20_000  # random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)
     flickr: str | None = None  # captions folder of Flickr30K's train split (gates)
 
 

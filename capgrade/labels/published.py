@@ -47,6 +47,8 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
     """
     manifest = read_manifest(folder, "publish")
     lacks = [key for key, kind in HELD.items() if not isinstance(manifest.get(key), kind)]
+    if not lacks and not isinstance(manifest["inputs"].get("captions"), str):
+        lacks = ["inputs.captions"]
     if "params" not in lacks and manifest["params"].get("layout") == "mteb":
         problem = "a benchmark in the layout of mteb, without weights and reasons"
         raise InputError(problem, file=folder, remedy="publish it without --layout")
@@ -62,7 +64,7 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
     if not table.num_rows:
         raise InputError("no captions", file=folder / "captions")
-    return manifest, Captions(table, split, manifest["tokenizer"], str(manifest["inputs"].get("captions")))
+    return manifest, Captions(table, split, manifest["tokenizer"], manifest["inputs"]["captions"])
 
 
 def published_shards(

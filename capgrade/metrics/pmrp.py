@@ -73,10 +73,8 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
     >>> coco_codes("instances.json", image_ids=[5, 7]).sum(axis=1)
     array([0, 1], dtype=uint64)
     """
-    path, remedy = (
-        Path(path),
-        'give COCO\'s instances: {"annotations": [{"image_id": .., "category_id": 1 to 90}, ...]}',
-    )
+    path = Path(path)
+    remedy = 'give COCO\'s instances: {"annotations": [{"image_id": .., "category_id": 1 to 90}, ...]}'
     content = read_json(path, remedy)
     annotations = content.get("annotations") if isinstance(content, dict) else None
     if not isinstance(annotations, list):
@@ -86,7 +84,7 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
     for number, annotation in enumerate(annotations):
         found = annotation if isinstance(annotation, dict) else {}
         image, category = found.get("image_id"), found.get("category_id")
-        if not isinstance(category, int) or not 1 <= category <= CLASSES:
+        if image is None or not isinstance(category, int) or not 1 <= category <= CLASSES:
             problem = f"image_id {image!r}, category_id {category!r}"
             raise InputError(problem, file=path, row=f"annotations[{number}]", remedy=remedy)
         if str(image) in rows:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 PADDING, UNKNOWN, START, END = range(4)  # numbers of tokens that are no words of a vocabulary
 FIRST = 4  # the number of the first word
 Config = Any  # the options of a model: a dataclass beside it
-Positive = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]  # of a whole, none and all among them
 Transform = Callable[[np.ndarray], np.ndarray]  # uint8 (H, W, 3) RGB -> float32 [3, side, side]
 
 

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize, pad
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import (
     FIRST,
     CaptionTokens,
     Encoded,
+    Fraction,
     Images,
-    Positive,
     RetrievalModel,
-    Share,
     cosines,
     upcast,
 )
@@ -100,12 +100,12 @@ class CvseConfig:
     embed: Positive = 1024
     word: Positive = 300
     concepts: Annotated[int, Field(ge=2)] = 300
-    fusion: Share = 0.85  # share of the instance in the fused vector
-    evaluated_fusion: Share | None = None  # the same in evaluation; None: as in training
-    evaluated_consensus: Share = 0.0  # in evaluation: share of the consensus' cosine in a score
-    labels: Share = 0.35  # share of the concepts that are said in those that a caption is taken to speak of
+    fusion: Fraction = 0.85  # share of the instance in the fused vector
+    evaluated_fusion: Fraction | None = None  # the same in evaluation; None: as in training
+    evaluated_consensus: Fraction = 0.0  # in evaluation: share of the consensus' cosine in a score
+    labels: Fraction = 0.35  # share of the concepts that are said in those that a caption is taken to speak of
     words: str = "xavier"  # initial word vectors: uniform Xavier, or a file of GloVe's vectors of `word` numbers
-    dropout: Share = 0.4
+    dropout: Fraction = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
 
 

@@ -13,13 +13,13 @@ from torch.nn.functional import normalize, pad
 
 from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import (
     END,
     START,
     CaptionTokens,
     Encoded,
     Images,
-    Positive,
     RetrievalModel,
     Transform,
     upcast,

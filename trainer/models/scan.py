@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel
+from capgrade.schemas.params import Positive
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 from capgrade.trainer.models.encoders import EVAL_IMAGES, WordGru, linear, scored_by_length, unit_regions
 
 Direction = Literal["t2i", "i2t"]

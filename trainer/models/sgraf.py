@@ -13,7 +13,8 @@ from torch.nn import functional
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, Share, upcast
+from capgrade.schemas.params import Positive
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import (
     EVAL_IMAGES,
     RegionNorm,
@@ -36,7 +37,7 @@ class SgrafConfig:
     similarity: Positive = 256
     temperature: float = 9.0  # lambda of the attention over regions
     steps: Positive = 3  # of SGR
-    dropout: Share = 0.4
+    dropout: Fraction = 0.4
     region_norm: RegionNorm = "features"  # "authors": by place, exactly 36 regions
     text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT, whose word pieces are words
     text_layers: int | None = None

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import fold, normalize
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, upcast
+from capgrade.schemas.params import Positive
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import linear
 
 

@@ -13,8 +13,9 @@ from torch.nn.functional import normalize
 
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Positive
 from capgrade.trainer.models.alignment import Padding, Pooling, align
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, Share
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel
 from capgrade.trainer.models.text_encoder import TextEncoder, stop_pieces
 
 
@@ -29,7 +30,7 @@ class TernConfig:
     shared_joint: bool = False  # the same joint layers for both
     heads: Positive = 4
     feedforward: Positive = 2048
-    dropout: Share = 0.1
+    dropout: Fraction = 0.1
     text_model: str = EMBEDDED  # or a folder, or a hub id
     text_layers: int | None = None  # the first so many layers; None: all
     freeze_text: bool = False

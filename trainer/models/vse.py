@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, upcast
+from capgrade.schemas.params import Positive
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import WordGru, linear, masked_mean
 
 

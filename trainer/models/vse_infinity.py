@@ -11,7 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, upcast
+from capgrade.schemas.params import Positive
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, pad
 
-from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Positive, RetrievalModel, Share, upcast
+from capgrade.schemas.params import Positive
+from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
 
 
@@ -21,7 +22,7 @@ class VsrnConfig:
     last_norm: bool = False  # BatchNorm of the image's vector; the authors have it for Flickr30K
     caption_hidden: Positive = 512
     caption_word: Positive = 300
-    caption_dropout: Share = 0.2
+    caption_dropout: Fraction = 0.2
 
 
 class RegionGraph(nn.Module):

@@ -93,13 +93,13 @@ def tops(begin, end, pairs, index, longest, ties, found):
     local, room = np.full(matches.ptr.shape[0] - 1, FREE, np.int32), alignment_room(longest, MATCHES)
     hits, places = np.empty((7 * longest, 3), np.int64), np.empty(longest + 1, np.uint64)
     by_word, none = np.empty((2, longest)), np.empty((0, COUNTS))
-    bounds, is_close = np.empty(n_captions, np.float32), np.empty(n_captions, np.bool_)
+    bounds = np.empty(n_captions, np.float32)
     for b in range(begin, end):
         image, heap, rows, size, level = pairs.images[b], found.values[b], found.rows[b], 0, np.float32(1)
         im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
         most, of_reference = _most_of(im, words, longest), np.empty(im.refs.shape[0])
         for c in range(n_captions):
-            bounds[c], is_close[c] = _bound_any(c, units, local, words, most, by_word), False
+            bounds[c] = _bound_any(c, units, local, words, most, by_word)
         while size < k or heap[0] < level:
             level = level * STEP if level > LOWEST else np.float32(0)
             for c in range(n_captions):
@@ -108,8 +108,7 @@ def tops(begin, end, pairs, index, longest, ties, found):
                     continue
                 some = find_hits(c, units, local, hits)
                 close = bound_references(c, some, im, pairs.leave_out, words, places, of_reference)
-                if not is_close[c]:
-                    bounds[c], is_close[c] = min(bounds[c], np.float32(close)), True
+                bounds[c] = min(bounds[c], np.float32(close))
                 if bounds[c] >= max(level, least):
                     value = align_best(c, some, im, words, of_reference, least, room, none, 0)
                     size = push(np.float32(max(value, 0.0)), c, heap, rows, size, ties.images[image], ties.captions)

@@ -337,15 +337,18 @@ def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
     assert Labels.load(made / "dataset", captions=made / "captions").n_captions == 60
 
 
-@pytest.mark.parametrize("key", ["params", "measures", "inputs", "tokenizer"])
-@pytest.mark.parametrize("value", [None, 3])
-def test_a_manifest_that_somebody_made_by_hand_is_refused(made, tmp_path, key, value):
+HELD = ("params", "measures", "inputs", "tokenizer")
+BY_HAND = [(key, value, key) for key in HELD for value in (None, 3)]
+
+
+@pytest.mark.parametrize(("key", "value", "lacks"), [*BY_HAND, ("inputs", {}, "inputs.captions")])
+def test_a_manifest_that_somebody_made_by_hand_is_refused(made, tmp_path, key, value, lacks):
     """Its own checksum is right."""
     shutil.copytree(made / "dataset", tmp_path / "dataset")
     path = tmp_path / "dataset" / "manifest.json"
     manifest = json.loads(path.read_text()) | {key: value}
     path.write_text(json.dumps({**manifest, "sha256": self_digest(manifest)}))
-    with pytest.raises(InputError, match=f"its manifest has no {key} -> publish it again"):
+    with pytest.raises(InputError, match=f"its manifest has no {lacks} -> publish it again"):
         Labels.load(tmp_path / "dataset")
 
 

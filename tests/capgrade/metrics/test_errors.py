@@ -120,6 +120,7 @@ def test_ids_that_are_not_coco_are_named():
             b'{"annotations": [{"image_id": 1, "category_id": 3}, {"image_id": 1}]}',
             r"annotations\[1\]: image_id 1, category_id None",
         ),
+        (b'{"annotations": [{"category_id": 3}]}', r"annotations\[0\]: image_id None, category_id 3"),
         (b'{"annotations": [7]}', r"annotations\[0\]: .*category_id None"),
         (b'{"annotations": [{"image_id": 7, "category_id": 3}]}', "annotates none of the images"),
     ],
