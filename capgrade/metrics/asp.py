@@ -14,44 +14,28 @@ from capgrade.schemas.errors import InputError
 
 
 @njit(cache=True, nogil=True)
-def _against(r, low, high, harmonic):
-    """Sum of min(r, s) / max(r, s) over s = low + 1 .. high."""
-    cut = min(max(r, low), high)  # s <= cut gives s / r, above it r / s
-    below = (cut - low) * (cut + low + 1.0) / 2.0 / r
-    return below + r * (harmonic[high] - harmonic[cut])
-
-
-@njit(cache=True, nogil=True)
-def _corner(m, n, harmonic, diagonal):
-    """Sum of min / max over r = 1..m, s = 1..n."""
-    m, n = min(m, n), max(m, n)
-    return diagonal[m] + m * (m + 1.0) / 2.0 * harmonic[n]
-
-
-@njit(cache=True, nogil=True)
-def _expected(a, b, c, d, harmonic, diagonal):
+def _expected(a, b, c, d, harmonic):
     """Mean of min / max over ranks r in a + 1 .. b and s in c + 1 .. d, independent and uniform."""
     if b - a > d - c:
         a, b, c, d = c, d, a, b
-    size = np.float64(b - a) * (d - c)
-    if b - a > 32:  # the four corners lose digits to cancellation, so only large groups use them
-        whole = _corner(b, d, harmonic, diagonal) - _corner(a, d, harmonic, diagonal)
-        return (whole - _corner(b, c, harmonic, diagonal) + _corner(a, c, harmonic, diagonal)) / size
     total = 0.0
     for r in range(a + 1, b + 1):
-        total += _against(r, c, d, harmonic)
-    return total / size
+        cut = min(max(r, c), d)  # s <= cut gives s / r, above it r / s
+        total += (cut - c) * (cut + c + 1.0) / 2.0 / r + r * (harmonic[d] - harmonic[cut])
+    return total / (np.float64(b - a) * (d - c))
 
 
 @njit(cache=True, nogil=True)
 def _kernel(order, end, rel_order, rel_end):
+    """Each pair of a group by similarity and one by relevance is computed once: O(n ** 1.5) at worst."""
     rows, n = order.shape
-    harmonic, diagonal = np.zeros(n + 1), np.zeros(n + 1)
+    harmonic = np.zeros(n + 1)
     for r in range(1, n + 1):
         harmonic[r] = harmonic[r - 1] + 1.0 / r
-        diagonal[r] = diagonal[r - 1] + (r + 1.0) / 2.0 - r * harmonic[r]
     span, out = np.empty((n, 2), np.int32), np.zeros(rows)  # of each candidate: its group by relevance
+    known, of = np.empty(n), np.empty(n, np.int32)  # by the start of a group by relevance: its value, with which group
     for row in range(rows):
+        of[:] = -1
         start = 0
         for p in range(n):
             if p > 0 and rel_end[row, p - 1] == p:
@@ -67,7 +51,9 @@ def _kernel(order, end, rel_order, rel_end):
             if stop - start == 1 and d - c == 1:
                 total += min(stop, d) / max(stop, d)
             else:
-                total += _expected(start, stop, c, d, harmonic, diagonal)
+                if of[c] != start:
+                    of[c], known[c] = start, _expected(start, stop, c, d, harmonic)
+                total += known[c]
         out[row] = total / n
     return out
 

@@ -136,7 +136,6 @@ def test_options_of_functions_are_names_of_the_catalogue():
 
 
 def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
-    """Groups above 32 take the closed form of the corners; here against the plain double sum."""
     random = np.random.default_rng(3)
     scores, relevance = random.integers(0, 3, (1, 400)), random.integers(0, 4, (1, 400))
     total = 0.0

@@ -50,8 +50,8 @@ def test_tau_b_agrees_with_scipy(graded):
         assert gap < 1e-12, (name, gap)
 
 
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 4096, 4097])
-def test_tau_at_the_edges_of_the_counting_blocks(n):
+@pytest.mark.parametrize("n", [1, 2, 3, 65])
+def test_tau_of_small_galleries(n):
     random = np.random.default_rng(n)
     scores, labels = random.integers(0, 50, (2, n)).astype(float), random.random((2, n)).round(2)
     theirs = [0.0 if n == 1 else np.nan_to_num(kendalltau(s, r).statistic) for s, r in zip(scores, labels, strict=True)]
