@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from capgrade.measures.scores.measures import Scored
 
 METHODS = ("permutation", "bootstrap")
-_CHUNK = 20_000_000  # cells of resampling weights held at a time
-_OF_SCORES = 4_000_000  # draws held at a time, of corpus scores
+CELLS = 4_000_000  # draws held at a time
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over queries and a percentile interval of it."""
+    """A corpus score and a percentile interval of it."""
 
     value: float
     low: float
@@ -36,7 +35,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Mean difference a - b over queries, its interval, and the two-sided p-value."""
+    """Difference a - b, its interval, the two-sided p-value, and how many queries or candidates it is of."""
 
     difference: float
     low: float
@@ -52,19 +51,14 @@ def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups
     from 0, groups are drawn with all their queries: captions of one image are not independent.
     """
     table = np.asarray(values, np.float64).reshape(len(values), -1)
-    known = (~np.isnan(table)).astype(np.float64)
-    filled = np.where(known > 0, table, 0.0)
+    known = ~np.isnan(table)
+    both = np.concatenate([np.where(known, table, 0.0), known], axis=1)
     if groups is not None:
-        filled, known = (_summed(part, groups) for part in (filled, known))
+        both, queries = np.zeros((int(groups.max()) + 1, both.shape[1])), both
+        np.add.at(both, groups, queries)
+    sums, counts = np.split(_sums(both, samples, seed), 2, axis=1)
     with np.errstate(invalid="ignore"):
-        means = [(weights @ filled) / (weights @ known) for weights in _draws(samples, len(filled), seed, _CHUNK)]
-    return np.concatenate(means).reshape((samples, *np.shape(values)[1:]))
-
-
-def _summed(table: Array, groups: Array) -> Array:
-    out = np.zeros((int(groups.max()) + 1, table.shape[1]))
-    np.add.at(out, groups, table)
-    return out
+        return (sums / counts).reshape((samples, *np.shape(values)[1:]))
 
 
 def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
@@ -72,19 +66,61 @@ def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, group
     `resampled_means` has them."""
     ranks = np.asarray(ranks, np.float64)
     groups, ranks = (np.arange(len(ranks)) if groups is None else groups)[~np.isnan(ranks)], _known(ranks)
-    drawn = (times for some in _draws(samples, int(groups.max()) + 1, seed, _OF_SCORES) for times in some.astype(int))
+    drawn = (times for some in _draws(samples, int(groups.max()) + 1, seed) for times in some.astype(int))
     repeated = (np.repeat(ranks, times[groups]) for times in drawn)
     return np.array([np.floor(np.median(some)) if len(some) else np.nan for some in repeated])
 
 
-def _draws(samples: int, n: int, seed: int, cells: int) -> Iterator[Array]:
-    """How often each of n is drawn, float64 (some samples, n) after others of about so many cells; rows sum to n."""
-    generator, step = np.random.default_rng(seed), max(1, cells // n)
-    for start in range(0, samples, step):
-        rows = min(step, samples - start)
+def _draws(samples: int, n: int, seed: int) -> Iterator[Array]:
+    """How often each of n is drawn, float64 (some samples, n) after others; rows sum to n."""
+    generator = np.random.default_rng(seed)
+    for rows in _steps(samples, n):
         drawn = generator.integers(0, n, size=(rows, n), dtype=np.int32)
         drawn += np.arange(rows, dtype=np.int32)[:, None] * np.int32(n)  # a range of counters a sample
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
+
+
+def _steps(samples: int, n: int) -> list[int]:
+    """How many samples of n are drawn at a time."""
+    step = max(1, CELLS // n)
+    return [min(step, samples - start) for start in range(0, samples, step)]
+
+
+def _sums(statistics: Array, samples: int, seed: int) -> Array:
+    """The sums (samples, k) of statistics (n, k) over bootstrap draws of their rows."""
+    return np.concatenate([weights @ statistics for weights in _draws(samples, len(statistics), seed)])
+
+
+def interval(scored: Scored, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
+    """Percentile bootstrap interval of a corpus score."""
+    low, high = np.quantile(scored.of(_sums(scored.statistics, samples, seed)), tails(level))
+    return Interval(scored.corpus, float(low), float(high), level)
+
+
+def paired(
+    first: Scored, second: Scored, *, method: str = "permutation", level: float = 0.95, samples: int = 1000,
+    seed: int = 0,
+) -> PairedTest:  # fmt: skip
+    """Difference of two systems' corpus scores on the same images, its paired bootstrap interval, and the p-value.
+
+    `permutation` is approximate randomisation (Riezler and Maxwell 2005): it exchanges their candidates at random and
+    counts differences at least as large. `bootstrap` counts draws on the other side of 0, doubled. The p-value never is
+    0: (1 + count) / (1 + samples). InputError when they have different numbers of candidates.
+    """
+    check_choice("method", method, METHODS)
+    if len(first.sentences) != len(second.sentences):
+        problem = f"{len(first.sentences)} candidates against {len(second.sentences)}"
+        raise InputError(problem, remedy="compare systems on the same images, one candidate each")
+    both, gap = np.concatenate([first.statistics, second.statistics], axis=1), first.corpus - second.corpus
+    ours, theirs = np.split(_sums(both, samples, seed), 2, axis=1)
+    drawn = first.of(ours) - second.of(theirs)
+    if method == "bootstrap":
+        count = 2 * (1 + min((drawn <= 0).sum(), (drawn >= 0).sum())) - 1
+    else:
+        count = (np.abs(_exchanged(first, second, samples, seed)) >= abs(gap) - 1e-12).sum()
+    low, high = np.quantile(drawn, tails(level))
+    p_value = min(1.0, (1 + count) / (1 + samples))
+    return PairedTest(gap, float(low), float(high), float(p_value), len(first.sentences))
 
 
 def paired_test(
@@ -92,38 +128,27 @@ def paired_test(
 ) -> PairedTest:
     """Do two systems differ on the same queries? a, b (n,): one metric's values, query by query.
 
-    `permutation` flips the sign of each query's difference at random and counts means at least as far from 0;
-    `bootstrap` resamples the differences and counts means on the other side of 0, doubled. The p-value never is 0:
-    (1 + count) / (1 + samples). The interval is the bootstrap's. Smucker et al. 2007 compare both.
+    As `paired`, of the mean of their differences against 0: an exchange flips a sign. Smucker et al. 2007 compare both
+    methods.
     """
-    check_choice("method", method, METHODS)
+    from capgrade.measures.scores.measures import averaged
+
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if a.shape != b.shape or (np.isnan(a) != np.isnan(b)).any():
         raise InputError("the systems were not scored on the same queries", remedy="evaluate both on one split")
     gaps = _known(a - b)
-    means = resampled_means(gaps, samples=samples, seed=seed)
-    if method == "bootstrap":
-        count = 2 * (1 + min((means <= 0).sum(), (means >= 0).sum())) - 1
-    else:
-        count = _as_far(_flipped_means(gaps, samples, seed), gaps.mean())
-    return _tested(float(gaps.mean()), means, count, level, len(gaps))
+    nothing = averaged(np.zeros(len(gaps)))
+    return paired(averaged(gaps), nothing, method=method, level=level, samples=samples, seed=seed)
 
 
-def _as_far(values: Array, gap: float) -> int:
-    return int((np.abs(values) >= abs(gap) - 1e-12).sum())
-
-
-def _tested(gap: float, drawn: Array, count: int, level: float, queries: int) -> PairedTest:
-    low, high = np.quantile(drawn, tails(level))
-    return PairedTest(gap, float(low), float(high), float(min(1.0, (1 + count) / (1 + len(drawn)))), queries)
-
-
-def _flipped_means(gaps: Array, samples: int, seed: int) -> Array:
+def _exchanged(first: Scored, second: Scored, samples: int, seed: int) -> Array:
+    """Differences of corpus scores when each image's candidates change sides with probability 1/2, [samples]."""
     generator, out = np.random.default_rng(seed), []
-    step = max(1, _CHUNK // len(gaps))
-    for start in range(0, samples, step):
-        signs = generator.integers(0, 2, size=(min(step, samples - start), len(gaps)), dtype=np.int8)
-        out.append((2.0 * (signs @ gaps) - gaps.sum()) / len(gaps))
+    gaps, theirs = first.statistics - second.statistics, second.statistics.sum(axis=0)
+    both = first.statistics.sum(axis=0) + theirs
+    for rows in _steps(samples, len(gaps)):
+        sums = theirs + generator.integers(0, 2, (rows, len(gaps)), np.int8) @ gaps
+        out.append(first.of(sums) - second.of(both - sums))
     return np.concatenate(out)
 
 
@@ -134,48 +159,8 @@ def _known(values: Array) -> Array:
     return known
 
 
-def interval(scored: Scored, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
-    """Percentile bootstrap interval of a corpus score."""
-    low, high = np.quantile(_resampled([scored], samples, seed)[0], tails(level))
-    return Interval(scored.corpus, float(low), float(high), level)
-
-
-def paired(first: Scored, second: Scored, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> PairedTest:
-    """Difference of two systems' corpus scores on the same images, its paired bootstrap interval, and the p-value of
-    approximate randomisation: how often a difference at least as large comes from exchanging their candidates at
-    random (Riezler and Maxwell 2005), (1 + count) / (1 + samples).
-
-    InputError when they have different numbers of candidates.
-    """
-    if len(first.sentences) != len(second.sentences):
-        problem = f"{len(first.sentences)} candidates against {len(second.sentences)}"
-        raise InputError(problem, remedy="compare systems on the same images, one candidate each")
-    a, b = _resampled([first, second], samples, seed)
-    gap = first.corpus - second.corpus
-    return _tested(gap, a - b, _as_far(_exchanged(first, second, samples, seed), gap), level, len(first.sentences))
-
-
 def tails(level: float) -> list[float]:
     """The quantiles that bound an interval. InputError for a level outside (0, 1)."""
     if not 0 < level < 1:
         raise InputError(f"level {level} is not between 0 and 1", remedy="use 0.95")
     return [(1 - level) / 2, (1 + level) / 2]
-
-
-def _resampled(systems: list[Scored], samples: int, seed: int) -> list[Array]:
-    """Corpus scores of bootstrap draws, float64 [samples] of each system; all see the same draws."""
-    draws = _draws(samples, len(systems[0].sentences), seed, _OF_SCORES)
-    values = [[system.of(weights @ system.statistics) for system in systems] for weights in draws]
-    return [np.concatenate(parts) for parts in zip(*values, strict=True)]
-
-
-def _exchanged(first: Scored, second: Scored, samples: int, seed: int) -> Array:
-    """Differences of corpus scores when each image's candidates change sides with probability 1/2, [samples]."""
-    generator, n, out = np.random.default_rng(seed), len(first.sentences), []
-    step = max(1, _OF_SCORES // n)
-    both = first.statistics.sum(axis=0) + second.statistics.sum(axis=0)
-    for at in range(0, samples, step):
-        kept = generator.integers(0, 2, (min(step, samples - at), n)).astype(np.float64)
-        sums = kept @ first.statistics + (1 - kept) @ second.statistics
-        out.append(first.of(sums) - second.of(both - sums))
-    return np.concatenate(out)
