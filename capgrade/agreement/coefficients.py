@@ -41,7 +41,6 @@ def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
 
 ACCEPTED = 0.5  # a share of yes above it is a yes
 SAMPLES, FEWEST, MANY = 200, 40, 50_000
-ROUNDING = 1e-12  # of a sum of squares: a variance below it is none
 Row = dict[str, dict[str, float]]
 
 
@@ -108,24 +107,16 @@ def intervals(
     result: dict[str, dict[str, list[float]]] = {name: {} for name in ("pearson", "kendall", "kendall_c")}
     for scope, mask in {"all": np.ones(len(owner), bool), "non_original": owner != people.image}.items():
         x, y = values[mask].astype(np.float64), people.score[mask]
-        if not (varies(x) and varies(y)):
-            continue
         found: dict[str, list[float]] = {name: [] for name in result}
-        cx, cy = x - x.mean(), y - y.mean()
-        moments = np.stack([np.ones(len(x)), cx, cy, cx * cx, cy * cy, cx * cy])
         for draw in pair_draws(people.image, owner, samples, seed):
-            weight = draw[mask]
-            rows = np.repeat(np.arange(len(x)), weight.astype(np.int64))
-            with np.errstate(invalid="ignore", divide="ignore"):  # a draw in which a side is constant says nothing
-                n, sx, sy, xx, yy, xy = np.einsum("kn,n->k", moments, weight)  # BLAS' threads would wait
-                vx, vy = n * xx - sx * sx, n * yy - sy * sy
-                varied = vx > ROUNDING * n * xx and vy > ROUNDING * n * yy  # a side is constant, up to rounding
-                pearson = float(np.clip((n * xy - sx * sy) / np.sqrt(vx * vy), -1, 1)) if varied else np.nan
+            rows = np.repeat(np.arange(len(x)), draw[mask].astype(np.int64))
+            if varies(x[rows]) and varies(y[rows]):  # a draw in which a side is constant says nothing
+                pearson = float(stats.pearsonr(x[rows], y[rows]).statistic)
                 for name, value in zip(found, (pearson, *taus(x[rows], y[rows])), strict=True):
                     found[name].append(value)
         for name, drawn in found.items():
-            if np.isfinite(drawn).any():
-                result[name][scope] = [float(q) for q in np.nanquantile(drawn, (0.025, 0.975))]
+            if drawn:
+                result[name][scope] = [float(q) for q in np.quantile(drawn, (0.025, 0.975))]
     return result
 
 
