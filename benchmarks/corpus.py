@@ -116,15 +116,15 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
     inputs = {"source": source.digest, "split": source.split}
     stage = "bench corpus"  # never in the place of captions of another source
-    with output_folder(out, stage):
+    with output_folder(out, stage) as folder:
         rows = {}
-        if vectors:  # first: a file of somebody else is refused before the captions are touched
-            with atomic(out / VECTORS) as temporary, temporary.open("wb") as file:
+        if vectors:
+            with atomic(folder / VECTORS) as temporary, temporary.open("wb") as file:
                 np.save(file, stand_ins(Captions(table, SPLIT, source.tokenizer, "")))
             rows[VECTORS] = table.num_rows
-        rows[FILE] = write_arrow(out / FILE, table.schema, table.to_batches())
+        rows[FILE] = write_arrow(folder / FILE, table.schema, table.to_batches())
         facts = {"images": images, "splits": {SPLIT: table.num_rows}, "stage": stage}
-        write_manifest(out, "captions", params=params, inputs=inputs, rows=rows, **facts)
+        write_manifest(folder, "captions", params=params, inputs=inputs, rows=rows, **facts)
 
 
 def stand_ins(captions: Captions) -> np.ndarray:

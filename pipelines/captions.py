@@ -33,13 +33,13 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     in two splits, empty captions (unless `empty: drop`), an image left without captions; and for an `out` that another
     stage wrote.
     """
-    with output_folder(out, "captions"):
+    with output_folder(out, "captions") as folder:
         if params.source != "scenes":
-            return write_records(out, list(read_source(params)), params)
+            return write_records(folder, list(read_source(params)), params)
         from capgrade.pipelines.sources import scenes
 
         world = scenes.generate(params.scenes)
-        return write_records(out, world.captions, params, scenes.write(world, out))
+        return write_records(folder, world.captions, params, scenes.write(world, folder))
 
 
 def write_records(

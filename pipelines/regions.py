@@ -11,7 +11,6 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,11 @@ from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest
-from capgrade.schemas.output import claim_all, work_folder
+from capgrade.schemas.output import UNFINISHED, WORK, output_folder, run_key
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard
-from capgrade.schemas.space import require_space
+from capgrade.schemas.space import require_space, size_of
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 SHOWN = 20  # pictures named in one message
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 class PictureShards:
     """The picture list cut into shards, and where they go."""
 
-    out: Path
+    folder: Path
     pictures: Sequence[Picture]
     shard_images: int
     schema: pa.Schema
@@ -60,15 +59,15 @@ class PictureShards:
         return _sha256(self.pictures[number].stamp() for number in self.numbers(shard))
 
     def file(self, shard: int) -> Path:
-        return self.out / shard_name(shard)
+        return self.folder / shard_name(shard)
 
     def receipt_file(self, shard: int) -> Path:
         """Where its receipt is until the stage ends."""
-        return self.out / ".work" / "parts" / f"{shard:05d}.json"
+        return self.folder / WORK / "parts" / f"{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
         """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
-        receipt = whole(self.out, self.receipt_file(shard))
+        receipt = whole(self.folder, self.receipt_file(shard))
         return receipt is not None and receipt["stamp"] == self.stamp(shard)
 
 
@@ -91,14 +90,12 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     schema = region_schema(detector.n_features, params.dtype, made_with)
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize  # with the most boxes
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
-    cut = PictureShards(out, pictures, shard_images, schema)
-    key = [made_with, inputs, [picture.image_id for picture in pictures]]
-    with together(process) as wait, work_folder(out, KIND, key) if process.rank == 0 else nullcontext():
-        shards = [shard_name(k) for k in range(cut.n_shards)]
+    cut = PictureShards(out / UNFINISHED, pictures, shard_images, schema)
+    key = run_key([made_with, inputs, [picture.image_id for picture in pictures]])
+    with together(process) as wait, output_folder(out, KIND, key):
         if process.rank == 0:
-            done = sum((out / name).stat().st_size for name in shards if (out / name).is_file())
+            done = size_of(cut.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
-        claim_all(out, shards)
         wait()  # nobody goes on before the folder is ready
         detect_all(cut, detector, params, process)
         wait()
@@ -178,7 +175,7 @@ def finish(
         log.info("left out: %s", _named(left_out, sum(rows.values())))
     pictures = _sha256(receipt["pictures"] for receipt in receipts)
     return write_manifest(
-        cut.out, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
+        cut.folder, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
         rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
         left_out=left_out, classes=detector.classes, attributes=detector.attributes,

@@ -15,7 +15,7 @@ from capgrade.measures import Fitted
 from capgrade.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
 from capgrade.schemas.files import with_metadata, write_arrow, write_text
-from capgrade.schemas.output import work_folder
+from capgrade.schemas.output import WORK, output_folder, run_key
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
@@ -59,20 +59,20 @@ def relevance(
         )
         for name in chosen
     }
-    with work_folder(out, "relevance", source.key) as work:
+    with output_folder(out, "relevance", run_key(source.key)) as folder:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
-        require_space(out, matrices, parts=matrices, done=size_of(work / "parts"))
-        job = source.job(work, DenseTables(schemas))
+        require_space(out, matrices, parts=matrices, done=size_of(folder / WORK / "parts"))
+        job = source.job(folder / WORK, DenseTables(schemas))
         run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)
-            rows[f"{name}.arrow"] = write_arrow(out / f"{name}.arrow", schemas[name], counts.watch(job.joined(name)))
-            rows[f"distribution-{name}.csv"] = counts.write(out / f"distribution-{name}.csv")
+            rows[f"{name}.arrow"] = write_arrow(folder / f"{name}.arrow", schemas[name], counts.watch(job.joined(name)))
+            rows[f"distribution-{name}.csv"] = counts.write(folder / f"distribution-{name}.csv")
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
-        rows[FILE] = write_own_pairs(out, captions, chosen, own, facts)
-        manifest = source.finish(out, "relevance", rows)
+        rows[FILE] = write_own_pairs(folder, captions, chosen, own, facts)
+        manifest = source.finish(folder, "relevance", rows)
     job.forget()
     return manifest
 

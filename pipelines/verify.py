@@ -8,12 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capgrade.schemas.claims import LOCK, holder, read_claims, temporaries
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
     MANIFEST,
-    WORK,
     check_size,
     digest,
     made_again,
@@ -21,6 +19,8 @@ from capgrade.schemas.files import (
     open_arrow,
     parse_manifest,
 )
+from capgrade.schemas.locks import LOCK, holder
+from capgrade.schemas.output import STAGE, UNFINISHED, WORK, unfinished
 
 TABLES = (".arrow", ".parquet")
 ALONE = {
@@ -83,38 +83,27 @@ def verify(root: Path) -> Report:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Parents first, in order of name; without the work of unfinished runs, and without links."""
+    """Parents first, in order of name; without those of unfinished runs, and without links."""
     yield root
+    running = (root / STAGE).is_file()
     for path in sorted(root.iterdir()):
-        if path.is_dir() and not path.is_symlink() and path.name != WORK:
+        if path.is_dir() and not path.is_symlink() and not (running and path.name == UNFINISHED):
             yield from _folders(path)
 
 
 def _leftovers(folder: Path) -> Iterator[InputError]:
     """What is there while a run is going on, or after it was stopped."""
-    process, claimed = holder(folder), _claimed(folder)
+    process, stage = holder(folder), unfinished(folder)
     if process is not None:
         problem = f"a run is writing here (process {process})"
         yield InputError(problem, file=folder, remedy="wait until it has ended")
-        return
-    if (folder / WORK).is_dir() and (folder / MANIFEST).is_file():
-        yield InputError("left by a run that was stopped after it had finished", file=folder / WORK, remedy=AGAIN)
-    elif claimed is not None and not (folder / MANIFEST).is_file():
-        done = len(list((folder / WORK / "parts").glob("*.json")))
-        what = f"an unfinished run of `capgrade {COMMAND.get(claimed[0], claimed[0])}`"
+    elif stage is not None:
+        done = len(list((folder / UNFINISHED / WORK / "parts").glob("*.json")))
+        what = f"an unfinished run of `capgrade {COMMAND.get(stage, stage)}`"
         problem = what + (f", {done} parts done" if done else "")
         yield InputError(problem, file=folder, remedy=f"{AGAIN}, it goes on")
     elif (folder / LOCK).exists():
         yield InputError("left by a run that was killed", file=folder / LOCK, remedy=AGAIN)
-    for path in temporaries(folder, claimed[1]) if claimed else ():
-        yield InputError("a partial file of a run that was killed", file=path, remedy=AGAIN)
-
-
-def _claimed(folder: Path) -> tuple[str, set[str]] | None:
-    try:
-        return read_claims(folder)
-    except InputError:
-        return "", set()
 
 
 def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
@@ -145,7 +134,7 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[InputError]:
     """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither can be relied on. Tables of
     others in folders of others, and tables that need no manifest, do not count."""
-    if _claimed(folder) is not None:
+    if unfinished(folder) is not None:
         return
     finished = (folder / MANIFEST).is_file()
     for path in sorted(folder.iterdir()):

@@ -12,30 +12,21 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from capgrade.schemas.claims import (
-    MANIFEST,
-    WORK,
-    claim,
-    finish_claims,
-    first_process,
-    inside,
-    opened,
-    temporaries,
-)
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.say import tell
+from capgrade.schemas.say import warn
 
+MANIFEST = "manifest.json"
+STAGE = ".stage"  # in a folder while a run writes there, or when it was stopped
 FORMAT = 1
 DIGITS = 5  # at least, of the numbers of numbered files
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
@@ -52,7 +43,6 @@ COMMAND = {
     "shards_part": "shards --part",
 }  # kinds that are not called as their command is
 FOLDER = {"embeddings": "--index", "alignment": "--words", "pictures": "--pictures", "review": "--sample"}  # not --out
-KEY = "key"  # of an unfinished run, in WORK
 SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -106,12 +96,10 @@ def canonical(value: Any) -> str:
 def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise.
 
-    In an output folder that is open, the file counts as this run's; InputError where somebody else's stands. `allow`
-    is the remedy where it may not be written.
+    Errors as `writing`; `allow` is the remedy where it may not be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path, allow):
-        claim(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
@@ -140,14 +128,6 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
             raise
         problem = os.strerror(number or errno.ENOSPC)
         raise InputError(f"cannot be written ({problem})", file=path, remedy=remedy) from error
-
-
-def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed run was writing when it was killed, in an output folder that is open. Of the processes of
-    one launcher the first does it."""
-    claims = opened(folder)
-    for path in temporaries(folder, claims.names) if claims and first_process() else ():
-        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, allow: str = OUT) -> None:
@@ -269,58 +249,19 @@ def read_arrow(path: Path) -> pa.Table:
 def write_manifest(
     folder: Path, kind: str, *, params: Any, inputs: dict[str, str], rows: dict[str, int], **facts: Any
 ) -> dict[str, Any]:
-    """Write `manifest.json` for the files named in `rows` (file name -> row count); call it last. What an unfinished
-    run kept for itself goes only then: stopped before, it goes on from there. So do the files of an earlier run in an
-    open output folder that `rows` does not name.
+    """Write `manifest.json` for the files named in `rows` (file name -> row count); call it last.
 
     `inputs` maps a name to the SHA-256 of what the stage read; `facts` are counts worth knowing.
     """
     files = {name: entry_of(folder / name, rows=count) for name, count in sorted(rows.items())}
     manifest = manifest_of(kind, files, params=params, inputs=inputs, **facts)
     write_json(folder / MANIFEST, manifest)
-    claims = opened(folder)
-    if claims and claims.before and (changed := differences(claims.before, manifest)):
-        tell(f"{folder}: replaced its earlier result of other parameters or inputs: {changed}")
-    finish_claims(folder, set(files))
-    remove_work(folder)
     return manifest
-
-
-def remove_work(folder: Path) -> None:
-    """Delete what an unfinished run kept for itself: receipts before the parts they stand for, and the key of the run
-    last. Killed meanwhile, what is left is as an earlier stop would have left it."""
-    work = folder / WORK
-    if not work.exists():
-        return
-    for receipt in (work / "parts").rglob("*.json"):
-        receipt.unlink()
-    for path in work.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != KEY:
-            path.unlink()
-    shutil.rmtree(work)
 
 
 def entry_of(file: Path, **more: int) -> dict[str, Any]:
     """What a manifest says of a file."""
     return {"bytes": file.stat().st_size, "sha256": digest(file), **more}
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
-    old, new = ({**_leaves(one.get("params")), **_leaves(one.get("inputs"))} for one in (before, now))
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    values = {name: f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}" for name in names[:3]}
-    said = [name + (value if len(value) <= 60 else "") for name, value in values.items()]
-    return ", ".join([*said, *(["..."] if names[3:] else [])])
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {name: canonical(value)}
-    below = (_leaves(one, f"{name}.{key}".lstrip(".")) for key, one in value.items())
-    return {key: text for one in below for key, text in one.items()}
 
 
 def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
@@ -369,6 +310,8 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     manifest = parse_manifest(folder / MANIFEST, remedy)
     if manifest["kind"] != kind:
         raise InputError(f"a {manifest['kind']} folder where a {kind} folder is needed", file=folder)
+    if (folder / STAGE).is_file():
+        warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
     for name, entry in manifest["files"].items():
         check_size(folder / name, entry["bytes"], remedy)
     return manifest
@@ -398,6 +341,12 @@ def parse_manifest(path: Path, remedy: str = AGAIN) -> dict[str, Any]:
         if not inside(name):
             raise InputError(f"lists {name!r}, which is not a file of its folder", file=path, remedy=remedy)
     return manifest
+
+
+def inside(name: str) -> bool:
+    """Whether this names a file of a folder or of a folder in it."""
+    path = PurePosixPath(name)
+    return name.isprintable() and "\\" not in name and bool(path.parts) and not {"/", ".."} & set(path.parts)
 
 
 def check_size(path: Path, size: int, remedy: str) -> None:

@@ -1,48 +1,43 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
-An output folder has to be new, empty, or written by the same stage: its manifest says so or, after a run was stopped,
-its `.stage`. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
+An output folder has to be new, empty, or written by the same stage: its manifest says so or, while no run has ended in
+it, its `.stage`. A run writes into the folder `unfinished` in it. When it has ended, its files take the place of those
+of the run before. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
 anything is touched.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from capgrade.schemas.claims import (
-    LOCK,
-    OPEN,
-    STAGE,
-    Claims,
-    first_process,
-    holder,
-    only_run,
-    opened,
-    read_claims,
-)
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
-    KEY,
     MANIFEST,
-    WORK,
+    STAGE,
     canonical,
     metadata_of,
     open_arrow,
     package_version,
     parse_manifest,
     read_json,
-    remove_temporaries,
-    remove_work,
+    write_text,
     writing,
 )
 from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.locks import LOCK, first_process, holder, only_run
+from capgrade.schemas.say import tell
 
+UNFINISHED = "unfinished"  # in an output folder: the files of a run that has not ended
+WORK = ".work"  # in `unfinished`: what the run keeps for itself
+KEY, BEFORE = "key", "before.json"  # in WORK: what the run is of, and the manifest of the run before
 SIGNATURE, WITHIN = "capgrade", 4096
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 CODE = ("schemas", "pipelines", "measures", "text")  # folders of the package
@@ -50,51 +45,110 @@ ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
 
 
 @contextmanager
-def output_folder(out: Path, stage: str) -> Iterator[None]:
-    """Hold `out` for a run of `stage`, against other runs too; again within the same process is free.
+def output_folder(out: Path, stage: str, key: str | None = None) -> Iterator[Path]:
+    """Hold `out` for a run of `stage`, against other runs; yields the folder in it that the run writes to.
 
-    Every file that `atomic` writes in it is noted, and refused where a file of somebody else stands. The folder keeps
-    its manifest until the first of them. `write_manifest` ends the run and deletes what the run before wrote and this
-    one did not. Of the processes of one launcher the first does all this.
-    Raises InputError for a folder of another stage, or with files that capgrade did not write.
+    When the block has ended with a manifest there (`write_manifest`), its files take their places in `out`, the
+    manifest last. Until then the result of the run before stays. What a run leaves that did not end is deleted, or with
+    a `key` kept for the next run of the same key. Of the processes of one launcher the first does all this.
+    Raises InputError for a folder of another stage, or with files that capgrade did not write, and where one of them
+    stands in the place of a file of the run; with a `key` for a full disk, or one that may not be written, too.
     """
-    if opened(out) is not None or not first_process():
-        yield
+    folder = out / UNFINISHED
+    if not first_process():
+        yield folder
         return
     if holder(out) is None:
         refuse_foreign(out, stage)
     made = not out.exists()
     try:
-        with only_run(out):
-            OPEN[out.resolve()] = Claims(out, stage, refuse_foreign(out, stage))  # again: another run may be faster
-            yield
+        with writing(out) if key else nullcontext(), only_run(out):
+            refuse_foreign(out, stage)  # again: another run may have been faster
+            _put_in_place(out)  # what a run had ended before it was killed
+            _begin(out, stage, key)
+            try:
+                yield folder
+                _put_in_place(out)
+            finally:
+                if not ((folder / MANIFEST).is_file() or (key and _has_files(folder))):
+                    _delete_unfinished(out)
     finally:
-        OPEN.pop(out.resolve(), None)
         if made:
             with suppress(OSError):  # not empty
                 out.rmdir()
 
 
-@contextmanager
-def work_folder(out: Path, stage: str, key: Any) -> Iterator[Path]:
-    """`out/.work`, kept until `write_manifest` ends the run it belongs to, emptied when `key` or the code say another
-    run.
+def _begin(out: Path, stage: str, key: str | None) -> None:
+    """The folder of the run: as a stopped one of the same key has left it, or empty."""
+    marker = out / UNFINISHED / WORK / KEY
+    if key and marker.is_file() and marker.read_bytes() == key.encode():
+        return
+    _delete_unfinished(out)
+    write_text(out / STAGE, f"{stage}\n")
+    (marker.parent / "parts").mkdir(parents=True)
+    write_text(marker, key or "")
 
-    No other run may write to `out` meanwhile, and `out` has no manifest: its files may be of either run.
-    Raises InputError when another stage wrote `out` or another run is writing there, when the disk is full, or when it
-    may not be written.
-    """
-    work = out / WORK
-    name = run_key(key)
-    marker = work / KEY
-    with writing(out), output_folder(out, stage):
-        remove_temporaries(out)
-        begin(out)
-        if not marker.is_file() or marker.read_bytes() != name.encode():
-            remove_work(out)
-            (work / "parts").mkdir(parents=True)
-            marker.write_text(name, encoding="utf-8")
-        yield work
+
+def _put_in_place(out: Path) -> None:
+    """Move the files of a run that has ended; killed meanwhile, the next run goes on with it. InputError where a file
+    of somebody else stands."""
+    folder = out / UNFINISHED
+    if not (folder / MANIFEST).is_file():
+        return
+    now, before = parse_manifest(folder / MANIFEST), _manifest(folder / WORK / BEFORE) or _manifest(out / MANIFEST)
+    own = {MANIFEST, *before["files"]} if before else set()
+    for name in (MANIFEST, *now["files"]):
+        if name not in own and (folder / name).is_file() and os.path.lexists(out / name):
+            (folder / MANIFEST).unlink()
+            remedy = "move it away, or give another --out; nothing was written over it"
+            raise InputError("it is there and capgrade did not write it", file=out / name, remedy=remedy)
+    if (out / MANIFEST).is_file():
+        (out / MANIFEST).replace(folder / WORK / BEFORE)
+    if before and (changed := differences(before, now)):
+        tell(f"{out}: replaced its earlier result of other parameters or inputs: {changed}")
+    for name in own - {MANIFEST, *now["files"]}:
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            (out / name).unlink()
+    for name in now["files"]:
+        if (folder / name).is_file():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).replace(out / name)
+    (folder / MANIFEST).replace(out / MANIFEST)
+    _delete_unfinished(out)
+
+
+def _delete_unfinished(out: Path) -> None:
+    """What says whose it is goes last: killed meanwhile, what is left is known."""
+    if (out / UNFINISHED).exists():
+        shutil.rmtree(out / UNFINISHED)
+    (out / STAGE).unlink(missing_ok=True)
+
+
+def _has_files(folder: Path) -> bool:
+    return any(path.is_file() and path.name != KEY for path in folder.rglob("*"))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Empty where there is none, or none that is whole."""
+    with suppress(InputError, OSError):
+        return parse_manifest(path)
+    return {}
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
+    old, new = ({**_leaves(one.get("params")), **_leaves(one.get("inputs"))} for one in (before, now))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    values = {name: f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}" for name in names[:3]}
+    said = [name + (value if len(value) <= 60 else "") for name, value in values.items()]
+    return ", ".join([*said, *(["..."] if names[3:] else [])])
+
+
+def _leaves(value: Any, name: str = "") -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {name: canonical(value)}
+    below = (_leaves(one, f"{name}.{key}".lstrip(".")) for key, one in value.items())
+    return {key: text for one in below for key, text in one.items()}
 
 
 def run_key(made_of: Any) -> str:
@@ -108,35 +162,39 @@ def code_digest() -> str:
     return folder_digest(root, [*root.glob("*.py"), *(path for name in CODE for path in (root / name).rglob("*.py"))])
 
 
-def refuse_foreign(out: Path, stage: str) -> set[str]:
-    """The names of the files that an earlier run of `stage` wrote. InputError when the folder is not for this stage."""
+def refuse_foreign(out: Path, stage: str) -> None:
+    """InputError when the folder is not for this stage."""
     if not out.is_dir():
         if out.exists():
             raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
-        return set()
+        return
     there = sorted(path.name for path in out.iterdir())
     if LOCK in there and (out / LOCK).is_file() and re.fullmatch(rb"\d{0,22}\n?", (out / LOCK).read_bytes()[:24]):
         there.remove(LOCK)
     if not there:
-        return set()
-    wrote, names = _who_wrote(out)
-    if wrote is None:
-        problem = f"holds files that capgrade did not write ({', '.join(there[:3])}{', ...' if there[3:] else ''})"
+        return
+    wrote = who_wrote(out)
+    foreign = there if wrote is None else [UNFINISHED] if UNFINISHED in there and STAGE not in there else []
+    if foreign:
+        problem = f"holds files that capgrade did not write ({', '.join(foreign[:3])}{', ...' if foreign[3:] else ''})"
         raise InputError(problem, file=out, remedy=ANOTHER)
     if wrote != stage:
-        problem = f"was written by `{_command(wrote)}`, not by `{_command(stage)}`"
+        problem = f"was written by `{_command(str(wrote))}`, not by `{_command(stage)}`"
         raise InputError(problem, file=out, remedy=ANOTHER)
-    return names
 
 
-def _who_wrote(out: Path) -> tuple[str | None, set[str]]:
-    """The stage that wrote a folder, None where none did, and its files."""
-    stage, names = read_claims(out) or (None, set())
-    with suppress(InputError, OSError):
-        manifest = parse_manifest(out / MANIFEST)
-        if stage in (None, stage_of(manifest)):
-            stage, names = stage_of(manifest), names | set(manifest["files"])
-    return stage or None, names
+def who_wrote(out: Path) -> str | None:
+    """The stage that wrote a folder, or is writing it; None where there is none."""
+    if manifest := _manifest(out / MANIFEST):
+        return stage_of(manifest)
+    return unfinished(out)
+
+
+def unfinished(out: Path) -> str | None:
+    """The stage of a run that is going on in a folder, or was stopped; None where there is none."""
+    with suppress(OSError, UnicodeDecodeError):
+        return (out / STAGE).read_text(encoding="utf-8").partition("\n")[0] or None
+    return None
 
 
 def stage_of(manifest: dict) -> str:
@@ -146,29 +204,6 @@ def stage_of(manifest: dict) -> str:
 
 def _command(stage: str) -> str:
     return f"capgrade {COMMAND.get(stage, stage)}"
-
-
-def begin(out: Path, gone: Sequence[str] = ()) -> None:
-    """From now on an open folder has no manifest and is known as unfinished; the files of `gone` that an earlier run
-    wrote are deleted."""
-    claims = opened(out)
-    if claims is not None:
-        claims.begin()
-        for name in claims.names.intersection(gone):
-            (out / name).unlink(missing_ok=True)
-
-
-def written(out: Path) -> set[str]:
-    """The names of the files that this run of an open folder or the one before has written, or was about to."""
-    claims = opened(out)
-    return set() if claims is None else set(claims.names)
-
-
-def claim_all(out: Path, names: list[str]) -> None:
-    """Note files that several processes are going to write in an open folder. InputError as `output_folder`."""
-    claims = opened(out)
-    if claims is not None:
-        claims.add(*names)
 
 
 Recogniser = Callable[[Path], bool]
@@ -182,7 +217,8 @@ def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
     if not path.exists() and not path.is_symlink():
         return
     for folder in path.resolve().parents:
-        if path.resolve().relative_to(folder).as_posix() in {MANIFEST, STAGE, *_who_wrote(folder)[1]}:
+        files = _manifest(folder / MANIFEST).get("files", ())
+        if path.resolve().relative_to(folder).as_posix() in {MANIFEST, STAGE, *files}:
             raise InputError(f"a file of the finished folder {folder}", file=path, remedy=remedy)
     if not (path.is_file() and ours(path)):
         raise InputError(f"it is there and is no {what}", file=path, remedy=remedy)

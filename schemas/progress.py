@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.text import Text
 
-from capgrade.schemas.claims import first_process
+from capgrade.schemas.locks import first_process
 
 FIRST, LONGEST = 10.0, 60.0  # seconds to the first line, and between lines of a long run at most
 PERIOD = 30.0, 600.0  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow

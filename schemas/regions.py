@@ -177,7 +177,7 @@ def write_regions(
     """
     if dtype not in ("float16", "float32") or target_mb < 1:
         raise InputError(f"dtype {dtype}, target_mb {target_mb}", remedy="choose float16 or float32, at least 1 MB")
-    with output_folder(out, stage):
+    with output_folder(out, stage) as folder:
         source = iter(images)
         first = next(source, None)
         if first is None:
@@ -189,10 +189,10 @@ def write_regions(
         rows = {}
         for k, batch in enumerate(batches):
             name = shard_name(k)
-            rows[name] = write_arrow(out / name, schema, _up_to(target, chain([batch], batches)))
+            rows[name] = write_arrow(folder / name, schema, _up_to(target, chain([batch], batches)))
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
-            out, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
+            folder, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
             stage=stage, rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
         )  # fmt: skip
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from capgrade.schemas.claims import first_process
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, write_json
+from capgrade.schemas.locks import first_process
 
 TIMES = ".times"  # folder beside an output, with a file for it
 UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that `getrusage` counts memory in

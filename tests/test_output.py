@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ import torch
 from PIL import Image
 
 from capgrade.pipelines.verify import verify
-from capgrade.schemas.claims import LOCK, STAGE, only_run
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, atomic, parse_manifest, write_json, write_manifest, write_text
-from capgrade.schemas.output import output_folder, signed, starting
+from capgrade.schemas.files import MANIFEST, write_manifest, write_text
+from capgrade.schemas.locks import LOCK, only_run
+from capgrade.schemas.output import STAGE, UNFINISHED, WORK, output_folder, signed, starting
 from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import call, random_sets
 
@@ -142,9 +143,9 @@ def test_a_stage_takes_no_folder_of_others(kind: str, tmp_path: Path) -> None:
 
 
 def unfinished(kind: str, out: Path) -> None:
-    made_by(kind, out)
-    (out / MANIFEST).unlink()
-    (out / STAGE).write_text(f"{kind}\ncaptions.arrow\n")
+    made_by(kind, out / UNFINISHED)
+    (out / UNFINISHED / MANIFEST).unlink()
+    (out / STAGE).write_text(f"{kind}\n")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,11 +164,11 @@ def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: P
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("alignment", "pictures")])
 def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path: Path, capsys) -> None:
-    """And what the user put beside its files stays; twice the same bytes, and no `.stage` is left."""
+    """And what the user put beside its files stays; twice the same bytes, and nothing of a run is left."""
     line = commands(world, tmp_path / "out")[kind]
     assert call(*line.split()) == 0
     first = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
-    assert STAGE not in first and MANIFEST in first
+    assert not {STAGE, UNFINISHED} & set(first) and MANIFEST in first
     (tmp_path / "out" / "notes.txt").write_text("mine")
     assert call(*line.split()) == 0
     again = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
@@ -218,43 +219,68 @@ def test_regions_of_another_split_are_another_stage(world: Path, tmp_path: Path,
     assert "was written by `capgrade regions import --format scan --input dev_ims.npy`" in error
 
 
-def test_an_unfinished_run_goes_on_and_its_temporaries_go(tmp_path: Path) -> None:
+def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
+    """Killed it leaves its files, which verify tells and the next run deletes; stopped it leaves nothing."""
     out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt), output_folder(out, "tables"):
-        write_text(out / "a.md", "1")
-        write_text(out / "b.md", "1")
-        raise KeyboardInterrupt
-    assert [path.name for path in sorted(out.iterdir())] == [STAGE, "a.md", "b.md"]
+    unfinished("tables", out)
     assert "an unfinished run of `capgrade evaluate --compare`" in verify(out).problems[0].problem
     with pytest.raises(InputError, match="written by `capgrade evaluate --compare`"), output_folder(out, "captions"):
         pass
-    with output_folder(out, "tables"):
-        write_text(out / "a.md", "2")
-        write_manifest(out, "tables", params={}, inputs={}, rows={"a.md": 0})
-    assert [path.name for path in sorted(out.iterdir())] == ["a.md", MANIFEST]
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "tables") as folder:
+        assert [path.name for path in folder.iterdir()] == [WORK]
+        write_text(folder / "a.md", "1")
+        raise KeyboardInterrupt
+    assert not list(out.iterdir())
 
 
-def test_a_run_that_fails_before_it_writes_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [None, "key"])
+def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: str | None, tmp_path: Path) -> None:
     out = tmp_path / "out"
     made_by("tables", out)
     before = everything(out)
-    with pytest.raises(ValueError), output_folder(out, "tables"):
-        raise ValueError
-    assert everything(out) == before
-    with pytest.raises(ValueError), output_folder(tmp_path / "new", "tables"):
+    for _ in range(2):
+        with pytest.raises(ValueError), output_folder(out, "tables", key) as folder:
+            write_text(folder / "README.md", "new")
+            raise ValueError
+        now = everything(out)
+        assert {name: data for name, data in now.items() if not name.startswith((UNFINISHED, STAGE))} == before
+        assert (out / UNFINISHED).exists() == (key is not None)
+    with pytest.raises(ValueError), output_folder(tmp_path / "new", "tables", key):
         raise ValueError
     assert not (tmp_path / "new").exists()
 
 
-def test_what_dot_stage_names_cannot_lie_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("mine")
-    for name in ("../mine", "/etc/passwd", "a/../../mine"):
-        out = tmp_path / "out"
-        out.mkdir(exist_ok=True)
-        (out / STAGE).write_text(f"tables\n{name}\n")
-        with pytest.raises(InputError, match="not a file of its folder"), output_folder(out, "tables"):
-            pass
-    assert (tmp_path / "mine").exists()
+def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever move it is killed before, the next run has all files of the new result, and none of the old one's."""
+    moves = 0
+
+    def killed(path: Path, target: Path, replace=Path.replace) -> Path:
+        nonlocal moves
+        moves -= UNFINISHED in path.parts and not path.name.endswith(".tmp")
+        if moves < 0:
+            raise SystemExit
+        return replace(path, target)
+
+    def run(out: Path) -> None:
+        with output_folder(out, "tables") as folder:
+            for name in ("README.md", "a/b.json", "a/c.json"):
+                write_text(folder / name, "new")
+            write_manifest(folder, "tables", params={}, inputs={}, rows={"README.md": 0, "a/b.json": 0, "a/c.json": 0})
+
+    monkeypatch.setattr(Path, "replace", killed)
+    for at in range(7):
+        out, moves = tmp_path / str(at), 99
+        made_by("tables", out)
+        (out / "mine").write_text("mine")
+        moves = at
+        with suppress(SystemExit):
+            run(out)
+        moves = 99
+        with pytest.raises(ValueError), output_folder(out, "tables"):
+            raise ValueError
+        found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        assert found.pop("mine") == b"mine" and found.pop(MANIFEST)
+        assert found == dict.fromkeys(("README.md", "a/b.json", "a/c.json"), b"new"), at
 
 
 def test_verify_never_advises_to_delete(world: Path, tmp_path: Path, capsys) -> None:
@@ -322,15 +348,3 @@ def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="written by `capgrade captions`"):
         write_plan(tmp_path / "c", ReviewPlan("information", "x", 0, (Item("i", "c"),)))
     assert everything(tmp_path) == before
-
-
-def test_two_writers_of_one_name_in_one_run(tmp_path: Path) -> None:
-    """A file that a stage writes twice is its own; names in folders count too."""
-    with output_folder(tmp_path / "out", "publish"):
-        for text in ("1", "2"):
-            write_json(tmp_path / "out" / "a" / "b.json", text)
-        with pytest.raises(RuntimeError), atomic(tmp_path / "out" / "c") as _:
-            raise RuntimeError
-        write_manifest(tmp_path / "out", "publish", params={}, inputs={}, rows={"a/b.json": 0})
-    assert set(parse_manifest(tmp_path / "out" / MANIFEST)["files"]) == {"a/b.json"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a", MANIFEST}

@@ -18,21 +18,19 @@ import pytest
 
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
-from capgrade.schemas import files
-from capgrade.schemas.claims import LOCK, holder, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    WORK,
     atomic,
     read_manifest,
     write_arrow,
     write_manifest,
     write_text,
 )
-from capgrade.schemas.output import output_folder, work_folder
+from capgrade.schemas.locks import LOCK, holder, only_run
+from capgrade.schemas.output import UNFINISHED, WORK, output_folder
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
-HOLD = "import sys; from pathlib import Path; from capgrade.schemas.claims import only_run\n"
+HOLD = "import sys; from pathlib import Path; from capgrade.schemas.locks import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
 
 
@@ -69,10 +67,10 @@ def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path,
 
 def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    write_text(tmp_path / "out" / ".a.1.tmp", "of the first process")
-    with output_folder(tmp_path / "out", "shards"):
-        files.remove_temporaries(tmp_path / "out")
-    assert (tmp_path / "out" / ".a.1.tmp").exists()
+    write_text(tmp_path / "out" / UNFINISHED / "a", "of the first process")
+    with output_folder(tmp_path / "out", "shards") as folder:
+        assert (folder / "a").read_text() == "of the first process"
+    assert (folder / "a").exists()
 
 
 def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) -> None:
@@ -94,22 +92,25 @@ def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) 
     parent.stdin.close()
 
 
-def test_a_run_stopped_before_its_manifest_keeps_its_parts(tmp_path: Path) -> None:
-    with work_folder(tmp_path, "shards", "key") as work:
-        write_text(work / "parts" / "0.json", "{}")
-        write_text(tmp_path / "a.csv", "x\n")
-        write_text(tmp_path / "b.arrow", "x")
-        for name in (".b.arrow.17.tmp", ".manifest.json.17.3.tmp", ".c.arrow.17.tmp"):
-            (tmp_path / name).write_text("of a killed run, or of somebody else")
-    with work_folder(tmp_path, "shards", "key") as work:
-        assert (work / "parts" / "0.json").is_file()
-        assert not (tmp_path / ".b.arrow.17.tmp").exists() and (tmp_path / ".c.arrow.17.tmp").exists()
-    write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"a.csv": 1})
-    assert {path.name for path in tmp_path.iterdir()} == {"a.csv", "manifest.json", ".c.arrow.17.tmp"}
-    with work_folder(tmp_path, "shards", "another key") as work:
-        assert not list((work / "parts").iterdir())
-        with pytest.raises(InputError, match="not a finished shards folder"):
-            read_manifest(tmp_path, "shards")  # its files may be replaced from now on
+def test_a_run_stopped_before_its_end_keeps_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "shards", "key") as folder:
+        write_text(folder / WORK / "parts" / "0.json", "{}")
+        raise KeyboardInterrupt
+    with output_folder(out, "shards", "key") as folder:
+        assert (folder / WORK / "parts" / "0.json").is_file()
+        write_text(folder / "a.csv", "x\n")
+        write_manifest(folder, "shards", params={}, inputs={}, rows={"a.csv": 1})
+    assert {path.name for path in out.iterdir()} == {"a.csv", "manifest.json"}
+    before = read_manifest(out, "shards")
+    with pytest.raises(KeyboardInterrupt), output_folder(out, "shards", "another key") as folder:
+        assert not list((folder / WORK / "parts").iterdir())
+        write_text(folder / "a.csv", "y\n")
+        raise KeyboardInterrupt
+    capsys.readouterr()
+    assert read_manifest(out, "shards") == before
+    assert "read as it was before a run that has not ended; run `capgrade shards` again" in capsys.readouterr().err
+    assert (out / "a.csv").read_text() == "x\n", "until another has ended"
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     assert [line for line in lines if line.startswith("error:")] == [error]
     assert "cannot be written (No space left on device) -> make room" in error, error
     assert str(small_disk) in error
-    parts = {path: path.stat().st_ino for path in small_disk.glob("r/.work/parts/*.json")}
+    parts = {path: path.stat().st_ino for path in small_disk.glob("r/unfinished/.work/parts/*.json")}
     assert not (small_disk / "r" / "manifest.json").exists()
     assert not list(small_disk.rglob(".*.tmp"))
     assert "an unfinished run" in verify(small_disk).problems[0].problem
@@ -200,7 +201,7 @@ def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
 
 
 def receipts(out: Path) -> list[Path]:
-    return sorted((out / WORK / "parts").glob("*.json"))
+    return sorted((out / UNFINISHED / WORK / "parts").glob("*.json"))
 
 
 def descendants(pid: int) -> list[int]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.pretrained import EMBEDDED
-from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import inside
 from capgrade.schemas.params import MeasuresParams
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"

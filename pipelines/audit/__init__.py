@@ -71,7 +71,7 @@ def audit(
     from capgrade.pipelines.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
-    with output_folder(lists := lists_folder(out), STAGE):
+    with output_folder(lists_folder(out), STAGE) as lists:
         path = calibration or SHIPPED
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}

@@ -34,7 +34,6 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
-    KEY,
     MANIFEST,
     entry_of,
     manifest_of,
@@ -47,6 +46,7 @@ from capgrade.schemas.files import (
     writing,
 )
 from capgrade.schemas.inputs import require_unchanged
+from capgrade.schemas.output import KEY
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
 

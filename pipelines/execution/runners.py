@@ -40,7 +40,7 @@ def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
     Raises the InputError that a worker raised, if it did, and one where a worker process was killed.
     """
     given = PipelineOptions(arguments(options))
-    out = job.work.parent
+    out = job.work.parents[1]
     with workers_watched(out), said_once(), plain_errors(), beam.Pipeline(options=given) as pipeline:
         graph(pipeline, job, todo, processes_here(given))
 

@@ -67,19 +67,19 @@ def render(title: str, opening: PageSection, sections: Sequence[PageSection], ge
 def write_pictures(sections: Iterable[PageSection], folder: Path) -> list[Path]:
     """NAME.png and NAME.svg of each chart, on white, and the other pictures; returns the files. InputError for a folder
     that something else wrote."""
-    with output_folder(folder, "pictures"):
-        files: dict[Path, bytes] = {}
+    with output_folder(folder, "pictures") as unfinished:
+        files: dict[str, bytes] = {}
         for part in (part for section in sections for part in section.parts):
             if isinstance(part, Chart):
                 spec = {**part.spec, "width": WIDE if part.wide else WIDTH, "title": part.title}
                 options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": themes()["light"]}
-                files[folder / f"{part.name}.svg"] = vl_convert.vegalite_to_svg(spec, **options).encode()
-                files[folder / f"{part.name}.png"] = vl_convert.vegalite_to_png(spec, scale=SCALE, **options)
+                files[f"{part.name}.svg"] = vl_convert.vegalite_to_svg(spec, **options).encode()
+                files[f"{part.name}.png"] = vl_convert.vegalite_to_png(spec, scale=SCALE, **options)
             elif isinstance(part, PagePicture):
-                files[folder / f"{part.name}.{part.suffix}"] = part.data
-        for path, data in files.items():
-            with atomic(path) as temporary:
+                files[f"{part.name}.{part.suffix}"] = part.data
+        for name, data in files.items():
+            with atomic(unfinished / name) as temporary:
                 temporary.write_bytes(data)
         if files:
-            write_manifest(folder, "pictures", params={}, inputs={}, rows={path.name: 0 for path in files})
-        return list(files)
+            write_manifest(unfinished, "pictures", params={}, inputs={}, rows=dict.fromkeys(files, 0))
+    return [folder / name for name in files]

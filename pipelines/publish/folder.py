@@ -84,20 +84,20 @@ def publish(
         problem = f"split '{max(names, key=names.count)}' is given twice" if names else "no labels to publish"
         raise InputError(problem, remedy=f"give --shards{' or --relevance' if mteb else ''}, one of each split")
     params = params.model_copy(update={"language": _language(params.language, captions_dir, captions)})
-    with output_folder(out, "publish"):
+    with output_folder(out, "publish") as folder:
         if mteb:
-            contents = benchmark(captions_dir, labels, out, params)
+            contents = benchmark(captions_dir, labels, folder, params)
         else:
             given = (measures or MeasuresParams()) if params.left_out else None
-            contents = sampled_pairs(captions_dir, captions, shards, out, params, given, calibration)
+            contents = sampled_pairs(captions_dir, captions, shards, folder, params, given, calibration)
         contents = replace(contents, agreement=agreement, relevance_dir=relevance_dir)
         if relevance_dir:
-            draw_distributions(relevance_dir, captions[0].digest, out / PICTURE)
+            draw_distributions(relevance_dir, captions[0].digest, folder / PICTURE)
         beside = [CARD, CROISSANT, *([PICTURE] if relevance_dir else [])]
-        write_json(out / CROISSANT, croissant(contents))
-        write_text(out / CARD, dataset_card(contents))
-        sums = {name: digest(out / name) for name in beside} | {n: e["sha256"] for n, e in contents.files.items()}
-        write_text(out / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+        write_json(folder / CROISSANT, croissant(contents))
+        write_text(folder / CARD, dataset_card(contents))
+        sums = {name: digest(folder / name) for name in beside} | {n: e["sha256"] for n, e in contents.files.items()}
+        write_text(folder / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
         inputs = {f"{one.kind} {one.name}": digest(one.labels / MANIFEST) for one in contents.splits}
         inputs |= contents.read | {"captions": captions[0].digest}
         inputs |= {name: sha for name, sha in read.items() if name in ("relevance", "calibration")}
@@ -106,7 +106,8 @@ def publish(
         facts: dict[str, Any] = {"tokenizer": captions[0].tokenizer, "measures": contents.used}
         facts |= {"calibration": contents.calibrated.facts()} if contents.calibrated else {}
         rows = {**{name: entry["rows"] for name, entry in contents.files.items()}, **dict.fromkeys([*beside, SUMS], 0)}
-        return write_manifest(out, "publish", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts)
+        made_with = params.model_dump(mode="json")
+        return write_manifest(folder, "publish", params=made_with, inputs=inputs, rows=rows, **facts)
 
 
 def _language(given: str | None, captions_dir: Path, splits: Sequence[Captions]) -> str:

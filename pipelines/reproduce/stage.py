@@ -68,15 +68,15 @@ def reproduce(
         raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
     given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out, say)
-    with output_folder(out / name, KIND):
+    with output_folder(out / name, KIND) as folder:
         parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
         table = as_json(name, recipe, parts, [*recipe.notes, *given.left_out], small)
-        write_json(out / name / JSON, table)
-        write_text(out / name / MARKDOWN, markdown(table))
+        write_json(folder / JSON, table)
+        write_text(folder / MARKDOWN, markdown(table))
         inputs = found_digests(captions=captions, regions=regions, judgements=judgements, params=params)
         inputs |= {run: digest(given.run(run) / MANIFEST) for row in chosen for run in row.runs}
         asked = {"recipe": name, "rows": list(rows), "set": list(sets), "small": small, "split": split}
-        write_manifest(out / name, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
+        write_manifest(folder, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
     return table
 
 

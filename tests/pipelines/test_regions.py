@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.output import UNFINISHED, WORK
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
@@ -70,14 +72,6 @@ def run(images: Path, out: Path, **values: object) -> dict:
 @pytest.fixture(autouse=True)
 def _shards_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capgrade.pipelines.regions.MOST_IMAGES", 5)
-
-
-@contextmanager
-def receipts_kept() -> Iterator[pytest.MonkeyPatch]:
-    """Runs within it end as if they were stopped after the manifest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("capgrade.schemas.files.remove_work", lambda folder: None)
-        yield patch
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -183,11 +177,12 @@ def test_fail_names_them_after_all_others_are_done(images: Path, tmp_path: Path)
     ):
         run(folder, out)
     assert not (out / "manifest.json").exists()
-    before = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
+    before = {path.name: path.stat().st_mtime_ns for path in (out / UNFINISHED).glob("*.arrow")}
     assert len(before) == 3
-    with receipts_kept() as patch:
+    shutil.copytree(out, tmp_path / "skipped")
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.decoded", None)
-        assert len(run(folder, out, unreadable="skip")["left_out"]) == 2
+        assert len(run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]) == 2
     (folder / "003.jpg").write_bytes((images / "003.jpg").read_bytes())
     (folder / "007.png").unlink()
     (folder / "007.png").write_bytes((images / "007.png").read_bytes())
@@ -239,7 +234,7 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     """kill -9 at a moment drawn by chance; the next run does only what is missing and gives the same bytes."""
     folder, out = many(images, tmp_path / "in", 4), tmp_path / "out"
     process = start(folder, out)
-    receipts = out / ".work" / "parts"
+    receipts = out / UNFINISHED / WORK / "parts"
     wanted = int(np.random.default_rng(5).integers(2, 6))
     while len(list(receipts.glob("*.json"))) < wanted and process.poll() is None:
         time.sleep(0.002)
@@ -247,25 +242,26 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     process.communicate()
     finished = sorted(path.stem for path in receipts.glob("*.json"))
     assert wanted <= len(finished) < 12 and not (out / "manifest.json").exists()
-    shards = [out / f"regions-{name}.arrow" for name in finished]
-    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in shards]
+    names = [f"regions-{name}.arrow" for name in finished]
+    before = [(out / UNFINISHED / name).stat() for name in names]
     run(folder, out)
-    assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in shards] == before
+    after = [(out / name).stat() for name in names]
+    assert [(one.st_ino, one.st_mtime_ns) for one in after] == [(one.st_ino, one.st_mtime_ns) for one in before]
     run(folder, tmp_path / "undisturbed")
     assert contents(out) == contents(tmp_path / "undisturbed")
 
 
 def test_other_settings_and_damaged_shards_are_done_again(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with receipts_kept():
-        done = run(images, out)
-    receipts = [json.loads(path.read_text()) for path in sorted((out / ".work" / "parts").iterdir())]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("capgrade.pipelines.regions.finish", Mock(side_effect=KeyboardInterrupt))
+        run(images, out)
+    receipts = [json.loads(path.read_text()) for path in sorted((out / UNFINISHED / WORK / "parts").iterdir())]
+    shard = out / UNFINISHED / "regions-00001.arrow"
+    shard.write_bytes(shard.read_bytes()[:-8])
+    done = run(images, out)
     assert {name: one for receipt in receipts for name, one in receipt["files"].items()} == done["files"]
     assert max(receipt["rounding"]["max_abs"] for receipt in receipts) == done["rounding"]["max_abs"] > 0
-    shard = out / "regions-00001.arrow"
-    shard.write_bytes(shard.read_bytes()[:-8])
-    with receipts_kept():
-        run(images, out)
     run(images, tmp_path / "fresh")
     assert contents(out) == contents(tmp_path / "fresh")
     run(images, out, boxes="7")
@@ -284,7 +280,7 @@ def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> No
     assert [process.returncode for process in both] == [0, 0], said
     run(images, tmp_path / "one")
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
-    assert not (tmp_path / "two" / ".work").exists()
+    assert not (tmp_path / "two" / UNFINISHED).exists()
 
 
 def test_places_that_do_not_fit(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,10 @@ from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.claims import STAGE, only_run
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, self_digest, write_json, write_manifest
+from capgrade.schemas.locks import only_run
+from capgrade.schemas.output import STAGE
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
@@ -77,15 +78,13 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
                            "does not match its own SHA-256"),
     "a cut manifest": ("s/manifest.json", cut, "not a manifest"),
     "metrics cut short": ("e/metrics.json", cut, "bytes where the manifest says"),
-    "a partial file": ("s/.shard-00000-of-00001.arrow.17.tmp", lambda p: (p.touch(),
-                       (p.parent / STAGE).write_text("shards\nshard-00000-of-00001.arrow\n")), "a partial file"),
     "an old shard": ("s/shard-00001-of-00002.arrow", Path.touch, "in no manifest.json"),
     "a manifest gone": ("s/manifest.json", Path.unlink, "in no manifest.json"),
     "a lock left": ("s/.lock", Path.touch, "left by a run that was killed"),
-    "an unfinished run": ("x/.work/parts", lambda p: (p.mkdir(parents=True), (p / "0.json").touch(),
-                          (p.parents[1] / STAGE).write_text("shards\n")), "run of `capgrade shards`, 1 parts done"),
-    "an unfinished training run": ("t/state.pt", lambda p: (p.parent.mkdir(), p.touch(),
-                                   (p.parent / STAGE).write_text("run\n")), "an unfinished run of `capgrade train`"),
+    "an unfinished run": ("x/unfinished/.work/parts", lambda p: (p.mkdir(parents=True), (p / "0.json").touch(),
+                          (p.parents[2] / STAGE).write_text("shards\n")), "run of `capgrade shards`, 1 parts done"),
+    "an unfinished training run": ("t/unfinished/state.pt", lambda p: (p.parent.mkdir(parents=True), p.touch(),
+                                   (p.parents[1] / STAGE).write_text("run\n")), "run of `capgrade train`"),
 }  # fmt: skip
 
 

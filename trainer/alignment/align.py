@@ -43,7 +43,7 @@ def align(
         model = {"model": run / weights_of(run), "vocabulary": run / VOCABULARY}
         return found_digests(**model, captions=captions_dir, regions=regions_dir)
 
-    with output_folder(out, "alignment"):
+    with output_folder(out, "alignment") as folder:
         inputs = sources()
         model, tokens, config = load_run(run)
         if not isinstance(model, TERAN):
@@ -53,16 +53,16 @@ def align(
         own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
         shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
         first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
-        picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], out / PICTURE)
+        picture([(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)], folder / PICTURE)
         game, names = None, [PICTURE]
         if (phrases := read_phrases(captions_dir, captions)) is not None:
             played = pointing(zip(own, (phrases[caption] for caption in captions.caption_ids), strict=True))
             game = {kind: asdict(one) for kind, one in played.items()}
-            write_json(out / POINTING, game)
+            write_json(folder / POINTING, game)
             names.append(POINTING)
         require_unchanged(inputs, sources())
         inputs |= {} if split is None else {"split": split}
-        write_manifest(out, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
+        write_manifest(folder, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
         return game
 
 

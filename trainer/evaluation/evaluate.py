@@ -73,23 +73,23 @@ def evaluate(
     from, before it was read; `now` takes them again when all is scored.
 
     InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
-    with nullcontext() if out is None else output_folder(out, "evaluation"):
+    with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
         evaluations = [score(task, params, notes=notes)]
         evaluations += [score(task, params, fold=size) for size in params.fold]
         if now is not None:
             require_unchanged(inputs or {}, now())
-        if out is not None:
-            with atomic(out / "per_query.npz") as temporary, temporary.open("wb") as file:
+        if folder is not None:
+            with atomic(folder / "per_query.npz") as temporary, temporary.open("wb") as file:
                 scored = ((way, evaluations[0].scored[way].values) for way in DIRECTIONS)
                 values = {f"{way}/{name}": each for way, some in scored for name, each in some.items()}
                 np.savez_compressed(file, allow_pickle=False, **values)
             tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()}
             tables["metrics.json"] = as_json(evaluations)
             for name, content in tables.items():
-                write_json(out / name, content)
+                write_json(folder / name, content)
             rows = dict.fromkeys([*tables, "per_query.npz"], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
-            write_manifest(out, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows)
+            write_manifest(folder, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows)
     return evaluations
 
 

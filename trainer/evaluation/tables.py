@@ -241,13 +241,13 @@ def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) ->
     and when a run changes while it is read."""
     inputs = _digests(runs)
     text = side_by_side(runs, metrics, "markdown")
-    with output_folder(out, "tables"):
+    with output_folder(out, "tables") as folder:
         latex = side_by_side(runs, metrics, "latex")
         require_unchanged(inputs, _digests(runs))
-        write_text(out / "runs.md", text)
-        write_text(out / "runs.tex", latex)
+        write_text(folder / "runs.md", text)
+        write_text(folder / "runs.tex", latex)
         rows = {"runs.md": 0, "runs.tex": 0}
-        write_manifest(out, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
+        write_manifest(folder, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -11,25 +12,24 @@ from safetensors.torch import load_file, save_file
 
 from capgrade.metrics.base import check_choice
 from capgrade.pretrained import require_here
-from capgrade.schemas.claims import inside
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (  # fmt: skip
     MANIFEST,
     atomic,
     check_size,
+    inside,
     package_version,
     parse_manifest,
     read_json,
     write_json,
     write_manifest,
 )
-from capgrade.schemas.output import begin as begin_output
-from capgrade.schemas.output import written
+from capgrade.schemas.output import WORK
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
-from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, UNFIT, VOCABULARY
+from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, VOCABULARY
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import Config, RetrievalModel
@@ -38,16 +38,26 @@ AFRESH = "start afresh with --restart"
 
 
 def begin(
-    out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int, inputs: dict[str, str],
-    afresh: bool,
+    folder: Path, out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int,
+    inputs: dict[str, str], afresh: bool,
 ) -> None:  # fmt: skip
-    """Before a run trains: what says that one has ended goes first, and for a new run all that an earlier one left,
-    so that a stop at any time leaves nothing that speaks for another run. Then what it is: parameters, vocabulary, and
-    the digests of what it reads."""
-    begin_output(out, sorted(written(out)) if afresh else (SUMMARY,))  # the manifest goes too
-    tokens.save(out / VOCABULARY)
+    """Before a run trains in `folder`: for a new run all goes that an earlier one left there; one that goes on from a
+    finished one in `out` begins with a copy of its files. Then what it is: parameters, vocabulary, and the digests of
+    what it reads."""
+    for path in files_of(folder) if afresh else ():
+        path.unlink()
+    if not afresh and not (folder / STATE).is_file():
+        names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
+        for name in sorted(names, key=STATE.__eq__):  # the state last
+            shutil.copyfile(out / name, folder / name)
+    tokens.save(folder / VOCABULARY)
     content = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
-    write_json(out / CONFIG, {**content, "inputs": inputs, "package": package_version()})
+    write_json(folder / CONFIG, {**content, "inputs": inputs, "package": package_version()})
+
+
+def files_of(folder: Path) -> list[Path]:
+    """What a run has written."""
+    return [path for path in folder.iterdir() if path.name != WORK]
 
 
 def also(best_by: str) -> str:
@@ -142,13 +152,13 @@ def finished(out: Path, key: str) -> dict[str, Any] | None:
     return summary
 
 
-def finish(out: Path, summary: dict[str, Any]) -> None:
+def finish(folder: Path, summary: dict[str, Any]) -> None:
     """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
-    write_json(out / SUMMARY, summary)
-    config = read_json(out / CONFIG)
-    more = {name for name in written(out) if name != UNFIT and (out / name).is_file()}  # other best models too
-    rows = dict.fromkeys(more | {MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, STEPS, EPOCHS}, 0)
-    write_manifest(out, "run", params=config["params"], inputs=config["inputs"], rows=rows)
+    write_json(folder / SUMMARY, summary)
+    config = read_json(folder / CONFIG)
+    names = {path.name for path in folder.glob("model*.safetensors")}  # other best models too
+    rows = dict.fromkeys(names | {MODEL, CONFIG, VOCABULARY, SUMMARY, STATE, STEPS, EPOCHS}, 0)
+    write_manifest(folder, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 
 def _require(key: str, given: Any, path: Path) -> None:
@@ -169,6 +179,14 @@ def load_state(out: Path, key: str) -> dict[str, Any] | None:
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
     _require(key, given, path)
     return state
+
+
+def left(folder: Path, out: Path, key: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What there is of a run: the summary of a finished one, and the state to go on from, that of a stopped one first.
+    InputError as `finished` and `load_state`."""
+    if (state := load_state(folder, key)) is not None:
+        return None, state
+    return finished(out, key), load_state(out, key)
 
 
 def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:

@@ -19,10 +19,10 @@ Parts = Mapping[str, Any]  # what has a `state_dict`, by name: model, optimiser,
 
 
 class History:
-    """Finished epochs of a run. It goes on from `state` (`load_state`), None at the start."""
+    """Finished epochs of a run that trains in a folder. It goes on from `state` (`load_state`), None at the start."""
 
-    def __init__(self, out: Path, key: str, state: dict[str, Any] | None) -> None:
-        self.out, self.key, self._state = out, key, state
+    def __init__(self, folder: Path, key: str, state: dict[str, Any] | None) -> None:
+        self.folder, self.key, self._state = folder, key, state
         self.epochs: list[dict[str, float]] = state["epochs"] if state else []
         self.steps: list[tuple[int, float, float]] = [tuple(row) for row in state["steps"]] if state else []
 
@@ -58,17 +58,17 @@ class History:
             return ends is not None
         problem = f"this run has trained {self.epoch} epochs, train.epochs and train.patience stop it after {ends}"
         remedy = f"ask for {self.epoch} epochs or more, give another --out, or start afresh with --restart"
-        raise InputError(problem, file=self.out / STATE, remedy=remedy)
+        raise InputError(problem, file=self.folder.parent, remedy=remedy)
 
     def save(self, parts: Parts, device: torch.device) -> None:
         """The state, and what there is to see of it: steps.csv and epochs.csv."""
-        write_csv(self.out / STEPS, ("step", "epoch", "loss", "lr"), [(k, *row) for k, row in enumerate(self.steps)])
+        write_csv(self.folder / STEPS, ("step", "epoch", "loss", "lr"), [(k, *row) for k, row in enumerate(self.steps)])
         names = list(self.epochs[0])
-        write_csv(self.out / EPOCHS, names, [[row[name] for name in names] for row in self.epochs])
+        write_csv(self.folder / EPOCHS, names, [[row[name] for name in names] for row in self.epochs])
         cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None  # asking takes a GPU's memory
         states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
         known = {"key": self.key, "epochs": self.epochs, "steps": self.steps}
-        with atomic(self.out / STATE) as temporary:
+        with atomic(self.folder / STATE) as temporary:
             torch.save({**known, **states, "rng": torch.get_rng_state(), "cuda_rng": cuda}, temporary)
 
     def summary(self, params: TrainParams) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from capgrade.losses.declared import ACTIVE
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import remove_temporaries, write_text
+from capgrade.schemas.files import write_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
@@ -34,8 +34,7 @@ from capgrade.trainer.fit.checkpoint import (  # fmt: skip
     also,
     begin,
     finish,
-    finished,
-    load_state,
+    left,
     save_model,
 )
 from capgrade.trainer.fit.distributed import device_of_process, from_first, mean_gradients, same_on_all
@@ -67,9 +66,8 @@ def train(
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
     in_turn, precision = together(process, backend), precision_of(params.precision, device)
-    with output_folder(out, "run"), in_turn as wait, precision:
-        remove_temporaries(out)
-        summary = _train(data, out, params, measures, restart, device, process)
+    with output_folder(out, "run", key="run") as folder, in_turn as wait, precision:
+        summary = _train(data, out, folder, params, measures, restart, device, process)
         wait()
         return summary
 
@@ -78,7 +76,7 @@ def train(
 class TrainingRun:
     """What a process trains, and with what."""
 
-    out: Path
+    folder: Path
     params: TrainParams
     setup: Setup
     device: torch.device
@@ -107,8 +105,8 @@ class TrainingRun:
 
 
 def _train(
-    data: Data, out: Path, params: TrainParams, measures: MeasuresParams, restart: bool, device: torch.device,
-    process: Process,
+    data: Data, out: Path, folder: Path, params: TrainParams, measures: MeasuresParams, restart: bool,
+    device: torch.device, process: Process,
 ) -> dict[str, Any]:  # fmt: skip
     torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
     params = with_validation(data, params)
@@ -117,8 +115,8 @@ def _train(
         _part(size, process)
     key, state, done = setup.key, None, None
     if not restart:
-        done, state = from_first(lambda: (finished(out, key), load_state(out, key)))
-    history = History(out, key, state)
+        done, state = from_first(lambda: left(folder, out, key))
+    history = History(folder, key, state)
     if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
     model = setup.model.to(device)
@@ -128,10 +126,10 @@ def _train(
     average = None if params.ema is None else AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(params.ema))
     if average is not None:
         average.update_parameters(model)  # the mean starts as the weights before the first step
-    run = TrainingRun(out, params, setup, device, process, model, optimiser, schedule, average, history)
+    run = TrainingRun(folder, params, setup, device, process, model, optimiser, schedule, average, history)
     history.restore(run.parts, device)
     same_on_all([*model.state_dict().values(), *(average.state_dict().values() if average else ())])
-    from_first(lambda: _open(run))
+    from_first(lambda: _open(run, out))
     an_epoch = setup.plan.pairs_an_epoch
     with progress("training", params.epochs * an_epoch, "pairs") as advance:
         advance(history.epoch * an_epoch)
@@ -144,17 +142,18 @@ def _train(
         summary["labels"] = labels | ({"unknown": params.unknown} if params.relevance == "shards" else {})
     if setup.not_initial is not None:
         summary["not_initialised"] = setup.not_initial
-    from_first(lambda: finish(out, summary))
+    from_first(lambda: finish(folder, summary))
     return summary
 
 
-def _open(run: TrainingRun) -> None:
-    """The folder as it is while a run trains: nothing in it says that one has ended, or is of another run."""
-    out, setup, history = run.out, run.setup, run.history
+def _open(run: TrainingRun, out: Path) -> None:
+    """The folder as it is while a run trains: nothing in it is of another run."""
+    folder, setup, history = run.folder, run.setup, run.history
+    told = run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs
+    begin(folder, out, *told, afresh=not history.epoch)
     last = history.best_is_last(run.params.best_by)
-    if history.epoch and not last and not (out / MODEL).is_file():
-        raise InputError("the model of the best epoch is missing", file=out / MODEL, remedy=AFRESH)
-    begin(out, run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs, afresh=not history.epoch)
+    if history.epoch and not last and not (folder / MODEL).is_file():
+        raise InputError("the model of the best epoch is missing", file=folder / MODEL, remedy=AFRESH)
     _save_best(run)  # the run may have been stopped after its state was written and before its model was
 
 
@@ -219,7 +218,7 @@ def scored_batch(
 
 def _unfit(loss: float, batch: Batch, run: TrainingRun) -> InputError:
     """Of a loss that is NaN or infinite; the batch's image and caption ids go to unfit_batch.json."""
-    captions, history, file = run.setup.pairs.captions, run.history, run.out / UNFIT
+    captions, history, file = run.setup.pairs.captions, run.history, run.folder / UNFIT
     ids = {"captions": [captions.caption_ids[r] for r in batch.caption_rows.tolist()]}
     ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
     told = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss), **ids}
@@ -256,7 +255,7 @@ def _save_best(run: TrainingRun) -> None:
         wanted[run.params.also_best_by] = also(run.params.also_best_by)
     for best_by, name in wanted.items():
         if run.history.best_is_last(best_by):
-            save_model(run.out, run.kept, name)
+            save_model(run.folder, run.kept, name)
 
 
 def _part(batch: int, process: Process) -> slice:

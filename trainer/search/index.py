@@ -62,25 +62,25 @@ def embed(
     def sources() -> dict[str, str]:
         return {**made_from(run, captions, image_digest(store, [captions]), weights), **found_digests(coarse=coarse)}
 
-    with output_folder(out, INDEX):
+    with output_folder(out, INDEX) as folder:
         inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
         pairs = Pairs(captions, store, tokens.encode(captions))
         require_count(getattr(model, "config", None), pairs)
         wanted = None if coarse is None else likely(read_similarity(coarse, captions), top)
-        with atomic(out / ENCODINGS) as encodings, atomic(out / SIMILARITY) as temporary:
+        with atomic(folder / ENCODINGS) as encodings, atomic(folder / SIMILARITY) as temporary:
             shape = (captions.n_images, captions.n_captions)
             matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
             _score(model, pairs, encodings, matrix, wanted)
             matrix.flush()
-            require_unchanged(inputs, sources())  # before a matrix that was `coarse` too gives way
+            require_unchanged(inputs, sources())
         items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
-        write_json(out / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
+        write_json(folder / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
         counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
         params = {"model": config["params"]["model"]["name"], "weights": weights}
         params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {TOP: top})
-        return write_manifest(out, INDEX, params=params, inputs=inputs, rows=counts)
+        return write_manifest(folder, INDEX, params=params, inputs=inputs, rows=counts)
 
 
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:

@@ -16,6 +16,7 @@ from capgrade.pipelines.execution import job as module
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.output import WORK
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from tests.conftest import contents
 from tests.pipelines.execution.conftest import PARAMS
@@ -84,9 +85,9 @@ def test_what_a_store_has_is_not_computed_again(
     made anew."""
     store, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
 
-    def stopped(out: Path, *_: object) -> None:
-        shutil.rmtree(out / ".work" / "parts")
-        (out / ".work" / "parts").mkdir()
+    def stopped(folder: Path, *_: object) -> None:
+        shutil.rmtree(folder / WORK / "parts")
+        (folder / WORK / "parts").mkdir()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -23,7 +23,7 @@ from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.shards import SampledTables, job_of, shards, source_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
-from capgrade.schemas.output import work_folder
+from capgrade.schemas.output import WORK, output_folder
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
@@ -35,8 +35,8 @@ from tests.pipelines.execution.conftest import PARAMS
 def job(captions_dir: Path, tmp_path: Path) -> Job:
     """At a URL, as workers find it."""
     params = PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/url"})
-    with work_folder(tmp_path / "out", "shards", []) as work:
-        job = job_of(source_of(captions_dir, params, MeasuresParams()), params, work)
+    with output_folder(tmp_path / "out", "shards") as folder:
+        job = job_of(source_of(captions_dir, params, MeasuresParams()), params, folder / WORK)
         job.share()
     return job
 
@@ -97,8 +97,8 @@ def test_a_run_has_a_folder_of_its_own(captions_dir: Path, tmp_path: Path, monke
     """The first to finish of two equal runs leaves the other's alone; one that was stopped finds its own again."""
     names = []
     for out in ("one", "two", "one"):
-        with work_folder(tmp_path / out, "shards", ["equal"]) as work:
-            names.append(run_url(f"file://{tmp_path}/url", work))
+        with output_folder(tmp_path / out, "shards", "equal") as folder:
+            names.append(run_url(f"file://{tmp_path}/url", folder / WORK))
     assert names[0] == names[2] != names[1]
     bucket, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/bucket"})
     with monkeypatch.context() as patch:

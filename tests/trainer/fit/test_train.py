@@ -15,6 +15,7 @@ from capgrade.pipelines.publish.push import push
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
+from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.shards import pair_columns, read_shards
 from capgrade.trainer.data.relevance import LookedUp
@@ -114,9 +115,9 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
 def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
         run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
-    found = json.loads((tmp_path / "unfit_batch.json").read_text())
-    assert len(found["captions"]) == 8 and error.value.file == tmp_path / "unfit_batch.json"
-    (tmp_path / "state.pt").write_bytes(b"x" * 100)
+    unfit = tmp_path / UNFINISHED / "unfit_batch.json"
+    assert len(json.loads(unfit.read_text())["captions"]) == 8 and error.value.file == unfit
+    (tmp_path / UNFINISHED / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
         run(small.data, tmp_path, epochs=1)
 
