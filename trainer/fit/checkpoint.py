@@ -24,7 +24,6 @@ from capgrade.schemas.files import (  # fmt: skip
     write_json,
     write_manifest,
 )
-from capgrade.schemas.output import WORK
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
@@ -44,8 +43,9 @@ def begin(
     """Before a run trains in `folder`: for a new run all goes that an earlier one left there; one that goes on from a
     finished one in `out` begins with a copy of its files. Then what it is: parameters, vocabulary, and the digests of
     what it reads."""
-    for path in files_of(folder) if afresh else ():
-        path.unlink()
+    for path in folder.iterdir() if afresh else ():
+        if path.is_file():
+            path.unlink()
     if not afresh and not (folder / STATE).is_file():
         names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
         for name in sorted(names, key=STATE.__eq__):  # the state last
@@ -53,11 +53,6 @@ def begin(
     tokens.save(folder / VOCABULARY)
     content = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
     write_json(folder / CONFIG, {**content, "inputs": inputs, "package": package_version()})
-
-
-def files_of(folder: Path) -> list[Path]:
-    """What a run has written."""
-    return [path for path in folder.iterdir() if path.name != WORK]
 
 
 def also(best_by: str) -> str:

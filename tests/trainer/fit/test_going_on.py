@@ -90,6 +90,7 @@ def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, t
     stopped(monkeypatch, "scored_batch", 9, lambda: run(small.data, tmp_path, epochs=6))
     assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == 2, "the shorter run is whole until then"
     assert not (tmp_path / UNFINISHED / "summary.json").exists()
+    assert load_run(tmp_path / UNFINISHED)[2]["params"]["epochs"] == 6, "what trains is a run too"
     with pytest.raises(InputError, match="has trained 3 epochs"):
         run(small.data, tmp_path, epochs=2)
     run(small.data, tmp_path, epochs=6)
