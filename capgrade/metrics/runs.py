@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,56 @@ class _Listed:
     queries: list[str]
     documents: pa.StringArray  # those of all queries, one after the other
     start: np.ndarray  # int64 [queries + 1]
+    values: np.ndarray  # float64
+
+    COLUMNS: ClassVar[list[str]]  # of a line of a file
+    VALUE: ClassVar[str]  # the one with the number
+    LEAST: ClassVar[float]  # of a number
+    WITHIN: ClassVar[list[tuple[str, str]]]  # how the documents of a query are sorted
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Mapping[str, float]]) -> Self:
+        """{query: {document: number}}, as ranx and ir_measures take it: scores of a run, whose ties are the later id
+        first, as trec_eval; the relevance of judgements, at least 0, whole or not.
+
+        >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
+        ['b', 'a']
+        """
+        names = [str(document) for found in given.values() for document in found]
+        values = np.array([float(value) for found in given.values() for value in found.values()], np.float64)
+        query = np.repeat(np.arange(len(given)), np.array([len(found) for found in given.values()], np.int64))
+        return cls._sorted(list(map(str, given)), query, pa.array(names, pa.string()), values)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """A TREC file, a document a line. A run: "query Q0 document rank score tag", by score and not by rank, as
+        trec_eval reads it; ties: the later id first. Judgements: "query 0 document relevance", below 0 counts as 0.
+        Raises InputError with file and row."""
+        queries, documents, values = [], [], []
+        for line, text in read_lines(Path(path)):
+            fields = text.split()
+            if not fields:
+                continue
+            if len(fields) != len(cls.COLUMNS):
+                problem = f"{len(fields)} fields, {len(cls.COLUMNS)} are {', '.join(cls.COLUMNS)}"
+                raise InputError(problem, file=path, row=line, remedy="write one document a line")
+            row = dict(zip(cls.COLUMNS, fields, strict=True))
+            queries.append(row["query"])
+            documents.append(row["document"])
+            values.append(number(row[cls.VALUE], Path(path), line, cls.VALUE))
+        found = np.maximum(np.array(values, np.float64), cls.LEAST)
+        return cls._sorted(*_numbered(pa.array(queries, pa.string())), pa.array(documents, pa.string()), found, path)
+
+    @classmethod
+    def _sorted(
+        cls, queries: list[str], query: np.ndarray, document: pa.Array, values: np.ndarray,
+        file: str | Path | None = None,
+    ) -> Self:  # fmt: skip
+        """`query` is the number of each document's."""
+        table = pa.table({"query": query, "value": values, "document": document})
+        order = pc.sort_indices(table, sort_keys=[("query", "ascending"), *cls.WITHIN])
+        start = np.searchsorted(query[order.to_numpy()], np.arange(len(queries) + 1))
+        return cls(queries, document.take(order), start, values[order.to_numpy()])._checked(file)
 
     @cached_property
     def coded(self) -> tuple[np.ndarray, pa.Array]:
@@ -37,8 +87,15 @@ class _Listed:
         codes = pc.dictionary_encode(self.documents)
         return codes.indices.to_numpy(zero_copy_only=False), codes.dictionary
 
-    def _each_once(self, file: Path | None) -> Self:
-        """InputError where a query has a document twice, or comes twice."""
+    def _checked(self, file: str | Path | None = None) -> Self:
+        """InputError for numbers that are none, or too small, and where a document or query comes twice."""
+        finite = np.isfinite(self.values)
+        if not finite.all():
+            name = self.queries[int(np.searchsorted(self.start, np.argmin(finite), side="right")) - 1]
+            raise InputError(f"a {self.VALUE} of query '{name}' is not finite", file=file)
+        if (self.values < self.LEAST).any():
+            problem = f"{self.VALUE} {self.values.min():g} is below {self.LEAST:g}"
+            raise InputError(problem, file=file, remedy=f"clip it: max({self.LEAST:g}, {self.VALUE})")
         codes, width = self.coded[0], len(self.coded[1])
         key = np.sort(np.repeat(np.arange(len(self.queries)), np.diff(self.start)) * width + codes)
         twice = key[1:][np.diff(key) == 0]
@@ -54,7 +111,13 @@ class _Listed:
 class Run(_Listed):
     """What a system retrieved: of each query its documents, best first. Made by `from_lists`, `from_dict` or `read`."""
 
-    scores: np.ndarray  # float64, never rising within a query
+    COLUMNS = ["query", "q0", "document", "rank", "score", "tag"]
+    VALUE, LEAST, WITHIN = "score", -np.inf, [("value", "descending"), ("document", "descending")]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """float64, never rising within a query."""
+        return self.values
 
     @classmethod
     def from_lists(cls, queries: Sequence[Any], documents: Any, scores: Any = None, names: Any = None) -> Run:
@@ -89,34 +152,7 @@ class Run(_Listed):
             numbers += given[:end]
             start.append(len(texts))
         scored = np.array(numbers, np.float64)
-        _finite(scored, "score")
-        return cls([str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored)._each_once(None)
-
-    @classmethod
-    def from_dict(cls, run: Mapping[str, Mapping[str, float]]) -> Run:
-        """{query: {document: score}}, as ranx and ir_measures take it; ties: the later id first, as trec_eval.
-
-        >>> Run.from_dict({"q": {"a": 0.1, "b": 0.9}}).documents.to_pylist()
-        ['b', 'a']
-        """
-        return cls._sorted(*_columns(run))
-
-    @classmethod
-    def read(cls, path: str | Path) -> Run:
-        """A TREC run, "query Q0 document rank score tag" a line, by score and not by rank, as trec_eval reads it;
-        ties: the later id first. Raises InputError with file and row."""
-        return cls._sorted(*_read(Path(path), ["query", "q0", "document", "rank", "score", "tag"]), file=Path(path))
-
-    @classmethod
-    def _sorted(
-        cls, queries: list[str], query: np.ndarray, document: pa.Array, scores: np.ndarray, file: Path | None = None
-    ) -> Run:
-        """`query` is the number of each document's."""
-        _finite(scores, "score")
-        keys = [("query", "ascending"), ("score", "descending"), ("document", "descending")]
-        order = pc.sort_indices(pa.table({"query": query, "score": scores, "document": document}), sort_keys=keys)
-        start = np.searchsorted(query[order.to_numpy()], np.arange(len(queries) + 1))
-        return cls(queries, document.take(order), start, scores[order.to_numpy()])._each_once(file)
+        return cls([str(q) for q in queries], pa.array(texts, pa.string()), np.array(start), scored)._checked()
 
     def write(self, path: str | Path, tag: str = "capgrade") -> int:
         """A TREC run, ranks from 1; returns the lines. Raises InputError for an id with a space, and where the path
@@ -142,18 +178,16 @@ class Run(_Listed):
 
 @dataclass(frozen=True)
 class Qrels(_Listed):
-    """Graded judgements: of each query its documents with their relevance, float, at least 0."""
+    """Graded judgements: of each query its documents with their relevance, float, at least 0. Made by `from_labels`,
+    `from_dict` or `read`."""
 
-    relevance: np.ndarray  # float64
+    COLUMNS = ["query", "zero", "document", "relevance"]
+    VALUE, LEAST, WITHIN = "relevance", 0.0, []
 
-    @classmethod
-    def from_dict(cls, qrels: Mapping[str, Mapping[str, float]]) -> Qrels:
-        """{query: {document: relevance}}, whole numbers or not.
-
-        >>> Qrels.from_dict({"q": {"a": 0.5}}).relevance
-        array([0.5])
-        """
-        return cls._judged(*_columns(qrels))
+    @property
+    def relevance(self) -> np.ndarray:
+        """float64, at least 0."""
+        return self.values
 
     @classmethod
     def from_labels(cls, labels: Labels, measure: str | None = None, *, queries: str = "captions") -> Qrels:
@@ -164,28 +198,7 @@ class Qrels(_Listed):
         12
         """
         query, document, values = _known(labels, measure, queries)
-        return cls._judged(*_numbered(query), document, np.maximum(values, 0))
-
-    @classmethod
-    def read(cls, path: str | Path) -> Qrels:
-        """TREC judgements, "query 0 document relevance" a line; below 0 counts as 0. Raises InputError with file and
-        row."""
-        listed = _read(Path(path), ["query", "zero", "document", "relevance"])
-        return cls._judged(*listed[:3], np.maximum(listed[3], 0), file=Path(path))
-
-    @classmethod
-    def _judged(
-        cls, queries: list[str], query: np.ndarray, document: pa.Array, relevance: np.ndarray, file: Path | None = None
-    ) -> Qrels:
-        """`query` is the number of each document's."""
-        _finite(relevance, "relevance")
-        if (relevance < 0).any():
-            raise InputError(
-                f"relevance {relevance.min():g} is below 0", file=file, remedy="clip it: max(0, relevance)"
-            )
-        order = np.argsort(query, kind="stable")
-        start = np.searchsorted(query[order], np.arange(len(queries) + 1))
-        return cls(queries, document.take(pa.array(order)), start, relevance[order])._each_once(file)
+        return cls._sorted(*_numbered(query), document, np.maximum(values, 0))
 
 
 def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
@@ -234,41 +247,10 @@ def _plain(values: Any) -> Any:
     return as_numpy(values) if hasattr(values, "detach") else values
 
 
-def _columns(given: Mapping[str, Mapping[str, float]]) -> tuple[list[str], np.ndarray, pa.Array, np.ndarray]:
-    """The queries, and of each document its query's number, its id and its own number."""
-    names = [str(document) for found in given.values() for document in found]
-    values = np.array([float(value) for found in given.values() for value in found.values()], np.float64)
-    query = np.repeat(np.arange(len(given)), np.array([len(found) for found in given.values()], np.int64))
-    return list(map(str, given)), query, pa.array(names, pa.string()), values
-
-
 def _numbered(query: pa.Array) -> tuple[list[str], np.ndarray]:
     """Queries in order of first appearance, and the number of each line's."""
     codes = pc.dictionary_encode(query)
     return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
-
-
-def _finite(values: np.ndarray, what: str) -> None:
-    if not np.isfinite(values).all():
-        raise InputError(f"a {what} is not finite", row=int(np.argmin(np.isfinite(values))) + 1)
-
-
-def _read(path: Path, columns: list[str]) -> tuple[list[str], np.ndarray, pa.Array, np.ndarray]:
-    """The columns of a text file whose fields have white space between them; as `_columns`."""
-    name = columns[-2] if columns[-1] == "tag" else columns[-1]
-    queries, documents, values = [], [], []
-    for line, text in read_lines(path):
-        fields = text.split()
-        if not fields:
-            continue
-        if len(fields) != len(columns):
-            problem = f"{len(fields)} fields, {len(columns)} are {', '.join(columns)}"
-            raise InputError(problem, file=path, row=line, remedy="write one document a line")
-        row = dict(zip(columns, fields, strict=True))
-        queries.append(row["query"])
-        documents.append(row["document"])
-        values.append(number(row[name], path, line, name))
-    return *_numbered(pa.array(queries, pa.string())), pa.array(documents, pa.string()), np.array(values, np.float64)
 
 
 def _no_spaces(names: Iterable[str], what: str) -> None:
