@@ -71,12 +71,19 @@ def verify(root: Path) -> Report:
             found, files, wrong = _check(folder)
             listed.update(files)
             problems += wrong
-        problems += _unlisted(folder, listed)
+        for path, kind in _unlisted(folder, listed):
+            if kind not in ALONE:
+                problem = f"in no {MANIFEST}: of a run that did not end, or not written by capgrade"
+                remedy = "move it elsewhere, or make the folder again under another name"
+                problems.append(InputError(problem, file=path, remedy=remedy))
+                continue
+            try:
+                open_arrow(path)
+                report.usable.append(Usable(str(path), kind, 1, path.stat().st_size))
+            except InputError as error:
+                report.problems.append(_problem(path, error, f"run `capgrade {ALONE[kind]}` again"))
         report.usable += [found] if found and not problems else []
         report.problems += problems
-        for alone, wrong in _alone(folder):
-            report.usable += [alone] if alone else []
-            report.problems += wrong
     if not report.usable and not report.problems:
         raise InputError("nothing that capgrade wrote in it", file=root, remedy="give a folder that capgrade wrote")
     return report
@@ -131,32 +138,15 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     return Usable(str(folder), str(kind), len(entries), size), [folder / name for name in entries], problems
 
 
-def _unlisted(folder: Path, listed: set[Path]) -> Iterator[InputError]:
-    """Tables beside those of a manifest, and tables of ours whose manifest is gone: neither can be relied on. Tables of
-    others in folders of others, and tables that need no manifest, do not count."""
-    if unfinished(folder) is not None:
-        return
-    finished = (folder / MANIFEST).is_file()
+def _unlisted(folder: Path, listed: set[Path]) -> Iterator[tuple[Path, str]]:
+    """Tables that no manifest lists, and their kinds: those that need none, such as judged pairs; and in a folder where
+    nothing runs those beside a manifest, and ours whose manifest is gone. Tables of others elsewhere do not count."""
+    finished, at_work = (folder / MANIFEST).is_file(), unfinished(folder) is not None
     for path in sorted(folder.iterdir()):
         if path.suffix in TABLES and path.is_file() and not path.name.startswith(".") and path not in listed:
             kind = _table_kind(path)
-            if kind not in ALONE and (finished or kind is not None):
-                problem = f"in no {MANIFEST}: of a run that did not end, or not written by capgrade"
-                remedy = "move it elsewhere, or make the folder again under another name"
-                yield InputError(problem, file=path, remedy=remedy)
-
-
-def _alone(folder: Path) -> Iterator[tuple[Usable | None, list[InputError]]]:
-    """Tables of ours that stand by themselves, such as judged pairs."""
-    for path in sorted(folder.glob("*.arrow")):
-        kind = _table_kind(path)
-        if kind in ALONE:
-            try:
-                open_arrow(path)
-            except InputError as error:
-                yield None, [_problem(path, error, f"run `capgrade {ALONE[kind]}` again")]
-            else:
-                yield Usable(str(path), kind, 1, path.stat().st_size), []
+            if kind in ALONE or (not at_work and (finished or kind)):
+                yield path, kind or ""
 
 
 def _table_kind(path: Path) -> str | None:
