@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from capgrade.labels.stored import Sampled
+from capgrade.labels.stored import Sampled, ValuedPairs
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,14 +26,8 @@ class Neighbours:
     @classmethod
     def within(cls, labels: Labels, measure: str, low: float, high: float) -> Neighbours:
         """Those with a known relevance in low..high. InputError for none."""
-        stored = labels.stored
-        runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
-        if isinstance(stored, Sampled):
-            runs = ((part.start, part.captions, part.values[measure]) for part in stored.parts)
-        else:
-            rows = (labels.stored.of_image(image, measure) for image in range(len(labels.image_ids)))
-            runs = ((np.array([0, len(captions)]), captions, values) for captions, values in rows)
-        found = cls._of(labels, ((start, some, (values >= low) & (values <= high)) for start, some, values in runs))
+        pairs = labels.stored.pairs(measure)
+        found = cls._of(labels, (known.take((known.value >= low) & (known.value <= high)) for known in pairs))
         if not len(found.captions):
             problem = f"no known {measure} of another image's caption is in {low:g}..{high:g}"
             raise InputError(problem, file=labels.file, remedy="widen the range, or sample more: shards.top")
@@ -49,21 +43,14 @@ class Neighbours:
         if not isinstance(stored, Sampled):
             raise InputError("labels of every pair name no captions that belong together", file=labels.file,
                              remedy="give shards, or a dataset published from shards")  # fmt: skip
-        kept = zip(stored.parts, stored.kept_for(f"top_{measure}", f"window_{measure}"), strict=True)
-        return cls._of(labels, ((part.start, part.captions, why & allowed[part.captions]) for part, why in kept))
+        kept = zip(stored.pairs(measure), stored.kept_for(f"top_{measure}", f"window_{measure}"), strict=True)
+        return cls._of(labels, (known.take(why & allowed[known.caption]) for known, why in kept))
 
     @classmethod
-    def _of(cls, labels: Labels, runs: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Neighbours:
-        """Of some images after others: where each one's captions start, the captions, and which of them are wanted."""
-        owner, first, sizes, found = labels.owner, 0, [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-        for start, captions, wanted in runs:
-            images = len(start) - 1
-            of = np.repeat(np.arange(images), np.diff(start))
-            fits = wanted & (owner[captions] != of + first)
-            sizes.append(np.bincount(of[fits], minlength=images))
-            found.append(captions[fits].astype(np.int32))
-            first += images
-        return cls(np.cumsum(np.concatenate(sizes)), np.concatenate(found))
+    def _of(cls, labels: Labels, pairs: Iterable[ValuedPairs]) -> Neighbours:
+        found = ValuedPairs.joined(some.of_others(labels.owner) for some in pairs)
+        sizes = np.bincount(found.image, minlength=len(labels.image_ids))
+        return cls(np.concatenate([[0], np.cumsum(sizes)]), found.caption.astype(np.int32))
 
     def drawn(self, images: np.ndarray, rng: np.random.Generator, otherwise: np.ndarray) -> np.ndarray:
         """A neighbour of each image; of one that has none the caption `otherwise`."""

@@ -8,7 +8,7 @@ asked for.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +44,28 @@ class RelevanceBlock(NamedTuple):
     def whole(cls, relevance: np.ndarray) -> RelevanceBlock:
         """A block of which every pair is known."""
         return cls(relevance, np.ones(relevance.shape, np.bool_), np.ones(relevance.shape, np.float32))
+
+
+class ValuedPairs(NamedTuple):
+    """image and caption int64, value float32, weight float64 (how many pairs each stands for), all [n]."""
+
+    image: np.ndarray
+    caption: np.ndarray
+    value: np.ndarray
+    weight: np.ndarray
+
+    def take(self, rows: Any) -> ValuedPairs:
+        """Some of the pairs: rows int [m] or bool [n]."""
+        return ValuedPairs(*(column[rows] for column in self))
+
+    def of_others(self, owner: np.ndarray) -> ValuedPairs:
+        """Those that are no own pairs; owner int64 [n_captions]."""
+        return self.take(owner[self.caption] != self.image)
+
+    @staticmethod
+    def joined(parts: Iterable[ValuedPairs]) -> ValuedPairs:
+        """One table of them all."""
+        return ValuedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -107,6 +129,13 @@ class Sampled:
                 one[:, again] = one[:, last[again]]
         return RelevanceBlock(*cells)
 
+    def pairs(self, measure: str) -> Iterator[ValuedPairs]:
+        """All that is known, some images after others: of each part."""
+        for first, part in zip(self._first, self.parts, strict=False):
+            image = np.repeat(np.arange(first, first + len(part.start) - 1), np.diff(part.start))
+            captions, weights = part.captions.astype(np.int64), part.weights.astype(np.float64)
+            yield ValuedPairs(image, captions, part.values[measure], weights)
+
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         """The captions whose label is known, int, and their values, float32."""
         ((number, _, (row,)),) = by_part(self._first, np.array([image]))
@@ -128,6 +157,7 @@ class Whole(ABC):
     """Labels that know every pair."""
 
     sampled = False
+    step = 64  # images whose pairs are read at once
     measures: Sequence[str]
     n_images: int
     n_captions: int
@@ -143,9 +173,19 @@ class Whole(ABC):
     def block(self, images: np.ndarray, captions: np.ndarray, measure: str) -> RelevanceBlock:
         return RelevanceBlock.whole(self.cells(images, captions, measure))
 
+    def pairs(self, measure: str) -> Iterator[ValuedPairs]:
+        """All of them, some images after others."""
+        for first in range(0, self.n_images, self.step):
+            images = np.arange(first, min(first + self.step, self.n_images))
+            image, caption = (cells.ravel() for cells in np.meshgrid(images, np.arange(self.n_captions), indexing="ij"))
+            yield ValuedPairs(image, caption, self.rows(images, measure).ravel(), np.ones(len(image)))
+
+    def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
+        """float32 [n, n_captions] of images [n]."""
+        return self.cells(images, np.arange(self.n_captions), measure)
+
     def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-        captions = np.arange(self.n_captions)
-        return captions, self.cells(np.array([image]), captions, measure)[0]
+        return np.arange(self.n_captions), self.rows(np.array([image]), measure)[0]
 
     def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
         images = np.arange(self.n_images)
@@ -169,6 +209,8 @@ class Dense(Whole):
 
 class Computed(Whole):
     """One measure, fitted on all captions of the split. InputError for one that the parameters do not have."""
+
+    step = 1
 
     def __init__(self, measure: str, params: MeasuresParams, captions: Captions, device: str) -> None:
         require_device(device)
@@ -202,8 +244,8 @@ class Computed(Whole):
         values = self._there.cells(images, captions).to(device)
         return RelevanceBlock(values, torch.ones_like(values, dtype=torch.bool), torch.ones_like(values))
 
-    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:  # of all captions, the fast road
-        return np.arange(self.n_captions), self.fitted.score(np.array([image]))[0]
+    def rows(self, images: np.ndarray, measure: str) -> np.ndarray:  # of all captions, the fast road
+        return np.asarray(self.fitted.score(images))
 
     def span(self, measure: str) -> tuple[float, float]:
         return self._made.low, self._made.high

@@ -25,12 +25,11 @@ def estimates(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:
     images' sums. Pairs kept for certain count nothing. Source: Hajek 1971; Saerndal et al. 1992, section 5.7.
     InputError where no pair at all was drawn at random and some are unknown.
     """
-    sums = []
-    for part in stored.parts:
-        image, others = np.repeat(np.arange(len(part.start) - 1), np.diff(part.start)), part.weights.astype(float) - 1
-        each = (np.bincount(image, some, len(part.start) - 1) for some in (others * part.values[measure], others))
-        sums.append(np.stack(list(each)))
-    total, count = np.concatenate(sums, axis=1)
+    total, count = np.zeros((2, len(stored.sizes)))
+    for known in stored.pairs(measure):
+        others = known.weight - 1
+        total += np.bincount(known.image, others * known.value, len(total))
+        count += np.bincount(known.image, others, len(count))
     if count.sum() == 0 and (stored.sizes < stored.n_captions).any():
         problem = "every pair was kept for certain, so nothing tells of those that were not"
         raise InputError(problem, file=file, remedy="sample some: shards.uniform above 0; or leave them out: mask")

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from capgrade.labels.stored import ValuedPairs
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.lines import number, read_lines
@@ -230,9 +231,7 @@ def reached(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
 def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
     if queries not in ("captions", "images"):
         raise InputError(f"queries {queries!r}", remedy="use captions or images")
-    parts = [labels.stored.of_image(k, labels.chosen(measure)) for k in range(len(labels.image_ids))]
-    image = np.repeat(np.arange(len(parts)), [len(captions) for captions, _ in parts])
-    caption, values = (np.concatenate([part[k] for part in parts]) for k in range(2))
+    image, caption, values, _ = ValuedPairs.joined(labels.stored.pairs(labels.chosen(measure)))
     order = np.argsort(caption, kind="stable") if queries == "captions" else np.arange(len(image))
     images = pa.array(labels.image_ids, pa.string()).take(pa.array(image[order]))
     captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))

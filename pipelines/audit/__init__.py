@@ -10,7 +10,7 @@ import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource, open_source
+from capgrade.pipelines.audit.candidates import ValueSource, falling, open_source
 from capgrade.pipelines.audit.errors import WAYS, Errors
 from capgrade.pipelines.audit.estimate import Bands
 from capgrade.pipelines.audit.lists import equal_captions, groups, likely, near_duplicates, suspects, write_lists
@@ -87,7 +87,7 @@ def audit(
             parts.append(likely(some, curve))
             for one in errors.values():
                 one.add(some)
-        pairs = ValuedPairs.joined(parts)
+        pairs = falling(parts)
         own = source.own(names[0])
         low = None if own is None else suspects(own, curve)
         no_own = f"the relevance folder has no value of {names[0]} of a caption without itself: compute it again"

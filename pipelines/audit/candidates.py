@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from capgrade.labels import Labels
-from capgrade.labels.stored import Sampled
+from capgrade.labels.stored import ValuedPairs
 from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 
-BLOCK = 64
 
-
-class ValuedPairs(NamedTuple):
-    """image and caption int64, value float32, weight float64 (how many pairs each stands for), all [n]."""
-
-    image: np.ndarray
-    caption: np.ndarray
-    value: np.ndarray
-    weight: np.ndarray
-
-    def take(self, rows: Any) -> ValuedPairs:
-        """Some of the pairs: rows int [m] or bool [n]."""
-        return ValuedPairs(*(column[rows] for column in self))
-
-    def of_others(self, owner: np.ndarray) -> ValuedPairs:
-        """Those that are no own pairs; owner int64 [n_captions]."""
-        return self.take(owner[self.caption] != self.image)
-
-    @staticmethod
-    def joined(parts: Sequence[ValuedPairs]) -> ValuedPairs:
-        """One table, the highest value first."""
-        whole = ValuedPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        return whole.take(np.lexsort((whole.caption, whole.image, -whole.value)))
+def falling(parts: Iterable[ValuedPairs]) -> ValuedPairs:
+    """One table, the highest value first."""
+    whole = ValuedPairs.joined(parts)
+    return whole.take(np.lexsort((whole.caption, whole.image, -whole.value)))
 
 
 @dataclass(frozen=True)
@@ -56,20 +37,7 @@ class ValueSource:
 
     def blocks(self, measure: str) -> Iterator[ValuedPairs]:
         """All known pairs but the own ones, image after image."""
-        stored, captions, at = self.labels.stored, np.arange(self.labels.n_captions), 0
-        if isinstance(stored, Sampled):
-            for part in stored.parts:
-                sizes = np.diff(part.start)
-                image, caption = np.repeat(np.arange(at, at + len(sizes)), sizes), part.captions.astype(np.int64)
-                at += len(sizes)
-                weights = part.weights.astype(np.float64)
-                yield ValuedPairs(image, caption, part.values[measure], weights).of_others(self.labels.owner)
-            return
-        for first in range(0, n := len(self.labels.image_ids), BLOCK):
-            images = np.arange(first, min(first + BLOCK, n))
-            values = stored.block(images, captions, measure).relevance.ravel()
-            image, caption = np.repeat(images, len(captions)), np.tile(captions, len(images))
-            yield ValuedPairs(image, caption, values, np.ones(len(values))).of_others(self.labels.owner)
+        return (known.of_others(self.labels.owner) for known in self.labels.stored.pairs(measure))
 
     def values(self, measure: str, wanted: ValuedPairs) -> np.ndarray:
         """float32 [n]: of a few pairs; NaN where shards did not keep one."""

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import ValuedPairs
+from capgrade.labels.stored import ValuedPairs
+from capgrade.pipelines.audit.candidates import falling
 from capgrade.pipelines.audit.estimate import PairCounts
 from capgrade.pipelines.audit.lists import likely
 from capgrade.schemas.captions import Captions
@@ -60,7 +61,7 @@ class Errors:
 
     def likely(self) -> ValuedPairs:
         """The errors that more people accept than not, the likeliest first."""
-        return ValuedPairs.joined(self.likely_parts)
+        return falling(self.likely_parts)
 
     def told(self, random: bool) -> dict[str, Any]:
         """recall: R@1; errors: how many queries; known: the share of them whose value is known; likely: the `share` of

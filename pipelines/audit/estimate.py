@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import ValuedPairs
+from capgrade.labels.stored import ValuedPairs
 
 DRAWS = 1000
 LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive

@@ -14,7 +14,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from capgrade.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import ValuedPairs
+from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import write_json, write_text

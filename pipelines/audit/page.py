@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.agreement.calibration import Calibration
-from capgrade.pipelines.audit.candidates import ValuedPairs, ValueSource
+from capgrade.labels.stored import ValuedPairs
+from capgrade.pipelines.audit.candidates import ValueSource
 from capgrade.pipelines.audit.errors import Errors
 from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.pipelines.audit.lists import distinct

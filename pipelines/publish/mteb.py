@@ -16,7 +16,7 @@ import pyarrow as pa
 from capgrade.labels import Labels
 from capgrade.labels.named import base_names
 from capgrade.labels.published import hub_split
-from capgrade.labels.stored import Sampled
+from capgrade.labels.stored import Sampled, ValuedPairs
 from capgrade.metrics.runs import reached
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
@@ -77,8 +77,8 @@ def _tables(labels: Labels, captions: Captions, out: Path, params: PublishParams
     image = pa.table({"id": pa.array(captions.image_ids, pa.string()), **named})
     text = pa.table({"id": captions.table["caption_id"], "text": captions.table["caption"]}).combine_chunks()
     items = {name: write_table(table, "", name, split, out) for name, table in (("images", image), ("texts", text))}
-    image_row, caption_row, values = _pairs(labels, params)
-    grades = reached(values, list(params.grades.values())).astype(np.int32)
+    image_row, caption_row, values, _ = _pairs(labels, params)
+    grades, values = reached(values, list(params.grades.values())).astype(np.int32), values.astype(np.float64)
     ids = (
         image["id"].combine_chunks().take(pa.array(image_row)),
         text["id"].combine_chunks().take(pa.array(caption_row)),
@@ -93,14 +93,10 @@ def _tables(labels: Labels, captions: Captions, out: Path, params: PublishParams
             yield write_table(table, f"{way}-{config}", f"{way}-{config}", split, out)
 
 
-def _pairs(labels: Labels, params: PublishParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images, captions and values float64 of what reaches the first threshold, and of every own pair that is known."""
+def _pairs(labels: Labels, params: PublishParams) -> ValuedPairs:
+    """What reaches the first threshold, and every own pair that is known."""
     measure, edges = labels.chosen(params.measure), list(params.grades.values())[:1]
-    images, captions, values = [], [], []
-    for image in range(len(labels.image_ids)):
-        found, value = labels.stored.of_image(image, measure)
-        kept = (reached(value, edges) > 0) | (labels.owner[found] == image)
-        images.append(np.full(kept.sum(), image))
-        captions.append(found[kept])
-        values.append(value[kept].astype(np.float64))
-    return np.concatenate(images), np.concatenate(captions), np.concatenate(values)
+    return ValuedPairs.joined(
+        known.take((reached(known.value, edges) > 0) | (labels.owner[known.caption] == known.image))
+        for known in labels.stored.pairs(measure)
+    )

@@ -16,9 +16,10 @@ from playwright.sync_api import Browser
 from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
+from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.candidates import ValuedPairs, open_source
+from capgrade.pipelines.audit.candidates import open_source
 from capgrade.pipelines.audit.errors import WAYS
 from capgrade.pipelines.audit.estimate import PairCounts, mean_of
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists

@@ -14,8 +14,8 @@ import pytest
 
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
+from capgrade.labels.stored import ValuedPairs
 from capgrade.measures import choose
-from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.estimate import EDGES, Bands
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep

@@ -10,8 +10,8 @@ import pytest
 
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
+from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.candidates import ValuedPairs
 from capgrade.pipelines.audit.errors import WAYS, Errors
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import EvaluateParams
