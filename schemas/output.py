@@ -95,7 +95,8 @@ def _put_in_place(out: Path) -> None:
     folder = out / UNFINISHED
     if not (folder / MANIFEST).is_file():
         return
-    now, before = parse_manifest(folder / MANIFEST), _manifest(folder / WORK / BEFORE) or _manifest(out / MANIFEST)
+    now = parse_manifest(folder / MANIFEST)
+    before = _manifest(out / MANIFEST if (out / MANIFEST).is_file() else folder / WORK / BEFORE)
     own = {MANIFEST, *before["files"]} if before else set()
     for name in (MANIFEST, *now["files"]):
         if name not in own and (folder / name).is_file() and os.path.lexists(out / name):

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import torch
 from PIL import Image
 
 from capgrade.pipelines.verify import verify
+from capgrade.schemas import output
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, write_manifest, write_text
 from capgrade.schemas.locks import LOCK, only_run
@@ -281,6 +283,19 @@ def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: p
         found = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
         assert found.pop("mine") == b"mine" and found.pop(MANIFEST)
         assert found == dict.fromkeys(("README.md", "a/b.json", "a/c.json"), b"new"), at
+
+
+def test_killed_after_its_files_took_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, delete = tmp_path / "out", output._delete_unfinished
+    made_by("tables", out)
+    for text in ("1", "2"):
+        with monkeypatch.context() as patch, suppress(SystemExit), output_folder(out, "tables", "key") as folder:
+            patch.setattr(output, "_delete_unfinished", Mock(side_effect=SystemExit))
+            write_text(folder / "a.md", text)
+            write_manifest(folder, "tables", params={}, inputs={}, rows={"a.md": 0})
+        assert (out / "a.md").read_text() == text and (out / UNFINISHED).exists()
+    delete(out)
+    assert {path.name for path in out.iterdir()} == {MANIFEST, "a.md"}
 
 
 def test_verify_never_advises_to_delete(world: Path, tmp_path: Path, capsys) -> None:

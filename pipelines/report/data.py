@@ -21,6 +21,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, numpy_type, read_json, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import read_agreement
+from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.trainer.fit import CONFIG, EPOCHS
 
@@ -191,8 +192,10 @@ class ReportData:
 
     def folders(self, stage: str, file: str, what: str = "") -> tuple[dict[str, Path], list[Note]]:
         """The folders below a stage's that hold `file` and are of these captions, by name in order; and what the page
-        says of those that are of others, or that there is no `what`."""
-        below = {path.parent.name: path.parent for path in sorted(self.at(stage).glob(f"*/{file}"))}
+        says of those that are of others, or that there is no `what`. A run counts while it trains."""
+        at = self.at(stage)
+        found = [*at.glob(f"*/{UNFINISHED}/{file}"), *at.glob(f"*/{file}")] if stage == RUNS else at.glob(f"*/{file}")
+        below = {path.relative_to(at).parts[0]: path.parent for path in sorted(found)}
         these = {name: path for name, path in below.items() if self.of_these(path)}
         others = [name for name in below if name not in these]
         if others:
