@@ -21,9 +21,9 @@ def taus(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """
     if not (varies(x) and varies(y)):
         return float("nan"), float("nan")
-    sides = [rank(np.asarray(side, np.float64)[None]) for side in (x, y)]
-    balance, *untied = (float(count) for count in balances(*sides)[0])
-    levels = min(1 + np.count_nonzero(np.diff(side.end)) for side in sides)
+    one, other = (rank(np.asarray(side, np.float64)[None]) for side in (x, y))
+    balance, *untied = balances(one, other)[0].tolist()
+    levels = min(1 + np.count_nonzero(np.diff(side.end)) for side in (one, other))
     return balance / float(np.sqrt(untied[0] * untied[1])), 2 * balance * levels / (len(x) ** 2 * (levels - 1))
 
 

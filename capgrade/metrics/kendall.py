@@ -15,12 +15,12 @@ VARIANTS = ("a", "b")
 
 
 @njit(cache=True, nogil=True)
-def _kernel(order, end, rel_order, rel_end):
-    """Concordant less discordant pairs, int64 [rows]. By falling similarity, a binary indexed tree (Fenwick 1994)
-    counts how many candidates of each relevance came before; those of one similarity all ask before one is added."""
+def _kernel(order, end, rel_order, rel_end, k):
+    """float64 [rows, 3], as `balances`. By falling similarity, a binary indexed tree (Fenwick 1994) counts how many
+    candidates of each relevance came before; those of one similarity all ask before one is added."""
     rows, n = order.shape
     group, same, tree = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n + 1, np.int32)
-    out = np.zeros(rows, np.int64)
+    out = np.zeros((rows, 3))
     for row in range(rows):
         same[:], tree[:] = 0, 0
         start = 0
@@ -29,31 +29,41 @@ def _kernel(order, end, rel_order, rel_end):
                 start = p
             group[rel_order[row, p]] = start
         pos = 0
-        while pos < n:
+        while pos < k:
             stop = end[row, pos]
+            size, places = stop - pos, min(stop, k) - pos
+            agree, apart, inside = np.int64(0), np.int64(0), np.int64(0)
             for p in range(pos, stop):  # of the `pos` before: twice those of more relevance, and the same, less all
                 node = group[order[row, p]]
-                out[row] += same[node] - pos
+                apart += pos - same[node]
                 while node > 0:
-                    out[row] += 2 * tree[node]
+                    agree += 2 * tree[node]
                     node &= node - 1
+            agree -= apart
             for p in range(pos, stop):
                 node = group[order[row, p]]
+                inside += p - same[node]
                 same[node] += 1
                 node += 1
                 while node <= n:
                     tree[node] += 1
                     node += node & -node
+            chance = places / size
+            out[row, 0] += chance * agree
+            out[row, 1] += pos * places
+            out[row, 2] += chance * apart
+            if places > 1:
+                out[row, 2] += chance * (places - 1) / (size - 1) * (inside - apart)
             pos = stop
     return out
 
 
-def balances(one: Ranking, other: Ranking) -> Array:
-    """Of two rankings of the same items concordant less discordant pairs, and the pairs that each does not tie: int64
-    [rows, 3]. Ties are counted, never broken, so the tie rule does not enter."""
-    balance = _kernel(one.order, one.tied_end, other.order, other.tied_end)
-    untied = [(each.order.shape[1] - each.tied_end).sum(axis=1, dtype=np.int64) for each in (one, other)]
-    return np.stack([balance, *untied], axis=1)
+def balances(one: Ranking, other: Ranking, k: int | None = None) -> Array:
+    """Of two rankings of the same items concordant less discordant pairs, and the pairs that each does not tie: float64
+    [rows, 3]. With `k`, of pairs among the first k of the ranking `one`, each by the probability that a random order of
+    ties brings both there. Ties are counted, never broken, so the tie rule does not enter."""
+    width = one.order.shape[1]
+    return _kernel(one.order, one.tied_end, other.order, other.tied_end, width if k is None else min(k, width))
 
 
 def tau_of(block: QueryBlock, relevance: str, variant: str) -> Array:
@@ -77,49 +87,11 @@ def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any
     return of_matrix(scores, tau_of, relevance=relevance, variant=check_choice("variant", variant, VARIANTS))
 
 
-@njit(cache=True, nogil=True)
-def _untied(values):
-    """Pairs of different value."""
-    ordered = np.sort(values)
-    run, tied = 0, 0
-    for p in range(1, ordered.size):
-        run = run + 1 if ordered[p] == ordered[p - 1] else 0
-        tied += run
-    return ordered.size * (ordered.size - 1) // 2 - tied
-
-
-@njit(cache=True, nogil=True)
-def _head_kernel(order, end, values, k, tau_b):
-    """Pairs weighted by the probability that both candidates are among the first k."""
-    rows, n = order.shape
-    k = min(k, n)
-    out = np.zeros(rows)
-    for row in range(rows):
-        pos, agree, ordered, labelled = 0, 0.0, 0.0, 0.0
-        while pos < k:
-            stop = end[row, pos]
-            size, places = stop - pos, min(stop, k) - pos
-            chance = places / size
-            for p in range(pos, stop):
-                for q in range(pos):
-                    gap = values[row, order[row, q]] - values[row, order[row, p]]
-                    agree += chance * np.sign(gap)
-                    labelled += chance * (gap != 0)
-            ordered += pos * places
-            if places > 1:
-                both = places * (places - 1.0) / (size * (size - 1.0))
-                labelled += both * _untied(values[row][order[row, pos:stop]])
-            pos = stop
-        weight = np.sqrt(ordered * labelled) if tau_b else k * (k - 1) / 2.0
-        if weight > 0:
-            out[row] = agree / weight
-    return out
-
-
 def cs_of(block: QueryBlock, relevance: str, k: int, variant: str = "b") -> Array:
     """`coherent_score` of a block."""
-    ranking = block.ranking
-    return _head_kernel(ranking.order, ranking.tied_end, block.relevance(relevance), k, variant == "b")
+    counts, depth = balances(block.ranking, block.ideal(relevance), k), min(k, block.width)
+    pairs = np.full(len(counts), depth * (depth - 1) / 2)
+    return share(counts[:, 0], pairs if variant == "a" else np.sqrt(counts[:, 1] * counts[:, 2]))
 
 
 def coherent_score(scores: Matrix, relevance: Matrix, k: int = 5, *, variant: str = "b") -> Any:

@@ -171,7 +171,7 @@ def test_only_what_is_read_of_a_ranking_is_ranked(monkeypatch):
     ranked = []
     monkeypatch.setattr(base, "rank", lambda scores, *rest: ranked.append(1) or ranking.rank(scores, *rest))
     scores, relevance = np.random.default_rng(0).random((2, 4, 9))
-    names = ["recall@1", "medr", "cs@3", "ndcg@5", "asp"]
+    names = ["recall@1", "medr", "r@3", "cs@3", "ndcg@5", "asp"]
     for count, chosen in ((0, names[:2]), (1, names[:3]), (2, names)):
         ranked.clear()
         queries = base.Queries(scores, positives={"own": Positives.from_lists([[0]] * 4)}, relevance={"": relevance})
