@@ -49,18 +49,18 @@ def judge(
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
     pictures = find(captions, images) if images else None
-    judge_at = Endpoint(endpoint, model, asked, params, max_cost)
-    round_, budget = JudgingRound(judge_at, captions, pictures, image, caption), judge_at.budget
-    round_.run(params.parallel)
+    judge_at = Endpoint(endpoint, model, params.timeout)
+    round_ = JudgingRound(judge_at, asked, captions, pictures, image, caption, params, max_cost)
+    round_.run()
     if pictures:
         pictures.tell()
     scores, reasons, scale = [], [], scale_text(asked.low, asked.high)
-    for k, (i, c) in enumerate(zip(image, caption, strict=True)):
-        ids, key = (captions.image_ids[i], captions.caption_ids[c]), round_.keys.get(k)
-        if key in round_.known:
-            scores.append((*ids, f"{round_.known[key]:g}", model, scale))
-        elif key is None or key in round_.failed:
-            reasons.append((*ids, round_.lacking[k] if key is None else round_.failed[key]))
+    for i, c, question in zip(image, caption, round_.questions, strict=True):
+        ids = captions.image_ids[i], captions.caption_ids[c]
+        if question.score is not None:
+            scores.append((*ids, f"{question.score:g}", model, scale))
+        elif question.reason is not None:
+            reasons.append((*ids, question.reason))
     write_text(out, csv_text(HEAD, scores))
     write_text(failed, csv_text(NO_ANSWER, reasons))
     return {
@@ -69,9 +69,9 @@ def judge(
         "unanswered": len(reasons),
         "left": len(image) - len(scores) - len(reasons),
         "stopped": round_.stopped,
-        "requests": budget.requests,
-        "tokens": {"sent": budget.sent, "answered": budget.answered},
-        "cost": budget.spent,
+        "requests": round_.budget.requests,
+        "tokens": {"sent": round_.budget.sent, "answered": round_.budget.answered},
+        "cost": round_.budget.spent,
     }
 
 

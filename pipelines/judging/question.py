@@ -33,10 +33,6 @@ ALL = "all"
 LINES = "pairs.jsonl"  # in the folder of a review
 
 
-class NoAnswerError(Exception):
-    """A pair for which no answer counts, and why."""
-
-
 class Prompt(ParamsBlock):
     """What is asked, as a file says it: `answer` is a range such as `0 to 5`, or YES_NO."""
 
@@ -79,20 +75,20 @@ class Prompt(ParamsBlock):
     def reads_captions(self) -> bool:
         return "{captions}" in self.user
 
-    def messages(self, caption: str, others: Sequence[str], picture: str | None) -> list[dict[str, Any]]:
-        """As a chat endpoint takes them; `picture` is a data URL."""
+    def messages(
+        self, caption: str, others: Sequence[str], picture: str | None, wrong: str | None = None
+    ) -> list[dict[str, Any]]:
+        """As a chat endpoint takes them; `picture` is a data URL, `wrong` an answer that did not count."""
         values = {"caption": caption, "captions": "\n".join(f"- {text}" for text in others)}
         text = re.sub(r"\{(caption|captions)\}", lambda m: values[m[1]], self.user)
         said: Any = text
         if picture is not None:
             said = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": picture}}]
         first = [{"role": "system", "content": self.system}] if self.system else []
-        return [*first, {"role": "user", "content": said}]
-
-    def reminder(self) -> str:
-        """What an answer that does not count is answered with."""
         wanted = YES_NO if self.yes_no else f"one number from {self.low:g} to {self.high:g}"
-        return f"Answer with {wanted} and nothing else."
+        again = ("assistant", wrong), ("user", f"Answer with {wanted} and nothing else.")
+        reminded = [{"role": role, "content": text} for role, text in again] if wrong is not None else []
+        return [*first, {"role": "user", "content": said}, *reminded]
 
     def score(self, answer: str) -> float | None:
         """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything else."""

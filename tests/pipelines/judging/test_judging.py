@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 import traceback
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Budget, Endpoint, seconds_of
-from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt
+from capgrade.pipelines.judging.endpoint import Endpoint, seconds_of
+from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, load_prompt
+from capgrade.pipelines.judging.round import Budget
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import JudgeParams
 from tests.conftest import ROOT, call, caption_table, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, cut, late, says, served, status
 
@@ -39,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(at_endpoint.TOKEN, TOKEN)
-    monkeypatch.setattr(at_endpoint, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(at_round, "FIRST_WAIT", 0.01)
     return tmp_path
 
 
@@ -180,6 +182,16 @@ def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) ->
         assert (here / "out.csv").read_bytes() == first
 
 
+def test_what_is_paid_for_is_kept_when_another_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.5)
+        says("3")(handler)
+
+    with served(Chat(rated, faults=[slow, status(401)])) as chat:
+        assert call(*line(here, chat, "--set", "judge.parallel=2")) == 2 and len(chat.asked) == 2
+        assert run(here, chat, capsys)["requests"] == ASKED - 1
+
+
 def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each request costs 0.0002; four fit into 0.0009."""
     prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--max-cost", "0.0009"]
@@ -197,12 +209,12 @@ def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixtu
 
 def test_a_budget_counts_what_is_under_way() -> None:
     budget = Budget(price_in=1e6, limit=10)
-    assert budget.take()
+    assert budget.fits(0) and not budget.fits(1), "the first goes alone"
     budget.pay(3, 0)
-    assert [budget.take(), budget.take()] == [True, True]
+    assert budget.fits(1) and not budget.fits(2)
     budget.pay(3, 0)
     budget.lose(charged=True)  # may have cost as much as the dearest
-    assert budget.spent == 9 and not budget.take()
+    assert budget.spent == 9 and not budget.fits(0)
 
 
 def test_requests_keep_to_the_rate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,9 +253,7 @@ def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFi
 def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without encryption it goes to this machine alone."""
 
-    def at(address: str) -> Endpoint:
-        return Endpoint(address, "m", Prompt(answer="0 to 5", user="{caption}"), JudgeParams())
-
+    at = partial(Endpoint, model="m", timeout=1)
     for address in ("http://example.org/v1", "http://192.168.1.5:8000/v1", "http://localhost.example.org/v1"):
         with pytest.raises(InputError, match="the token would be sent unencrypted -> give an https address, or unset"):
             at(address)
