@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from capgrade.kernels import get_num_threads
-from capgrade.metrics.ranking import Array, Ranking, Ties, gains_of_matrix, rank
+from capgrade.metrics.ranking import Array, Ranking, Ties, gains_by_place, rank
 from capgrade.schemas.errors import InputError
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
@@ -248,7 +248,7 @@ class QueryBlock:
     ) -> Array:  # fmt: skip
         """The gains (b, n) expected at the first `depth` places, float64 (b, depth); `left_out` as `groups` has it."""
         places = np.empty((len(gains), min(depth, self.width)))
-        gains_of_matrix(ranking.order, ranking.end, gains, *left_out, exponential, places)
+        gains_by_place(ranking.order, ranking.end, gains, *left_out, exponential, places)
         return places
 
     def hits_at(self, lists: Positives, depth: int, *, gains: Array | None = None, removes: bool = False) -> Array:

@@ -78,8 +78,8 @@ def kendall_tau(scores: Matrix, relevance: Matrix, *, variant: str = "a") -> Any
 
     `a`: (C - D) / (n(n - 1)/2), ties in the denominator only (Liu et al. 2023 "BCLS", sec. III: what the formula
     says). `b`: (C - D) / sqrt((n0 - n1)(n0 - n2)), n1, n2 the pairs tied in either, as `scipy.stats.kendalltau`;
-    0 where all scores or all labels are equal (scipy: NaN), which is what chance scores. Counts are 64-bit integers,
-    so the value is exact.
+    0 where all scores or all labels are equal (scipy: NaN), which is what chance scores. Counts are whole numbers, so
+    the value is exact.
 
     >>> kendall_tau(np.array([[0.9, 0.2, 0.5]]), np.array([[3.0, 1.0, 2.0]]))
     array([1.])

@@ -127,29 +127,40 @@ def rank(scores: Array, ties: Ties = "expected") -> Ranking:
 
 
 @njit(cache=True, nogil=True)
-def mean_gains(order, end, gains, skip, groups, exponential, out):
-    """Of one query the gain expected at each of the first places, 0 behind the last candidate.
+def gains_by_place(order, end, gains, skip, groups, exponential, out):
+    """Of each query the gain (b, n) expected at each of the first places, 0 behind the last candidate.
 
     Every candidate of a tie group has each of its places with the same probability, so each place has the mean of the
-    group's gains (of 2 ** gain - 1, if `exponential`). The candidates of group `skip` are left out.
+    group's gains (of 2 ** gain - 1, if `exponential`). The candidates of group `skip` of the query are left out.
     """
     out[:] = 0.0
-    pos, filled = 0, 0
-    while pos < order.size and filled < out.size:
-        size, total = 0, 0.0
-        for p in range(pos, end[pos]):
-            if groups[order[p]] != skip:
-                size += 1
-                gain = np.float64(gains[order[p]])
-                total += 2.0**gain - 1.0 if exponential else gain
-        for p in range(filled, min(filled + size, out.size)):
-            out[p] = total / size
-        filled += size
-        pos = end[pos]
+    for row in range(len(order)):
+        pos, filled = 0, 0
+        while pos < order.shape[1] and filled < out.shape[1]:
+            size, total = 0, 0.0
+            for p in range(pos, end[row, pos]):
+                if groups[order[row, p]] != skip[row]:
+                    size += 1
+                    gain = np.float64(gains[row, order[row, p]])
+                    total += 2.0**gain - 1.0 if exponential else gain
+            for p in range(filled, min(filled + size, out.shape[1])):
+                out[row, p] = total / size
+            filled += size
+            pos = end[row, pos]
 
 
 @njit(cache=True, nogil=True)
-def gains_of_matrix(order, end, gains, skip, groups, exponential, out):
-    """`mean_gains` of each query, gains (b, n)."""
+def chances(order, end, m, skip, groups, out):
+    """Of each query the probability (b, n) that a candidate is among the first m, without those of group `skip`."""
+    out[:] = 0.0
     for row in range(len(order)):
-        mean_gains(order[row], end[row], gains[row], skip[row], groups, exponential, out[row])
+        pos, filled = 0, 0
+        while pos < order.shape[1] and filled < m:
+            stop, size = end[row, pos], 0
+            for p in range(pos, stop):
+                size += groups[order[row, p]] != skip[row]
+            for p in range(pos, stop):
+                if groups[order[row, p]] != skip[row]:
+                    out[row, order[row, p]] = min(size, m - filled) / size
+            filled += size
+            pos = stop

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.kernels import njit
 from capgrade.metrics.base import (
     Matrix,
     Positives,
@@ -18,44 +17,20 @@ from capgrade.metrics.base import (
     per_query,
     share,
 )
-from capgrade.metrics.ranking import Array, Ties, mean_gains
+from capgrade.metrics.ranking import Array, Ties, chances
 from capgrade.schemas.errors import InputError
 
 WEIGHTS = ("hard", "soft")
 
 
-@njit(cache=True, nogil=True)
-def _kernel(order, end, ideal, ideal_end, values, skip, groups, m, soft, places):
-    """What of the m most relevant is at the first places, (b, k), and the weight of them all, (b,). Ties at the m-th
-    place are members with the probability that a random order gives them."""
-    rows, n = order.shape
-    whole, weights = np.zeros(rows), np.zeros(n)
-    for row in range(rows):
-        pos, filled = 0, 0
-        weights[:] = 0.0
-        while pos < n and filled < m:
-            stop, size = ideal_end[row, pos], 0
-            for p in range(pos, stop):
-                size += groups[ideal[row, p]] != skip[row]
-            for p in range(pos, stop):
-                item = ideal[row, p]
-                if groups[item] != skip[row]:
-                    weights[item] = min(size, m - filled) / size * (values[row, item] if soft else 1.0)
-                    whole[row] += weights[item]
-            filled += size
-            pos = stop
-        mean_gains(order[row], end[row], weights, skip[row], groups, False, places[row])
-    return whole
-
-
 def sr_of(block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
     """`semantic_recall` of a block."""
-    values = (block.gains if weight == "soft" else block.relevance)(relevance)
-    ranking, ideal = block.ranking, block.ideal(relevance)
-    places = np.empty((len(values), min(k, block.width)))
-    shared = values, *block.groups(removes), m, weight == "soft", places
-    whole = _kernel(ranking.order, ranking.end, ideal.order, ideal.end, *shared)
-    return share(places.sum(axis=1), whole)
+    values, left_out = (block.gains if weight == "soft" else block.relevance)(relevance), block.groups(removes)
+    ideal, weights = block.ideal(relevance), np.empty(values.shape)
+    chances(ideal.order, ideal.end, m, *left_out, weights)
+    if weight == "soft":
+        weights *= values
+    return share(block.gains_at(block.ranking, weights, k, left_out).sum(axis=1), weights.sum(axis=1))
 
 
 def semantic_recall(
