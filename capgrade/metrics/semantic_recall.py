@@ -14,6 +14,7 @@ from capgrade.metrics.base import (
     check_choice,
     check_k,
     of_matrix,
+    own_positives,
     per_query,
     share,
 )
@@ -93,12 +94,8 @@ def extension_set(images: Array, query_image: Array, candidate_image: Array) -> 
 
     For image queries all captions of the m images, for caption queries the m images of the caption's image.
     """
-    by_image = np.argsort(candidate_image, kind="stable")
-    bounds = np.searchsorted(candidate_image[by_image], np.arange(int(candidate_image.max()) + 2))
-    members = [
-        np.concatenate([by_image[bounds[other] : bounds[other + 1]] for other in extending]) for extending in images
-    ]
-    return Positives.from_lists([members[image] for image in query_image])
+    found, m = own_positives(images[query_image].ravel(), candidate_image), images.shape[1]
+    return Positives(found.indptr[::m], found.indices, found.absent[::m])
 
 
 def extension_name(relevance: str, m: int) -> str:
