@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.agreement.judgements import CAPTIONS, IMAGES, Judgements, Ratings, Within
-from capgrade.metrics.eccv import human_lists
+from capgrade.metrics.eccv import human_lists, lists_folder
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.eccv_lists import lists_folder
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text

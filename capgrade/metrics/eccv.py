@@ -1,18 +1,33 @@
-"""The lists of positives of ECCV Caption and CxC for MS-COCO 5K."""
+"""The lists of positives of ECCV Caption and CxC for MS-COCO 5K, which the package `eccv_caption` carries."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
 from capgrade.metrics.base import Positives, check_choice
-from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 
 SETS = ("eccv", "cxc", "original")
 
 
+def lists_folder() -> Path:
+    """Where the package keeps its lists. InputError when it is not installed."""
+    spec = find_spec("eccv_caption")
+    if spec is None or spec.origin is None:
+        raise InputError("the ECCV Caption lists are not installed", remedy="pip install eccv-caption")
+    return Path(spec.origin).parent / "data"
+
+
+def read_lists(name: str) -> dict[str, list[int]]:
+    """Query -> items, COCO's image ids and annotation ids, of a file such as eccv_image_to_caption.json."""
+    return dict(json.loads((lists_folder() / name).read_text(encoding="utf-8")))
+
+
 def human_lists(name: str, image_ids: Sequence[object], caption_ids: Sequence[object]) -> tuple[Positives, Positives]:
-    """The positives that the `eccv_caption` package carries, in the order of these ids: (of images, of captions).
+    """The positives of the package, in the order of these ids: (of images, of captions).
 
     `eccv`, `cxc` or `original`; ids are COCO image ids and annotation ids. A query that the set does not annotate
     has an empty list, which leaves it out. Every annotated query must be present. A positive that is not (two of

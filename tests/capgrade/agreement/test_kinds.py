@@ -23,9 +23,9 @@ from capgrade.agreement.judgements import Judgements, Within
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.rouge import RougeL
+from capgrade.metrics.eccv import read_lists
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.schemas.captions import SCHEMA, Captions
-from capgrade.schemas.eccv_lists import read_lists
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, ReviewPlan

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from capgrade import Draws, Labels, evaluate, evaluate_lists, metrics
 from capgrade.metrics import Positives
-from capgrade.schemas.eccv_lists import read_lists
+from capgrade.metrics.eccv import read_lists
 from capgrade.schemas.errors import InputError
 
 KS = (1, 5, 10)
