@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,22 @@ import numpy as np
 
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
-from capgrade.pipelines.audit.candidates import ValueSource, falling, open_source
+from capgrade.labels import Labels
+from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.audit.errors import WAYS, Errors
 from capgrade.pipelines.audit.estimate import Bands
-from capgrade.pipelines.audit.lists import equal_captions, groups, likely, near_duplicates, suspects, write_lists
+from capgrade.pipelines.audit.lists import (
+    equal_captions,
+    falling,
+    groups,
+    likely,
+    near_duplicates,
+    suspects,
+    write_lists,
+)
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import package_version, write_manifest, write_text
+from capgrade.schemas.files import package_version, read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder, refuse_file
 
@@ -76,22 +86,23 @@ def audit(
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}
         inputs = found_digests(**given)
-        source, known = open_source(relevance, shards, captions_dir, split), load(path)
-        names, captions = _measures(source, known, measure, path), source.labels.table
+        labels, known = _opened(relevance, shards, captions_dir, split), load(path)
+        names, captions = _measures(labels, known, measure, path), labels.table
         curve = known.curves[names[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
         errors = _errors(captions_dir, captions, curve, similarity, stand_in)
         bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
-        for some in source.blocks(names[0]):  # all known pairs of other captions
+        for every in labels.stored.pairs(names[0]):  # all known pairs, image after image
+            some = every.of_others(labels.owner)
             bands.add(some)
             parts.append(likely(some, curve))
             for one in errors.values():
                 one.add(some)
         pairs = falling(parts)
-        own = source.own(names[0])
+        own = _own(labels, names[0])
         low = None if own is None else suspects(own, curve)
         no_own = f"the relevance folder has no value of {names[0]} of a caption without itself: compute it again"
-        if source.shards:
+        if labels.stored.sampled:
             no_own = "shards have no value of a caption without itself among the references: give --relevance"
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
         found = {
@@ -109,7 +120,7 @@ def audit(
             **({"model": {way: one.told(known.random) for way, one in errors.items()}} if errors else {}),
         }
         together = groups(duplicates, captions.n_images)
-        audited = Audited(found, source, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
+        audited = Audited(found, labels, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
         first, *shown = sections(audited, thumbnails)
         thumbnails.pictures.tell()
         require_unchanged(inputs, found_digests(**given))
@@ -120,6 +131,23 @@ def audit(
         params = {"measure": names[0], "split": captions.split, "stand_in": stand_in}
         write_manifest(lists, STAGE, params=params, inputs=inputs, rows=rows, found=found)
     return found
+
+
+def _opened(relevance: Path | None, shards: Path | None, captions_dir: Path, split: str | None) -> Labels:
+    """Labels with the parameters of each measure. InputError unless exactly one folder is given, for one that is not
+    finished, and for one made for other captions."""
+    folder = relevance or shards
+    if folder is None or (relevance and shards):
+        raise InputError("one folder of values is needed", remedy="give --relevance DIR or --shards DIR")
+    manifest = read_manifest(folder, "relevance" if relevance else "shards")
+    return replace(Labels.load(folder, split=split, captions=captions_dir), made_with=manifest["params"]["measures"])
+
+
+def _own(labels: Labels, measure: str) -> np.ndarray | None:
+    """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
+    does not have it."""
+    values = None if labels.stored.sampled else read_own_pairs(Path(labels.file)).get(measure + LEFT_OUT)
+    return None if values is None or len(values) != labels.n_captions else values.astype(np.float64)
 
 
 def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:
@@ -146,17 +174,18 @@ def _errors(
     return {way: Errors(task.similarity, kept, captions, way, curve) for way in WAYS}
 
 
-def _measures(source: ValueSource, known: Calibration, asked: str | None, path: Path) -> list[str]:
+def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path) -> list[str]:
     """The measure asked for, or the first that the calibration and the folder both have, computed alike; then the
     others of which both is true."""
-    both = [name for name in known.curves if name in source.measures]
+    made_with, folder = labels.made_with or {}, Path(labels.file)
+    both = [name for name in known.curves if name in made_with]
     first = next((name for name in both if asked in (None, name)), None)
     if first is None:
-        of_known, of_folder = ", ".join(known.curves), ", ".join(source.measures)
+        of_known, of_folder = ", ".join(known.curves), ", ".join(made_with)
         problem = f"{asked} is not of both: " if asked else ""
         problem += f"the calibration {path.name} is of {of_known}; the folder has {of_folder}"
         wanted = asked if asked in known.curves else next(iter(known.curves))
         remedy = f"compute it: --measures {wanted}, or calibrate: capgrade agree --calibrate"
-        raise InputError(problem, file=source.folder, remedy=remedy)
-    known.require_alike(first, source.measures[first], source.folder, path)
-    return [first, *(name for name in both if name != first and known.alike(name, source.measures[name]))]
+        raise InputError(problem, file=folder, remedy=remedy)
+    known.require_alike(first, made_with[first], folder, path)
+    return [first, *(name for name in both if name != first and known.alike(name, made_with[name]))]

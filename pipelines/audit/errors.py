@@ -17,9 +17,8 @@ import numpy as np
 
 from capgrade.agreement.curve import Curve
 from capgrade.labels.stored import ValuedPairs
-from capgrade.pipelines.audit.candidates import falling
 from capgrade.pipelines.audit.estimate import PairCounts
-from capgrade.pipelines.audit.lists import likely
+from capgrade.pipelines.audit.lists import falling, likely
 from capgrade.schemas.captions import Captions
 
 WAYS = ("i2t", "t2i")

@@ -36,6 +36,12 @@ def likely(pairs: ValuedPairs, curve: Curve) -> ValuedPairs:
     return pairs.take(curve.probability(pairs.value) >= LIKELY)
 
 
+def falling(parts: Iterable[ValuedPairs]) -> ValuedPairs:
+    """One table, the highest value first."""
+    whole = ValuedPairs.joined(parts)
+    return whole.take(np.lexsort((whole.caption, whole.image, -whole.value)))
+
+
 def near_duplicates(pairs: ValuedPairs, captions: Captions) -> list[tuple[int, int]]:
     """Pairs of images, each of which would take every caption of the other."""
     n, sizes = captions.n_images, np.diff(captions.ref_ptr)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.agreement.calibration import Calibration
+from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
-from capgrade.pipelines.audit.candidates import ValueSource
 from capgrade.pipelines.audit.errors import Errors
 from capgrade.pipelines.audit.estimate import LIKELY
 from capgrade.pipelines.audit.lists import distinct
@@ -59,7 +59,7 @@ class Audited:
     nothing; a model's errors by direction; captions per image by tenths of P."""
 
     found: dict[str, Any]
-    source: ValueSource
+    labels: Labels
     calibration: Calibration
     measures: Sequence[str]
     captions: Captions
@@ -119,7 +119,7 @@ def _trust(audited: Audited) -> PageSection:
         measure=audited.measures[0], likely=LIKELY, which="these very" if kind["same_captions"] else "other", **kind
     )
     said += OF_RANDOM if audited.calibration.random else OF_CHOSEN
-    notes = [Note(said), *([Note(SAMPLED)] if audited.source.shards else [])]
+    notes = [Note(said), *([Note(SAMPLED)] if audited.labels.stored.sampled else [])]
     charts = _by_p(audited), _reliability(audited)
     return PageSection("trust", "How many, and how far to trust P", "", [*charts, *notes], open=True)
 
@@ -176,7 +176,7 @@ def _fits(
     """One per image and text, the likeliest first; P by each measure that has the pair."""
     captions, chosen = audited.captions, distinct(pairs, audited.captions)[:most]
     some = pairs.take(np.array([k for k, _ in chosen], np.int64))
-    values = {measures[0]: some.value} | {m: audited.source.values(m, some) for m in measures[1:]}
+    values = {measures[0]: some.value} | {m: values_of(audited.labels, m, some) for m in measures[1:]}
     p = {measure: audited.calibration.curves[measure].probability(v) for measure, v in values.items()}
     fits, rows = [], zip(some.image.tolist(), some.caption.tolist(), chosen, strict=True)
     for row, (image, caption, (_, times)) in enumerate(rows):
@@ -185,6 +185,13 @@ def _fits(
         known = {measure: round(float(found[row]), 4) for measure, found in p.items() if np.isfinite(found[row])}
         fits.append(Fit(shown, captions.texts[caption], own, known, times))
     return fits
+
+
+def values_of(labels: Labels, measure: str, wanted: ValuedPairs) -> np.ndarray:
+    """float32 [n]: of a few pairs; NaN where shards did not keep one."""
+    pairs = zip(wanted.image[:, None], wanted.caption[:, None], strict=True)
+    cells = [labels.stored.block(*pair, measure) for pair in pairs]
+    return np.array([one.relevance[0, 0] if one.known[0, 0] else np.nan for one in cells], np.float32)
 
 
 def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:

@@ -16,13 +16,14 @@ from playwright.sync_api import Browser
 from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
+from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.candidates import open_source
 from capgrade.pipelines.audit.errors import WAYS
 from capgrade.pipelines.audit.estimate import PairCounts, mean_of
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists
+from capgrade.pipelines.audit.page import values_of
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
@@ -131,8 +132,8 @@ def test_values_of_some_pairs_by_another_measure(world: Path) -> None:
     matrix = read_relevance(world / "relevance" / "bleu.arrow").matrix()
     image, caption = np.nonzero(captions.owner != np.arange(captions.n_images)[:, None])
     pairs = ValuedPairs(image, caption, matrix[image, caption], np.ones(len(image))).take(slice(0, 400))
-    every = open_source(world / "relevance", None, folder, None).values("bleu", pairs)
-    kept = open_source(None, world / "shards", folder, None).values("bleu", pairs)
+    every = values_of(Labels.load(world / "relevance", captions=folder), "bleu", pairs)
+    kept = values_of(Labels.load(world / "shards", captions=folder), "bleu", pairs)
     known = np.isfinite(kept)
     assert every == pytest.approx(pairs.value) and 0 < known.sum() < 400
     assert kept[known] == pytest.approx(pairs.value[known], abs=1e-6)
