@@ -10,12 +10,13 @@ from typing import Any, Literal
 import krippendorff
 import numpy as np
 
+from capgrade.agreement.judgement_files import read_raters
 from capgrade.explorer.plans import accepted_per_image
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.judges import GRADES, SCALE, SHARES, parse_scale, scale_text
-from capgrade.schemas.lines import csv_text, number, read_table
+from capgrade.schemas.judges import GRADES, SCALE, SHARES, scale_text
+from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
 
@@ -92,25 +93,16 @@ def _alphas(found: Table, items: int) -> dict[str, float | None]:
 
 
 def read_judged(path: Path, plan: ReviewPlan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
-    """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`, and their scale. InputError for another
-    table, for two scales, and where it has none of the pairs."""
-    at: dict[tuple[str, str], list[int]] = {}
-    for place, item in enumerate(plan.items):
-        at.setdefault((item.image_id, item.caption_id), []).append(place)
-    found: dict[str, dict[int, float]] = {}
-    scales: set[str] = set()
-    for line, row in read_table(path, ("image_id", "caption_id", "score", "rater", SCALE)):
-        score = number(row["score"], path, line)
-        scales.add(row[SCALE])
-        if not row["rater"]:
-            raise InputError("no rater", file=path, row=line, remedy="name one in every row")
-        for k in at.get((row["image_id"], row["caption_id"]), []):
-            found.setdefault(row["rater"], {})[k] = score
-    if not found:
+    """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`, and their scale. InputError as
+    `read_raters`, and where it has none of the pairs."""
+    given, scale = read_raters(path)
+    pairs = [(item.image_id, item.caption_id) for item in plan.items]
+    found = {
+        rater: {k: scores[pair] for k, pair in enumerate(pairs) if pair in scores} for rater, scores in given.items()
+    }
+    if not any(found.values()):
         raise InputError("none of the review's pairs", file=path, remedy="judge them: capgrade judge --pairs FOLDER")
-    if len(scales) > 1:
-        raise InputError(f"two scales: {' and '.join(sorted(scales))}", file=path, remedy="judge on one scale")
-    return found, parse_scale(scales.pop())
+    return {rater: table for rater, table in found.items() if table}, scale
 
 
 def rating_matrix(found: Table, items: int) -> np.ndarray:

@@ -101,6 +101,21 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     return Judgements(first, second, ratings.means, ratings if ratings.counts.max() > 1 else None, scale=limits)
 
 
+def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tuple[float, float]]:
+    """Rater -> (image_id, caption_id) -> score, and the scale, of a table that says both, as `capgrade judge` writes
+    one. InputError as `read_people`."""
+    rows = _listed_in(path)
+    scale = _scale(rows, path, None)
+    if rows[0].rater is None or scale is None:
+        remedy = f"give {', '.join(PLAIN)}, rater and {SCALE}, as capgrade judge writes them"
+        raise InputError("no raters, or no scale", file=path, row=1, remedy=remedy)
+    _by_pair(rows, path)  # a pair once, and by somebody
+    found: dict[str, dict[tuple[str, str], float]] = {}
+    for row in rows:
+        found.setdefault(row.rater or "", {})[row.first, row.second] = row.ratings[0]
+    return found, scale
+
+
 def _number(at: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
     if id not in at:
         remedy = "give the split that was judged, and captions with the ids of the judgements"
@@ -178,7 +193,7 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
         if of is None:
             ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
             scale = parse_scale(row[SCALE]) if SCALE in row else None
-            yield _Row(line, *ids, (score,), row.get("rater"), scale)
+            yield _Row(line, *ids, (score,), told(row["rater"]) if "rater" in row else None, scale)
             continue
         matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[of]]
         for name, id in zip(CXC[of], matches, strict=True):

@@ -62,6 +62,20 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
     assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}}, (0, 5))
 
 
+@pytest.mark.parametrize(("lines", "said"), [
+    (["i0,i1#1,7,m,0..5"], "row 2: score 7 is off the scale 0..5"),
+    (["i0,i1#1,1,m,0..5", "i0,i1#1,5,m,0..5"], "row 3: m rated image 'i0', caption 'i1#1' twice"),
+    (["i0,i1#1,1,m,0..5", "i0,i2#1,1,m,0..1"], "row 3: two scales"),
+    (["i0,i1#1,1,,0..5"], "row 2: no rater"),
+    (["i4,i4#0,1,m,0..5"], "none of the review's pairs"),
+])  # fmt: skip
+def test_what_a_model_judged_is_a_table_like_any_other(tmp_path: Path, lines: list[str], said: str) -> None:
+    path = tmp_path / "judge.csv"
+    path.write_text("\n".join(["image_id,caption_id,score,rater,scale", *lines]) + "\n")
+    with pytest.raises(InputError, match=said):
+        read_judged(path, _plan())
+
+
 def test_nothing_rated_is_nothing_to_export(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing has been rated"):
         export(_review(tmp_path, _plan(), {}), tmp_path / "out.csv")
