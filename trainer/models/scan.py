@@ -76,10 +76,7 @@ class Scan(RetrievalModel):
             cosine = _cosine((a * products.flatten(2)).sum(1), square).unflatten(1, words.shape[:2])
             return _pooled(cosine, mask.new_ones(len(mask), words.shape[1]), self.config)
         a = (temperature * first_norm(products, 1, mask[:, :, None, None], norm)).softmax(3)
-        seen = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
-        square = (seen * (seen @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
-        cosine = _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(1)
-        return _pooled(cosine, mask, self.config)
+        return _pooled(region_cosines(a, products, mask, words), mask, self.config)
 
 
 def attention(
@@ -90,6 +87,14 @@ def attention(
     asked = first_norm(products, 3, None, norm).flatten(2)
     a = (temperature * asked).masked_fill(~mask.unsqueeze(2), torch.finfo(asked.dtype).min).softmax(1)
     return a, (a * (gram @ a)).sum(1)
+
+
+def region_cosines(a: Tensor, products: Tensor, mask: Tensor, words: Tensor) -> Tensor:
+    """Cosine of each region with the words it attends to, [n, c, R], 0 where none is: weights a and products v . w
+    [n, R, c, L] of regions and words [c, L, D]."""
+    seen = a.permute(2, 0, 1, 3).flatten(1, 2)  # (c, n R, L)
+    square = (seen * (seen @ (words @ words.mT))).sum(2).unflatten(1, mask.shape)  # (c, n, R)
+    return _cosine((a * products).sum(3).transpose(1, 2), square.transpose(0, 1)) * mask.unsqueeze(1)
 
 
 def _cosine(product: Tensor, square: Tensor) -> Tensor:

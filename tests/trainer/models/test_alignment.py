@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models import alignment
+from capgrade.trainer.models import alignment, encoders
 from capgrade.trainer.models.alignment import Pooling, align, alignment_matrix
 from capgrade.trainer.models.base import Encoded
 
@@ -55,8 +55,8 @@ def one(regions: Tensor, words: Tensor, pooling: str, padded: tuple[int, int] | 
 @pytest.mark.parametrize("evaluation", [False, True])
 def test_equals_loop_over_pairs(monkeypatch, pooling, padding, evaluation):
     """In values and in gradients."""
-    monkeypatch.setattr(alignment, "TILE", 3)
-    monkeypatch.setitem(alignment.CELLS, "cpu", 300)  # several blocks
+    monkeypatch.setattr(alignment, "EVAL_IMAGES", 3)
+    monkeypatch.setitem(encoders.TILE_NODES, "cpu", 20)  # several blocks and tiles
     images = made([4, 0, 7, 1, 36 if evaluation else 7], 40 if evaluation else 9, 0)
     captions = made([3, 5, 1, 0, 8, 2, 5], 9, 1, holes=True)
     weights, found = torch.randn(5, 7, generator=torch.Generator().manual_seed(4)), []
@@ -73,16 +73,6 @@ def test_equals_loop_over_pairs(monkeypatch, pooling, padding, evaluation):
     tolerances = (1e-5, *(2 * [1e-5 if evaluation else 1e-6]))
     for mine, theirs, tolerance in zip(*found, tolerances, strict=True):
         assert (mine - theirs).abs().max() < tolerance, (mine - theirs).abs().max()
-
-
-def test_one_block_at_a_time(monkeypatch):
-    monkeypatch.setitem(alignment.CELLS, "cpu", 2000)
-    sizes: list[int] = []
-    true = torch.einsum
-    monkeypatch.setattr(torch, "einsum", lambda *a: sizes.append((A := true(*a)).numel()) or A)
-    images, captions = made([9] * 20, 9, 9), made([8] * 10, 8, 10)
-    align(images, captions, "symm")
-    assert max(sizes) <= 2000 and sum(sizes) == 20 * 9 * 10 * 8
 
 
 @pytest.mark.parametrize("wrong", [{"pooling": "MrSW"}, {"padding": "zeros"}])
