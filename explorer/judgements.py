@@ -10,7 +10,7 @@ from typing import Any, Literal
 import krippendorff
 import numpy as np
 
-from capgrade.agreement.judgement_files import read_raters
+from capgrade.agreement.judgement_files import read_raters, reviewed
 from capgrade.explorer.plans import accepted_per_image
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
@@ -39,15 +39,10 @@ def export(ratings: ReviewRatings, out: Path) -> int:
 
 
 def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
-    """The text of `export` and its rows; pairs stand in the plan's order, one that comes twice is joined."""
-    scores: dict[tuple[str, str], list[int]] = {}
-    found = ratings.all()
-    for k, item in enumerate(ratings.plan.items):
-        given = [table[k] for table in found.values() if k in table]
-        if given:
-            scores.setdefault((item.image_id, item.caption_id), []).extend(given)
-    rows = [(*pair, f"{np.mean(given):.6g}", len(given), scale_text(*GRADES)) for pair, given in scores.items()]
-    return csv_text(HEADER, rows), len(rows)
+    """The text of `export` and its rows, as the review's folder is read for `agree`."""
+    found = reviewed(ratings.folder)
+    rows = [(one.first, one.second, f"{np.mean(one.ratings):.6g}", len(one.ratings)) for one in found]
+    return csv_text(HEADER, [(*row, scale_text(*GRADES)) for row in rows]), len(rows)
 
 
 def agreement(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,8 +54,7 @@ def _entropy(p: np.ndarray) -> np.ndarray:
 def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, count: int, seed: int) -> ReviewPlan:
     """The pairs of most information that are not original, each caption and each image once."""
     others = pairs.take(np.flatnonzero(~pairs.original))
-    mixed = others.take(np.random.default_rng(seed).permutation(len(others)))  # equal ones by chance
-    chosen = mixed.take(ranked(mixed, information(mixed), count, per_item=1))
+    chosen = others.take(_unsure(others, count, np.random.default_rng(seed)))
     items = tuple(
         Item(captions.image_ids[i], captions.caption_ids[c])
         for i, c in zip(chosen.image.tolist(), chosen.caption.tolist(), strict=True)
@@ -131,7 +131,11 @@ def pooled(
     best += [part for S in models.values() for part in _best_of_model(S, captions, depth)]
     pool = np.setdiff1d(np.concatenate(best), given)
     rest = np.flatnonzero(~np.isin(codes, pool))
-    unsure = codes[rest][_unsure(others.take(rest), models, count // 3, random)]
+    voices = others.take(rest)
+    scores = {f"by {name}": np.asarray(S[voices.image, voices.caption], np.float32) for name, S in models.items()}
+    voices = replace(voices, values={**voices.values, **scores})
+    several = len(voices.values) > 1
+    unsure = codes[rest][_unsure(voices, count // 3, random)] if several else np.empty(0, np.int64)
     taken = np.unique(np.concatenate([given, pool, unsure]))
     from_pool = random.permutation(pool)[: count - 2 * (count // 3)]
     left = captions.n_images * width - len(taken)
@@ -166,16 +170,10 @@ def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np
             yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
 
 
-def _unsure(
-    pairs: LabelledPairs, models: Mapping[str, np.ndarray], count: int, random: np.random.Generator
-) -> np.ndarray:
+def _unsure(pairs: LabelledPairs, count: int, random: np.random.Generator) -> np.ndarray:
     """Rows of the pairs of most information, each caption and each image once."""
-    scores = {f"by {name}": np.asarray(S[pairs.image, pairs.caption], np.float32) for name, S in models.items()}
-    values = {**pairs.values, **scores}
-    if len(values) < 2 or not len(pairs):
-        return np.empty(0, np.int64)
     mixed = random.permutation(len(pairs))  # equal ones by chance
-    shuffled = LabelledPairs(pairs.image, pairs.caption, values, pairs.original).take(mixed)
+    shuffled = pairs.take(mixed)
     return mixed[ranked(shuffled, information(shuffled), count, per_item=1)]
 
 

@@ -84,7 +84,9 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
         return eccv_judgements(captions)
     if path.suffix == ".arrow":
         return _dense(path, captions)
-    rows = _reviewed(path) if path.is_dir() else _listed_in(path)
+    rows = reviewed(path) if path.is_dir() else _listed_in(path)
+    if not rows:
+        raise InputError("nothing has been rated", file=path, remedy="rate its pairs first: capgrade explore")
     limits = _scale(rows, path, scale)
     rows = rows if rows[0].rater is None else _by_pair(rows, path)
     of = rows[0].of
@@ -223,9 +225,9 @@ def _flickr8k(lines: Iterator[str], path: Path) -> Iterator[_Row]:
         yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), scale=SHARES)
 
 
-def _reviewed(folder: Path) -> list[_Row]:
+def reviewed(folder: Path) -> list[_Row]:
     """The ratings of each rated pair, one per reviewer (the mean, where a pair stood in the review twice), in the order
-    of the plan. InputError for a folder that is no review, damaged ratings, ratings of another plan, and none at all.
+    of the plan. InputError for a folder that is no review, damaged ratings, and ratings of another plan.
     """
     plan = read_plan(folder)
     pairs = [(item.image_id, item.caption_id) for item in plan.items]
@@ -236,10 +238,7 @@ def _reviewed(folder: Path) -> list[_Row]:
             given.setdefault(pairs[item], []).append(score)
         for pair, scores in given.items():
             ratings[pair].append(sum(scores) / len(scores))
-    rows = [_Row(0, *pair, tuple(scores), scale=GRADES) for pair, scores in ratings.items() if scores]
-    if not rows:
-        raise InputError("nothing has been rated", file=folder, remedy="rate its pairs first: capgrade explore")
-    return rows
+    return [_Row(0, *pair, tuple(scores), scale=GRADES) for pair, scores in ratings.items() if scores]
 
 
 NAME = "eccv"

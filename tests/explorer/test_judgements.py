@@ -62,6 +62,14 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
     assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}}, (0, 5))
 
 
+def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None:
+    """The file says what the folder does: a reviewer's two ratings of a pair are one, their mean."""
+    plan = ReviewPlan(SEMANTIC_MAP, "corpus", 0, tuple(Item("i0", "i1#1", query) for query in ("q0", "q1")))
+    export(_review(tmp_path / "review", plan, {"ann": {0: 5, 1: 0}, "bo": {0: 4}}), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ["i0,i1#1,3.25,2,0..5"]
+    assert read_judgements(tmp_path / "review", CAPTIONS).score.tolist() == [3.25]
+
+
 @pytest.mark.parametrize(("lines", "said"), [
     (["i0,i1#1,7,m,0..5"], "row 2: score 7 is off the scale 0..5"),
     (["i0,i1#1,1,m,0..5", "i0,i1#1,5,m,0..5"], "row 3: m rated image 'i0', caption 'i1#1' twice"),
