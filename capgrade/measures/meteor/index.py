@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.kernels import njit
 from capgrade.measures.meteor.bound import BITS, DELTA
 from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
@@ -89,9 +88,7 @@ def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
 
 
 def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:
-    hashes = np.empty(len(ptr) - 1, np.uint64)
-    hash_runs(keys, ptr, hashes)
-    return np.unique(hashes, return_inverse=True)[1].astype(np.int32)
+    return np.unique(hash_runs(keys, ptr), return_inverse=True)[1].astype(np.int32)
 
 
 def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: int) -> tuple[np.ndarray, int]:
@@ -107,32 +104,15 @@ def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: 
     return unit, n_words + len(paired)
 
 
-@njit(cache=True)
-def _list_units(at, unit, word, ptr, unit_ptr, start, length, out):
-    """Every word, and every phrase of several words that has a paraphrase here, by place, then length: how many."""
-    n = 0
-    for s in range(ptr.shape[0] - 1):
-        unit_ptr[s] = n
-        for i in range(ptr[s], ptr[s + 1]):
-            for k in range(at.shape[1]):
-                u = unit[at[i, k]] if k else word[i]
-                if u >= 0:
-                    if n < out.shape[0]:
-                        start[n], length[n], out[n] = i - ptr[s], k + 1, u
-                    n += 1
-    unit_ptr[-1] = n
-    return n
-
-
 def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) -> Units:
-    """The units of each caption."""
-    unit_ptr, room = np.empty(len(ptr), np.int64), 2 * len(word)
-    start, length, found = (np.empty(room, np.int32) for _ in range(3))
-    n = _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
-    if n > room:
-        start, length, found = (np.empty(n, np.int32) for _ in range(3))
-        _list_units(at, unit, word, ptr, unit_ptr, start, length, found)
-    return Units(unit_ptr, start[:n], length[:n], found[:n])
+    """Every word, and every phrase of several words that has a paraphrase here."""
+    number = unit[at]
+    number[:, 0] = word
+    first, longer = np.nonzero(number >= 0)
+    start = first - np.repeat(ptr[:-1], np.diff(ptr))[first]
+    return Units(
+        np.searchsorted(first, ptr), start.astype(np.int32), (longer + 1).astype(np.int32), number[first, longer]
+    )
 
 
 def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

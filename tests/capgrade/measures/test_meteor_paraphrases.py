@@ -16,16 +16,12 @@ TABLE = [("a dog", "the dog"), ("dog", "hound"), ("a dog", "a hound"), ("the", "
 TEXT = "".join(f"0.5\n{a}\n{b}\n" for a, b in TABLE)
 
 
-def data(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode(), np.uint8)
-
-
 def test_pairs_are_those_of_a_loop() -> None:
     sentences = [["a", "dog", "runs"], ["the", "hound"], ["dog", "a"]]
     words = sorted({w for s in sentences for w in s})
     ptr = np.array([0, 3, 5, 7])
     word = np.array([words.index(w) for s in sentences for w in s], np.int32)
-    table = compiled(data(TEXT))
+    table = compiled(TEXT.encode())
     at, pairs = occurring_pairs(table, words, ptr, word)
     flat = [w for s in sentences for w in s]
     texts = {at[i, k]: " ".join(flat[i : i + k + 1]) for i, k in zip(*np.nonzero(at >= 0), strict=True)}
@@ -36,9 +32,9 @@ def test_pairs_are_those_of_a_loop() -> None:
 
 
 @pytest.mark.parametrize("text", ["0.5\na dog\n", "0.5\n", TEXT + "0.5\na\n"])
-def test_a_broken_entry_is_named(text: str, tmp_path: Path) -> None:
+def test_a_broken_entry_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=f"entry {text.count(chr(10)) // 3} of the paraphrase table is cut short"):
-        compiled(data(text))
+        compiled(text.encode())
 
 
 def test_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
