@@ -65,7 +65,7 @@ def _phrases(text: bytes) -> pa.DictionaryArray:
     """Phrase and paraphrase of every entry, one after the other."""
     lines = pc.split_pattern(pa.array([text], pa.large_binary()).cast(pa.large_string()), "\n").flatten()
     n, rest = divmod(len(lines) - 1, 3)  # what follows the last line break is no line
-    if rest:
+    if rest or not n:
         raise ValueError(f"entry {n} of the paraphrase table is cut short")
     return lines.take(pa.array(np.flatnonzero(np.arange(3 * n) % 3))).dictionary_encode()
 

@@ -50,12 +50,11 @@ def kept(line: str) -> list[str]:
 def _lex(line: str) -> list[str]:
     """Every token of a line and the line break after it, punctuation included."""
     text, tokens, at = _BEYOND.sub(_halves, line) + "\n", [], 0
-    kinds = _automaton().kinds(text)
     while at < len(text):
-        number, end = _automaton().longest(kinds, at)
+        end, number = _automaton().ends(text, at)[-1]
         rule = RULES[number]
         if rule.lookahead:
-            end = at + _without_lookahead(number, text[at:end])
+            end = _without_lookahead(number, text[:end], at)
         token = rule.write(text[at:end])
         if token is not None:
             tokens.append(_joined(token).lower())
@@ -83,11 +82,8 @@ def _parts(number: int) -> tuple[Automaton, Automaton]:
     return Automaton([RULES[number].token], NAMES), Automaton([RULES[number].lookahead], NAMES)
 
 
-def _without_lookahead(number: int, matched: str) -> int:
-    """Length of a rule's token in what it matched together with what must follow; the longest of several."""
+def _without_lookahead(number: int, text: str, at: int) -> int:
+    """Where a rule's token ends, of what it matched from `at` on together with what must follow; the last place."""
     token, lookahead = _parts(number)
-    for end in sorted(token.ends(token.kinds(matched), 0), reverse=True):
-        rest = matched[end:]
-        if len(rest) in lookahead.ends(lookahead.kinds(rest), 0):
-            return end
-    raise AssertionError(f"rule {number} matched {matched!r}, but its parts do not")
+    ends = [end for end, _ in token.ends(text, at)]
+    return max(end for end in ends if (len(text), 0) in lookahead.ends(text, end))

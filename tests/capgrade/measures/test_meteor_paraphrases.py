@@ -31,7 +31,7 @@ def test_pairs_are_those_of_a_loop() -> None:
     assert found == wanted and wanted
 
 
-@pytest.mark.parametrize("text", ["0.5\na dog\n", "0.5\n", TEXT + "0.5\na\n"])
+@pytest.mark.parametrize("text", ["", "0.5\na dog\n", "0.5\n", TEXT + "0.5\na\n"])
 def test_a_broken_entry_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=f"entry {text.count(chr(10)) // 3} of the paraphrase table is cut short"):
         compiled(text.encode())
