@@ -16,11 +16,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.bits import GOLDEN
 from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
 from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
@@ -50,76 +48,34 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     return np.divide(1, np.sqrt(squares), out=np.zeros(squares.shape), where=squares > 0)
 
 
-class ReferenceTerms(NamedTuple):
-    """The n-grams of an image's references: an open hash table, and what each weighs in each reference."""
-
-    places: np.ndarray  # int32 [a power of two]: -1 where free
-    gram: np.ndarray  # int32 [terms]
-    counts: np.ndarray  # int32 [terms, references]
-    weight: np.ndarray  # float64 [terms, references]: count x gain / norm
-
-
-@njit(cache=True, forceinline=True)
-def _slot_of(key, slots, keys):
-    """Slot of a key in an open hash table, or the free one where it would go."""
-    mask = np.uint64(slots.shape[0] - 1)
-    z = np.uint64(key) * GOLDEN
-    at = (z ^ (z >> np.uint64(29))) & mask
-    while slots[at] != -1 and keys[slots[at]] != key:
-        at = (at + np.uint64(1)) & mask
-    return at
-
-
 @njit(cache=True)
-def _terms_of(refs, weighted, gain):
-    """The n-grams of an image's references, in the order in which they come."""
-    references, most, size, used = weighted.sentences, 1, 4, 0
-    for r in refs:
-        for n in range(references.start.shape[1]):
-            most += references.stop[r, n] - references.start[r, n]
-    while size < 4 * most:
-        size *= 2
-    places, gram = np.empty(size, np.int32), np.empty(most, np.int32)
-    counts, weight = np.empty((most, refs.shape[0]), np.int32), np.empty((most, refs.shape[0]))
-    for k in range(size):
-        places[k] = -1
-    for q in range(refs.shape[0]):
-        for n in range(references.start.shape[1]):
-            for p in range(references.start[refs[q], n], references.stop[refs[q], n]):
-                g, c = references.gram[p], references.counts[p]
-                at = _slot_of(g, places, gram)
-                if places[at] < 0:
-                    places[at], gram[used] = used, g
-                    for other in range(refs.shape[0]):
-                        counts[used, other], weight[used, other] = 0, 0
-                    used += 1
-                counts[places[at], q], weight[places[at], q] = c, c * gain[g] * weighted.inverse[refs[q], n]
-    return ReferenceTerms(places, gram[:used], counts, weight)
+def _cosines(c, r, captions, references, gain, clip):
+    """The tf-idf cosines of caption c with reference r, added over the orders; of both the n-grams ascend."""
+    ours, theirs, total = captions.sentences, references.sentences, 0.0
+    for n in range(captions.inverse.shape[1]):
+        p, at = ours.start[c, n], theirs.start[r, n]
+        while p < ours.stop[c, n] and at < theirs.stop[r, n]:
+            g, other = ours.gram[p], theirs.gram[at]
+            if g == other:
+                count = theirs.counts[at]
+                found = min(ours.counts[p], count) if clip else ours.counts[p]
+                total += found * captions.inverse[c, n] * (count * gain[g] * references.inverse[r, n])
+            p += g <= other  # no branches, which would be guessed wrongly half of the time
+            at += other <= g
+    return total
 
 
 @njit(nogil=True, cache=True)
-def cider_of_pairs(begin, end, order, pairs, captions, references, gain, form, out):
-    """Pairs order[begin:end], in which those of an image follow each other."""
-    image, sentences, words = np.int64(-1), captions.sentences, references.sentences.words
-    for k in order[begin:end]:
-        if pairs.images[k] != image:
-            image = pairs.images[k]
-            own = pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]
-            terms, cosine = _terms_of(own, references, gain), np.empty(own.shape[0])
-        c = pairs.captions[k]
-        for q in range(own.shape[0]):
-            cosine[q] = 0
-        for n in range(captions.inverse.shape[1]):
-            for p in range(sentences.start[c, n], sentences.stop[c, n]):
-                t = terms.places[_slot_of(sentences.gram[p], terms.places, terms.gram)]
-                for q in range(own.shape[0] if t >= 0 else 0):
-                    found = min(sentences.counts[p], terms.counts[t, q]) if form.clip else sentences.counts[p]
-                    cosine[q] += found * captions.inverse[c, n] * terms.weight[t, q]
+def cider_of_pairs(begin, end, pairs, captions, references, gain, form, out):
+    lengths, words = captions.sentences.words, references.sentences.words
+    for k in range(begin, end):
+        c, image = pairs.captions[k], pairs.images[k]
         total, used = 0.0, 0
-        for q in range(own.shape[0]):
-            if not (pairs.leave_out and own[q] == c):
-                apart = max(sentences.words[c] - 1, 0) - max(words[own[q]] - 1, 0)  # "lengths" are of bigrams
-                total += cosine[q] * math.exp(-(apart * apart) / (2 * (form.sigma * form.sigma)))
+        for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
+            if not (pairs.leave_out and r == c):
+                cosines = _cosines(c, r, captions, references, gain, form.clip)
+                apart = max(lengths[c] - 1, 0) - max(words[r] - 1, 0)  # "lengths" are of bigrams
+                total += cosines * math.exp(-(apart * apart) / (2 * (form.sigma * form.sigma)))
                 used += 1
         out[k] = form.scale * total / used if used else np.nan
 
@@ -132,7 +88,7 @@ def score_pairs(
     Source: Vedantam et al. 2015, eq. 1-4 and section 7; pycocoevalcap `cider/cider_scorer.py`.
     """
     out = np.empty(len(pairs.captions))
-    in_threads(cider_of_pairs, len(out), pairs.order, pairs, captions, references, gain, form, out)
+    in_threads(cider_of_pairs, len(out), pairs, captions, references, gain, form, out)
     return out
 
 
