@@ -11,20 +11,16 @@ import base64
 import hashlib
 import json
 import re
-import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from tests.tools.served import serving
 
 TOKEN = "hf_RecognisableTokenOfTheTests"
 LFS = (".parquet", ".png")
@@ -32,14 +28,27 @@ LICENCES = {"cc-by-4.0", "apache-2.0", "other"}
 TASKS = {"text-retrieval", "image-to-text"}
 
 
+@dataclass(frozen=True)
+class Blob:
+    """A file of a commit: bytes kept in git, or the SHA-256 of an LFS object."""
+
+    size: int
+    oid: str
+    sha256: str | None = None
+
+    def entry(self, path: str) -> dict[str, Any]:
+        lfs = {"lfs": {"oid": self.sha256, "size": self.size, "pointerSize": 130}} if self.sha256 else {}
+        return {"type": "file", "path": path, "size": self.size, "oid": self.oid, **lfs}
+
+
 @dataclass
 class Repo:
-    commits: dict[str, dict[str, str]] = field(default_factory=dict)  # of each the files: path -> key in Hub.store
+    commits: dict[str, dict[str, Blob]] = field(default_factory=dict)
     head: str = ""
     private: bool = False
     tags: dict[str, str] = field(default_factory=dict)
 
-    def add(self, files: dict[str, str]) -> str:
+    def add(self, files: dict[str, Blob]) -> str:
         oid = hashlib.sha1(f"{self.head}{sorted(files.items())}{len(self.commits)}".encode()).hexdigest()
         self.commits[oid], self.head = files, oid
         return oid
@@ -50,18 +59,21 @@ class Repo:
 
 @dataclass
 class Failure:
-    """What a route does instead of its work, or after it: a status, a broken connection, or no answer."""
+    """What a route does instead of its work, or after it: a status, a broken connection, or a late answer."""
 
     status: int = 500
     times: int = 10**9
     drop: bool = False
-    mute: bool = False
+    delay: float = 0.0
     after: bool = False
 
 
 class RefusedError(Exception):
     def __init__(self, status: int, message: str, code: str = "", **more: str) -> None:
         self.status, self.message, self.code, self.more = status, message, code, more
+
+
+Answer = Any  # JSON, or bytes with headers
 
 
 @dataclass
@@ -71,37 +83,31 @@ class Asked:
     name: str
     revision: str
     path: str
-    query: Mapping[str, str]
+    query: dict[str, list[str]]
     body: bytes
-    span: str  # of bytes
 
     @property
     def json(self) -> Any:
         return json.loads(self.body)
 
 
-ROUTES = {  # of each method of Hub: how it is asked
-    "create": ("POST", "/api/repos/create"),
-    "validate": ("POST", "/api/validate-yaml"),
-    "refs": ("GET", "/api/datasets/{name:path}/refs"),
-    "tree": ("GET", "/api/datasets/{name:path}/tree/{revision}{path:path}"),
-    "preupload": ("POST", "/api/datasets/{name:path}/preupload/{revision}"),
-    "batch": ("POST", "/datasets/{name:path}.git/info/lfs/objects/batch"),
-    "upload": ("PUT", "/lfs/{path}"),
-    "commit": ("POST", "/api/datasets/{name:path}/commit/main"),
-    "tag": ("POST", "/api/datasets/{name:path}/tag/{revision}"),
-    "resolve": ("GET", "/datasets/{name:path}/resolve/{revision}/{path:path}"),
-    "info": ("GET", "/api/datasets/{name:path}"),
-}
+DATASET = r"(?P<name>[^/]+/[^/]+?)"
+ROUTES: list[tuple[str, str, str]] = []  # method, path, and the Hub's method that answers; the first that fits
 OPEN = ("info", "refs", "tree", "resolve", "upload")  # without a token; an upload's address is signed
+
+
+def route(method: str, path: str) -> Callable[[Any], Any]:
+    return lambda answer: ROUTES.append((method, path, answer.__name__)) or answer
 
 
 class Hub:
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
-        self.store: dict[str, bytes] = {}  # by SHA-256 (LFS), or by git's SHA-1
+        self.objects: dict[str, bytes] = {}  # LFS objects by SHA-256
+        self.blobs: dict[str, bytes] = {}  # git's by id
         self.failures: dict[str, Failure] = {}
         self.log: list[tuple[str, str]] = []  # route, and the file or repository it was asked for
+        self.lock = threading.RLock()
         self.address = ""
 
     def fail(self, route: str, **how: Any) -> None:
@@ -112,13 +118,16 @@ class Hub:
 
     def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
         found = self.repos[repo]
-        return {path: self.store[key] for path, key in found.commits[found.at(revision)].items()}
+        commit = found.commits[found.at(revision)]
+        return {path: self.content(blob) for path, blob in commit.items()}
 
-    def regular(self, data: bytes) -> str:
-        """Keep a file as git does."""
-        key = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        self.store[key] = data
-        return key
+    def content(self, blob: Blob) -> bytes:
+        return self.objects[blob.sha256] if blob.sha256 else self.blobs[blob.oid]
+
+    def regular(self, data: bytes) -> Blob:
+        oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        self.blobs[oid] = data
+        return Blob(len(data), oid)
 
     def change(self, repo: str, path: str, data: bytes | None) -> None:
         """A commit of somebody else."""
@@ -129,17 +138,18 @@ class Hub:
             files[path] = self.regular(data)
         self.repos[repo].add(files)
 
-    def repo(self, asked: Asked) -> tuple[Repo, str]:
-        if asked.name not in self.repos:
+    def repo(self, name: str, revision: str = "main") -> tuple[Repo, str]:
+        if name not in self.repos:
             raise RefusedError(404, "Repository not found", "RepoNotFound")
-        found = self.repos[asked.name]
-        if found.at(asked.revision) not in found.commits:
-            raise RefusedError(404, "Invalid rev id: " + asked.revision, "RevisionNotFound")
-        return found, found.at(asked.revision)
+        found = self.repos[name]
+        if found.at(revision) not in found.commits:
+            raise RefusedError(404, "Invalid rev id: " + revision, "RevisionNotFound")
+        return found, found.at(revision)
 
     # the API, a method a route
 
-    def create(self, asked: Asked) -> Any:
+    @route("POST", r"/api/repos/create")
+    def create(self, asked: Asked) -> Answer:
         body = asked.json
         name = f"{body['organization']}/{body['name']}"
         url = f"{self.address}/datasets/{name}"
@@ -149,66 +159,76 @@ class Hub:
         self.repos[name].add({".gitattributes": self.regular(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
         return {"url": url, "name": name}
 
-    def validate(self, asked: Asked) -> Any:
+    @route("POST", r"/api/validate-yaml")
+    def validate(self, asked: Asked) -> Answer:
         return {"errors": [], "warnings": []}
 
-    def info(self, asked: Asked) -> Any:
-        asked.name, _, revision = asked.name.partition("/revision/")
-        asked.revision = revision or "main"
-        repo, commit = self.repo(asked)
+    @route("GET", rf"/api/datasets/{DATASET}(/revision/(?P<revision>[^/]+))?")
+    def info(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
         siblings = [{"rfilename": path} for path in repo.commits[commit]]
         return {"id": asked.name, "sha": commit, "siblings": siblings, "private": repo.private}
 
-    def refs(self, asked: Asked) -> Any:
-        repo, _ = self.repo(asked)
+    @route("GET", rf"/api/datasets/{DATASET}/refs")
+    def refs(self, asked: Asked) -> Answer:
+        repo, _ = self.repo(asked.name)
         tags = [{"name": k, "ref": f"refs/tags/{k}", "targetCommit": v} for k, v in repo.tags.items()]
         return {"branches": [], "tags": tags, "converts": []}
 
-    def tree(self, asked: Asked) -> Any:
-        repo, commit = self.repo(asked)
-        below, found = asked.path.strip("/"), {}
+    @route("GET", rf"/api/datasets/{DATASET}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?")
+    def tree(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
+        below, recursive = asked.path, asked.query.get("recursive", ["False"])[0].lower() == "true"
         prefix = below + "/" if below else ""
-        for path, key in repo.commits[commit].items():
-            if path.startswith(prefix):
-                parts = path.removeprefix(prefix).split("/")
-                for k in range(1, len(parts)):
-                    folder = prefix + "/".join(parts[:k])
-                    found[folder] = {"type": "directory", "path": folder, "oid": "0" * 40, "size": 0}
-                size = len(self.store[key])
-                lfs = {"lfs": {"oid": key, "size": size, "pointerSize": 130}} if len(key) == 64 else {}
-                found[path] = {"type": "file", "path": path, "size": size, "oid": key[:40], **lfs}
-        if below and not found:
+        found, folders = [], {}
+        for path, blob in sorted(repo.commits[commit].items()):
+            rest = path.removeprefix(prefix)
+            if not path.startswith(prefix):
+                continue
+            if "/" in rest:
+                for k in range(1, rest.count("/") + 1) if recursive else [1]:
+                    folder = prefix + "/".join(rest.split("/")[:k])
+                    folders[folder] = {"type": "directory", "path": folder, "oid": "0" * 40, "size": 0}
+            if recursive or "/" not in rest:
+                found.append(blob.entry(path))
+        if below and not found and not folders:
             raise RefusedError(404, f"{below} does not exist", "EntryNotFound")
-        recursive = asked.query.get("recursive", "").lower() == "true"
-        return [found[path] for path in sorted(found) if recursive or "/" not in path.removeprefix(prefix)]
+        return [*folders.values(), *found]
 
-    def preupload(self, asked: Asked) -> Any:
-        repo, commit = self.repo(asked)
+    @route("POST", rf"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)")
+    def preupload(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
         files = []
         for file in asked.json["files"]:
-            mode, oid = "lfs" if file["path"].endswith(LFS) else "regular", repo.commits[commit].get(file["path"])
+            there = repo.commits[commit].get(file["path"])
+            mode = "lfs" if file["path"].endswith(LFS) else "regular"
+            oid = (there.sha256 or there.oid) if there else None
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         return {"files": files}
 
-    def batch(self, asked: Asked) -> Any:
-        self.repo(asked)
+    @route("POST", rf"/datasets/{DATASET}\.git/info/lfs/objects/batch")
+    def batch(self, asked: Asked) -> Answer:
+        self.repo(asked.name)
         objects = []
         for wanted in asked.json["objects"]:
             oid, size = wanted["oid"], wanted["size"]
             upload = {"upload": {"href": f"{self.address}/lfs/{oid}?signature=Secret{oid[:6]}"}}
-            objects.append({"oid": oid, "size": size, **({} if oid in self.store else {"actions": upload})})
+            objects.append({"oid": oid, "size": size, **({} if oid in self.objects else {"actions": upload})})
         return {"transfer": "basic", "objects": objects}
 
-    def upload(self, asked: Asked) -> Any:
+    @route("PUT", r"/lfs/(?P<path>\w+)")
+    def upload(self, asked: Asked) -> Answer:
         if hashlib.sha256(asked.body).hexdigest() != asked.path:
             raise RefusedError(400, "the bytes are not those of the oid")
-        self.store[asked.path] = asked.body
+        self.objects[asked.path] = asked.body
         return {}
 
-    def commit(self, asked: Asked) -> Any:
-        repo, head = self.repo(asked)
+    @route("POST", rf"/api/datasets/{DATASET}/commit/main")
+    def commit(self, asked: Asked) -> Answer:
+        repo, head = self.repo(asked.name)
         lines = [json.loads(line) for line in asked.body.splitlines()]
-        if lines[0]["value"].get("parentCommit") != head:
+        parent = lines[0]["value"].get("parentCommit")
+        if parent != head:
             raise RefusedError(412, "A commit has happened since. Please refresh and try again.")
         files = dict(repo.commits[head])
         for line in lines[1:]:
@@ -216,80 +236,112 @@ class Hub:
             if key == "file":
                 files[value["path"]] = self.regular(base64.b64decode(value["content"]))
             elif key == "lfsFile":
-                if value["oid"] not in self.store:
+                if value["oid"] not in self.objects:
                     raise RefusedError(400, f"LFS object of {value['path']} was not uploaded")
-                files[value["path"]] = value["oid"]
+                pointer = hashlib.sha1(value["oid"].encode()).hexdigest()
+                files[value["path"]] = Blob(len(self.objects[value["oid"]]), pointer, value["oid"])
             elif key == "deletedFile":
                 del files[value["path"]]
         oid = repo.add(files)
         return {"commitUrl": f"{self.address}/datasets/{asked.name}/commit/{oid}", "commitOid": oid}
 
-    def tag(self, asked: Asked) -> Any:
-        repo, commit = self.repo(asked)
+    @route("POST", rf"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)")
+    def tag(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
         if asked.json["tag"] in repo.tags:
             raise RefusedError(409, "Tag already exists")
         repo.tags[asked.json["tag"]] = commit
         return {}
 
-    def resolve(self, asked: Asked) -> Any:
-        repo, commit = self.repo(asked)
+    @route("GET", rf"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
+    def resolve(self, asked: Asked) -> Answer:
+        repo, commit = self.repo(asked.name, asked.revision)
         if asked.path not in repo.commits[commit]:
             raise RefusedError(404, "Entry not found", "EntryNotFound")
-        key = repo.commits[commit][asked.path]
-        data, headers = self.store[key], {"ETag": f'"{key}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-        if wanted := re.fullmatch(r"bytes=(\d+)-(\d*)", asked.span):
-            first, last = int(wanted[1]), min(int(wanted[2] or len(data)), len(data) - 1)
-            headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-            return Response(data[first : last + 1], 206, headers)
-        return Response(data, 200, headers)
+        blob = repo.commits[commit][asked.path]
+        return self.content(blob), {"ETag": f'"{blob.sha256 or blob.oid}"', "X-Repo-Commit": commit}
 
-    async def answer(self, route: str, request: Request) -> Response:
-        names, failure = request.path_params, self.failures.get(route)
-        asked = Asked(
-            names.get("name", ""), names.get("revision", "main"), names.get("path", ""), request.query_params,
-            await request.body(), request.headers.get("Range", ""),
-        )  # fmt: skip
-        self.log.append((route, asked.path or asked.name))
-        if failure:
-            failure.times -= 1
-            if not failure.times:
-                del self.failures[route]
-        try:
-            if failure and not failure.after:
-                return await self._failed(failure, request)
-            if route not in OPEN and request.headers.get("Authorization") != f"Bearer {TOKEN}":
-                raise RefusedError(401, "Invalid username or password.")
-            answer = getattr(self, route)(asked)
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: Hub
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        split = urlsplit(self.path)
+        method = "GET" if self.command == "HEAD" else self.command
+        for wanted, pattern, route in ROUTES:
+            found = re.fullmatch(pattern, split.path)
+            if wanted == method and found:
+                name, revision, path = (
+                    unquote(found.groupdict().get(part) or "") for part in ("name", "revision", "path")
+                )
+                self._route(route, Asked(name, revision or "main", path, parse_qs(split.query), body))
+                return
+        self._send(404, b'{"error": "no such route"}', {})
+
+    do_GET = do_POST = do_PUT = do_HEAD = _serve  # noqa: N815
+
+    def _route(self, route: str, asked: Asked) -> None:
+        hub = self.hub
+        with hub.lock:
+            hub.log.append((route, asked.path or asked.name))
+            failure = hub.failures.get(route)
             if failure:
-                return await self._failed(failure, request)
-        except RefusedError as refused:  # a careless server: it repeats what it was given, the token with it
-            text = f"{refused.message} (you sent {request.headers.get('Authorization')})"
-            headers = {"X-Error-Message": text, **({"X-Error-Code": refused.code} if refused.code else {})}
-            return JSONResponse({"error": text, **refused.more}, refused.status, headers)
-        return answer if isinstance(answer, Response) else JSONResponse(answer)
+                failure.times -= 1
+                if failure.times <= 0:
+                    del hub.failures[route]
+        if failure and not failure.after:
+            self._fail(failure)
+            return
+        try:
+            if route not in OPEN and self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                raise RefusedError(401, "Invalid username or password.")
+            with hub.lock:
+                answer = getattr(hub, route)(asked)
+        except RefusedError as refused:
+            self._refuse(refused)
+            return
+        if failure:
+            self._fail(failure)
+        elif isinstance(answer, tuple):
+            self._send_file(*answer)
+        else:
+            self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
-    async def _failed(self, failure: Failure, request: Request) -> Response:
-        if failure.mute:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-        if failure.mute or failure.drop:
-            return Response(headers={"Content-Length": "9"})  # of which none come
-        raise RefusedError(failure.status, "made to fail")
+    def _fail(self, failure: Failure) -> None:
+        time.sleep(failure.delay)
+        if failure.drop or failure.delay:
+            self.close_connection = True
+        else:
+            self._refuse(RefusedError(failure.status, "made to fail"))
+
+    def _refuse(self, refused: RefusedError) -> None:
+        """A careless server: it repeats what it was given, the token with it."""
+        text = f"{refused.message} (you sent {self.headers.get('Authorization')})"
+        headers = {"X-Error-Message": text, **({"X-Error-Code": refused.code} if refused.code else {})}
+        self._send(refused.status, json.dumps({"error": text, **refused.more}).encode(), headers)
+
+    def _send_file(self, data: bytes, headers: dict[str, str]) -> None:
+        whole, wanted = len(data), re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if wanted is None:
+            self._send(200, data, {**headers, "Accept-Ranges": "bytes"})
+            return
+        first, last = int(wanted[1]), min(int(wanted[2] or whole), whole - 1)
+        span = {"Content-Range": f"bytes {first}-{last}/{whole}", "Accept-Ranges": "bytes"}
+        self._send(206, data[first : last + 1], {**headers, **span})
+
+    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
 
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    routes = [Route(path, partial(hub.answer, name), methods=[method]) for name, (method, path) in ROUTES.items()]
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_config=None, log_level="critical"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        hub.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        while not server.started:
-            time.sleep(0.001)
-        try:
-            yield hub
-        finally:
-            server.should_exit = True
-            thread.join()
+    with serving(type("Handler", (_Handler,), {"hub": hub})) as hub.address:
+        yield hub
