@@ -31,13 +31,6 @@ class Note:
 
 
 @dataclass(frozen=True)
-class MissingList:
-    """All that a page lacks, and the commands that change it, where one does."""
-
-    all: Sequence[Note]
-
-
-@dataclass(frozen=True)
 class Chart:
     """A Vega-Lite specification, drawn in the page by its own script, and as files."""
 
@@ -177,16 +170,15 @@ class Fits:
     most: int = 20
 
 
-Part = Headline | Facts | Note | MissingList | Chart | PagePicture | PageTable | Examples | Fits
+Part = Headline | Facts | Note | Chart | PagePicture | PageTable | Examples | Fits
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """A heading with its parts; `id` is its anchor. `missing` is what it cannot show."""
+    """A heading with its parts; `id` is its anchor."""
 
     id: str
     title: str
     intro: str
     parts: Sequence[Part]
-    missing: Sequence[Note] = ()
     open: bool = False

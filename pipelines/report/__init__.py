@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capgrade.pipelines.page import generated_by, render, write_pictures
-from capgrade.pipelines.page.parts import MissingList, Note, PageSection
+from capgrade.pipelines.page.parts import Note, PageSection
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.agreement import agreement, best
 from capgrade.pipelines.report.cost import cost
@@ -43,9 +43,8 @@ def sections_of(data: ReportData, thumbnails: PageThumbnails) -> list[PageSectio
     models = [runs_section(data), curves(data), training(data), embedding_map(data, thumbnails)]
     seen = [examples(data, thumbnails), alignments(data), regions(data, thumbnails)]
     every = [*labels, *models, *seen, corpus(data), cost(data)]
-    missing = list(dict.fromkeys(one for section in every for one in section.missing))
-    not_here = PageSection("missing", f"Not here ({len(missing)})", "", [MissingList(missing)])
-    return [*(section for section in every if section.parts), *([not_here] if missing else [])]
+    every.append(PageSection("missing", f"Not here ({len(data.lacking)})", "", list(data.lacking.values())))
+    return [section for section in every if section.parts]
 
 
 def report(
@@ -63,12 +62,10 @@ def report(
         refuse_foreign(pictures, "pictures")
     data = ReportData(folder)
     thumbnails = PageThumbnails(data.at(CAPTIONS), images, out.parent)
-    first, sections = opening(data), sections_of(data, thumbnails)
+    sections, first = sections_of(data, thumbnails), opening(data)
     thumbnails.pictures.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
     page = render(title or f"capgrade: {folder.resolve().name}", first, sections, GENERATOR, foot=foot, runs=data.runs)
     write_text(out, page)
     files = write_pictures([first, *sections], pictures) if pictures else []
-    missing = [one.text for section in sections for part in section.parts if isinstance(part, MissingList)
-               for one in part.all]  # fmt: skip
-    return WrittenReport(len(page.encode()), len(sections), missing, files)
+    return WrittenReport(len(page.encode()), len(sections), list(data.lacking), files)

@@ -41,15 +41,12 @@ def agreement(data: ReportData) -> PageSection:
     """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
     title, said, kind, scale = "Agreement with people", "", None, SCALE[PEOPLE]
     parts: list[Part] = []
-    missing = []
     if data.agreement:
         facts = data.agreement["judgements"]
         _require_these(facts["captions"], data.captions.digest, data, AGREEMENT)
         title, scale, kind = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
         parts += [*map(Note, best(data)), _table(data.agreement["measures"])]
-    else:
-        missing.append(data.missing("the agreement of the measures with judgements", AGREEMENT))
     if data.has(JUDGED):
         table = read_arrow(data.at(JUDGED))
         of_pairs = metadata_of(table.schema)
@@ -57,8 +54,8 @@ def agreement(data: ReportData) -> PageSection:
         _require_these(of_pairs["captions"], captions.digest, data, JUDGED)
         parts += [_chart(name, scale, table, captions) for name in of_pairs["measures"]]
     elif data.agreement and not kind:  # pairs of one kind have no such table
-        missing.append(data.missing("the judged pairs one by one", AGREEMENT))
-    return PageSection("agreement", title, INTRO.format(of=kind or "image and caption") + said, parts, missing)
+        data.lacks("the judged pairs one by one", AGREEMENT)
+    return PageSection("agreement", title, INTRO.format(of=kind or "image and caption") + said, parts)
 
 
 def best(data: ReportData) -> list[str]:

@@ -28,11 +28,10 @@ def cost(data: ReportData) -> PageSection:
     known = {str(path.relative_to(data.folder)): time for path, time in times.items() if time is not None}
     table = PageTable("Outputs", HEADS, [_row(data.folder, path, time) for path, time in times.items()])
     parts: list[Part] = [*([_chart(known)] if known else []), table]
-    missing = []
     if len(known) < len(times):
         what = f"times of {len(times) - len(known)} of {len(times)} outputs: none were kept when they were made"
-        missing.append(Note(what, f"mkdir {data.folder / TIMES}, and run the commands again"))
-    return PageSection("cost", "Cost and time", INTRO, parts, missing)
+        data.lacking[what] = Note(what, f"mkdir {data.folder / TIMES}, and run the commands again")
+    return PageSection("cost", "Cost and time", INTRO, parts)
 
 
 def _outputs(folder: Path) -> Iterator[Path]:

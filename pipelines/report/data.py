@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,11 @@ def _of(figure: Callable[[np.ndarray], np.floating], values: np.ndarray) -> floa
 
 @dataclass(frozen=True)
 class ReportData:
-    """Outputs of the stages under the names that dvc.yaml gives them. What is not there is told by `has`; what is
-    there and damaged raises InputError when it is read. InputError without captions: there is nothing to report."""
+    """Outputs of the stages under the names that dvc.yaml gives them. Of what is not there `lacking` is filled by
+    whoever looks for it; what is there and damaged raises InputError when it is read. InputError without captions."""
 
     folder: Path
+    lacking: dict[str, Note] = field(default_factory=dict)  # by its text, what the page cannot show
 
     def __post_init__(self) -> None:
         if not self.at(CAPTIONS, FILE).is_file():
@@ -111,17 +112,22 @@ class ReportData:
         """A file or folder of the folder."""
         return self.folder.joinpath(*names)
 
-    def has(self, *names: str) -> bool:
-        """Whether a finished folder, or a file, is there."""
+    def has(self, *names: str, what: str = "") -> bool:
+        """Whether a finished folder, or a file, is there; if not, the page lacks `what` it has."""
         path = self.at(*names)
-        return (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
+        there = (path / MANIFEST).is_file() if path.suffix == "" else path.is_file()
+        if what and not there:
+            self.lacks(what, names[0])
+        return there
 
-    def missing(self, what: str, stage: str | None = None) -> Note:
-        """What the page cannot show, with the command of `stage`, one of COMMANDS or a command line like those."""
-        if stage is None:
-            return Note(what)
-        options = COMMANDS.get(stage, stage).replace("{", f"{self.folder}/").replace("}", "")
-        return Note(what, f"capgrade {options}")
+    def note(self, text: str, command: str) -> Note:
+        """With a command line, one of COMMANDS or like those."""
+        line = COMMANDS.get(command, command).replace("{", f"{self.folder}/").replace("}", "")
+        return Note(text, f"capgrade {line}")
+
+    def lacks(self, what: str, command: str | None = None) -> None:
+        """The page cannot show this, which a command may change, given as `note` has it."""
+        self.lacking[what] = Note(what) if command is None else self.note(what, command)
 
     @cached_property
     def captions_manifest(self) -> dict[str, Any]:
@@ -138,17 +144,14 @@ class ReportData:
         """Those of the evaluated split: the one that has dense relevance, else the only one, else `test`."""
         splits = list(self.captions_manifest["splits"])
         split = splits[0] if len(splits) == 1 else "test" if "test" in splits else splits[-1]
-        return read_captions(self.at(CAPTIONS), self.relevance_manifest["inputs"]["split"] if self.graded else split)
+        graded = self.has(RELEVANCE)
+        return read_captions(self.at(CAPTIONS), self.relevance_manifest["inputs"]["split"] if graded else split)
 
     @cached_property
     def agreement(self) -> dict[str, Any] | None:
         """What `agree` found, where it is there. InputError for a file of something else."""
-        return read_agreement(self.at(AGREEMENT)) if self.has(AGREEMENT) else None
-
-    @property
-    def graded(self) -> bool:
-        """Whether there is dense relevance."""
-        return self.has(RELEVANCE)
+        there = self.has(AGREEMENT, what="the agreement of the measures with judgements")
+        return read_agreement(self.at(AGREEMENT)) if there else None
 
     @cached_property
     def relevance(self) -> dict[str, Relevance]:
@@ -190,9 +193,9 @@ class ReportData:
         these = (self.captions.digest, file_digest(self.at(CAPTIONS, MANIFEST)))
         return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
 
-    def folders(self, stage: str, file: str, what: str = "") -> tuple[dict[str, Path], list[Note]]:
-        """The folders below a stage's that hold `file` and are of these captions, by name in order; and what the page
-        says of those that are of others, or that there is no `what`. A run counts while it trains."""
+    def folders(self, stage: str, file: str, what: str = "") -> dict[str, Path]:
+        """The folders below a stage's that hold `file` and are of these captions, by name in order. The page lacks
+        those that are of others, or `what` it has where there are none. A run counts while it trains."""
         at = self.at(stage)
         found = [*at.glob(f"*/{UNFINISHED}/{file}"), *at.glob(f"*/{file}")] if stage == RUNS else at.glob(f"*/{file}")
         below = {path.relative_to(at).parts[0]: path.parent for path in sorted(found)}
@@ -200,13 +203,15 @@ class ReportData:
         others = [name for name in below if name not in these]
         if others:
             what = f"{', '.join(others)} in {stage}: made with other captions or another split than this page's"
-        return these, [self.missing(what, stage)] if others or (what and not these) else []
+        if others or (what and not these):
+            self.lacks(what, stage)
+        return these
 
     @cached_property
     def runs(self) -> list[str]:
         """Every run that was trained, embedded or evaluated, in one order for all charts."""
         files = ((RUNS, EPOCHS), (EVALUATION, METRICS), (EMBEDDINGS, MANIFEST))
-        return sorted({name for stage, file in files for name in self.folders(stage, file)[0]})
+        return sorted({name for stage, file in files for name in self.folders(stage, file)})
 
 
 def columns(path: Path) -> dict[str, np.ndarray]:

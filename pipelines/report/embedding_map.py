@@ -33,7 +33,7 @@ INTRO = (
 
 def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """A map for each run that has one vector an item; the others compare sets of vectors."""
-    folders, missing = data.folders(EMBEDDINGS, MANIFEST, "embeddings of a trained run")
+    folders = data.folders(EMBEDDINGS, MANIFEST, "embeddings of a trained run")
     single = []
     for run, folder in folders.items():
         read_manifest(folder, EMBEDDINGS)
@@ -45,7 +45,7 @@ def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     parts: list[Part] = [_map(run, some, thumbnails) for run, some in zip(single, points, strict=True)]
     if sets := [run for run in folders if run not in single]:
         parts.append(Note(f"No map of {', '.join(sets)}: it compares sets of vectors, not one for an item."))
-    return PageSection("map", "Map of embeddings", INTRO, parts, missing)
+    return PageSection("map", "Map of embeddings", INTRO, parts)
 
 
 def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:

@@ -50,7 +50,6 @@ LISTED = 500  # pictures without regions
 def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Pictures with boxes, charts of counts, classes and sizes, and the list of pictures without regions."""
     parts: list[Part] = []
-    missing = []
     if data.has(REGIONS):
         store = RegionStore(data.at(REGIONS))
         some = [store[int(k)] for k in np.unique(np.linspace(0, len(store) - 1, min(READ, len(store))).astype(int))]
@@ -65,8 +64,8 @@ def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
             parts.append(PageTable(title, ("file", "image", "problem"), lines, folded=True))
     else:
         images = "{captions}" if data.has(CAPTIONS, TABLE) else "PICTURES"
-        missing.append(data.missing("regions of the pictures", f"regions --images {images} --out {{regions}}"))
-    return PageSection("regions", "Regions of the pictures", REGIONS_INTRO, parts, missing)
+        data.lacks("regions of the pictures", f"regions --images {images} --out {{regions}}")
+    return PageSection("regions", "Regions of the pictures", REGIONS_INTRO, parts)
 
 
 def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
@@ -141,9 +140,8 @@ NO_PICTURES = "These captions come without images (--images gives them): the fir
 def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Rankings of every run with a similarity matrix, or of the labels themselves, by the measure of the findings."""
     parts: list[Part] = []
-    missing: list[Note] = []
-    if data.graded:
-        folders, missing = data.folders(EMBEDDINGS, SIMILARITY, "answers of a trained run")
+    if data.has(RELEVANCE, what="the relevance that answers are graded by"):
+        folders = data.folders(EMBEDDINGS, SIMILARITY, "answers of a trained run")
         graded = data.relevance[data.measure].matrix()
         matrices = {run: _similarity(data, run) for run in folders} or {f"labels ({data.measure})": graded}
         shown = _Shown(data.captions, graded, thumbnails)
@@ -152,9 +150,7 @@ def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
         sides = zip(*(shown.of(image, matrices) for image in queries), strict=True)
         found = [example for side in sides for example in side]
         parts = [*([] if thumbnails.pictures else [Note(NO_PICTURES)]), Examples(data.measure, found)]
-    else:
-        missing = [data.missing("the relevance that answers are graded by", RELEVANCE)]
-    return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts, missing)
+    return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts)
 
 
 def _similarity(data: ReportData, run: str) -> np.ndarray:
@@ -214,10 +210,9 @@ def alignments(data: ReportData) -> PageSection:
     """The picture and the table of `capgrade search --words`."""
     path = data.at(ALIGNMENT, "alignment.png")
     parts: list[Part] = []
-    missing = []
     if not path.is_file() or not data.of_these(data.at(ALIGNMENT)):
         others = ": those that are there are of other captions or another split" if path.is_file() else ""
-        missing.append(data.missing(f"alignments of words with regions{others}", ALIGNMENT))
+        data.lacks(f"alignments of words with regions{others}", ALIGNMENT)
     else:
         told = "Images with boxes around regions; below each its caption, words numbered and coloured as their regions."
         title = "Words and the regions they point at"
@@ -228,4 +223,4 @@ def alignments(data: ReportData) -> PageSection:
         lines = [[kind, kinds[kind]["phrases"], *(share(kinds[kind][k]) for k in SHARES)] for kind in order]
         heads = ("phrases about", "phrases", *SHARES.values())
         parts.append(PageTable("Pointing game, by kind of object", heads, lines, folded=True))
-    return PageSection("alignments", "Words and regions", ALIGNMENTS_INTRO, parts, missing)
+    return PageSection("alignments", "Words and regions", ALIGNMENTS_INTRO, parts)

@@ -28,7 +28,7 @@ def headline(data: ReportData) -> list[Part]:
     chart of how many such images."""
     one = data.captions
     counted = f"captions of {one.n_images:,} images"
-    if not data.graded:
+    if not data.has(RELEVANCE):
         return [Headline(f"{one.n_captions:,}", f"{counted} in split {one.split}.")]
     by, rivals = data.measure, data.own_and_other[data.measure].rivals
     if not len(rivals):  # no image has a second caption
@@ -36,7 +36,7 @@ def headline(data: ReportData) -> list[Part]:
     share = (rivals > 0).mean()
     figure = f"{share:.0%}" if 0.005 <= share < 0.995 else percent(share)
     said = f"of captions have another image that fits at least as well as their own, by {by}."
-    trust = data.missing(
+    trust = data.note(
         "To fit as well is not yet to be right: a caption may be vague, and its own image fit badly. How many pairs "
         "people would accept is what the audit estimates:",
         AUDIT,
@@ -73,8 +73,7 @@ def corpus(data: ReportData) -> PageSection:
          len(one.tokens()[0].dictionary)) for one in splits
     ]  # fmt: skip
     parts: list[Part] = [Facts(facts), PageTable("Captions by split", heads, lines), _lengths(splits)]
-    missing = []
-    if data.has(SHARDS):
+    if data.has(SHARDS, what="the sampled shards of a training split"):
         labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS))
         assert isinstance(labels.stored, Sampled)
         bits = np.concatenate([part.reasons for part in labels.stored.parts])
@@ -82,9 +81,7 @@ def corpus(data: ReportData) -> PageSection:
         pairs = f"keep their {len(bits):,} pairs (a pair may have several reasons)"
         why = [(name, n, share_cell(n / max(len(bits), 1))) for name, n in kept.items()]
         parts.append(PageTable(f"Why the shards of {labels.table.split} {pairs}", ("reason", "pairs", "share"), why))
-    else:
-        missing.append(data.missing("the sampled shards of a training split", SHARDS))
-    return PageSection("corpus", "Corpus and shards", "The captions that all else was computed from.", parts, missing)
+    return PageSection("corpus", "Corpus and shards", "The captions that all else was computed from.", parts)
 
 
 def _words(captions: Captions) -> np.ndarray:
@@ -133,17 +130,14 @@ HEADS = (
 def distributions(data: ReportData) -> PageSection:
     """One chart per measure, and how well the measure alone tells own captions from others."""
     parts: list[Part] = []
-    missing: list[Note] = []
-    if data.graded:
+    if data.has(RELEVANCE, what="the dense relevance of an evaluation split"):
         lines = [
             (name, one.own, one.left_out, one.median, one.percentile_99, share_cell(one.above),
              share_cell(one.equalled), cell(one.images, 0)) for name, one in data.own_and_other.items()
         ]  # fmt: skip
         charts = [_distribution(name, data) for name in data.own_and_other]
         parts = [PageTable(OWN_AND_OTHER, HEADS, lines), Note(MEANING), *charts]
-    else:
-        missing = [data.missing("the dense relevance of an evaluation split", RELEVANCE)]
-    return PageSection("distributions", "Own captions and other captions", DISTRIBUTIONS, parts, missing)
+    return PageSection("distributions", "Own captions and other captions", DISTRIBUTIONS, parts)
 
 
 def _distribution(name: str, data: ReportData) -> Chart:
@@ -184,21 +178,21 @@ OTHERS = (
 
 def mined(data: ReportData) -> PageSection:
     """A chart for each list of human positives. These lists belong to the COCO 5K test captions."""
-    folders = list(data.folders(EVALUATION, MINED_FILE)[0].values())
+    folders = data.folders(EVALUATION, MINED_FILE).values()
     curves: list[dict[str, Any]] = next((one for path in folders if (one := read_json(path / MINED_FILE))), [])
     parts = [_mined(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
-    what, missing = "precision of mined positives", []
+    what = "precision of mined positives"
     if not folders and not of_coco(data.captions.image_ids):
-        missing = [data.missing(f"{what}: {OTHERS}")]
+        data.lacks(f"{what}: {OTHERS}")
     elif not folders:
-        missing = [data.missing(what, EVALUATION)]
+        data.lacks(what, EVALUATION)
     elif not parts:
         notes = dict.fromkeys(note for path in folders for note in read_json(path / METRICS).get("notes", []))
         left_out = [note for note in notes if note.startswith(NOT_LISTED)]
-        why = OTHERS if data.graded else "the evaluations were given no relevance"
+        why = OTHERS if data.has(RELEVANCE) else "the evaluations were given no relevance"
         why = f"{'; '.join(left_out)}. Afterwards run capgrade evaluate again" if left_out else why
-        missing = [data.missing(f"{what}: {why}")]
-    return PageSection("mined", "Precision of mined positives", MINED, parts, missing)
+        data.lacks(f"{what}: {why}")
+    return PageSection("mined", "Precision of mined positives", MINED, parts)
 
 
 def _mined(human: str, curves: list[dict[str, Any]]) -> Chart:

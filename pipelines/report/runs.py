@@ -1,4 +1,4 @@
-"""Sections about trained models: metrics with intervals, the best in bold; metrics against K; how training went.
+"""Sections about trained models: metrics with intervals, the best in bold; metrics against K and after each epoch.
 
 Metrics stand as every page prints them: fractions in percent with their sign, sums, ranks, tau and cosine as they are.
 """
@@ -18,7 +18,7 @@ from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTa
 from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
 from capgrade.schemas.files import read_json
 from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, shown, smaller_is_better
-from capgrade.trainer.fit import EPOCHS, STEPS
+from capgrade.trainer.fit import EPOCHS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
@@ -54,7 +54,7 @@ MEANINGS = {
 
 
 def _read(data: ReportData) -> dict[str, Run]:
-    return {name: read_json(at / METRICS) for name, at in data.folders(EVALUATION, METRICS)[0].items()}
+    return {name: read_json(at / METRICS) for name, at in data.folders(EVALUATION, METRICS, "evaluated runs").items()}
 
 
 def _value(run: Run, way: str, name: str) -> float:
@@ -68,7 +68,7 @@ def _interval(run: Run, way: str, name: str) -> list[float] | None:
 
 def runs_section(data: ReportData) -> PageSection:
     """A short table, a chart of any metric with its intervals, and the table of all metrics."""
-    runs, missing = _read(data), data.folders(EVALUATION, METRICS, "evaluated runs")[1]
+    runs = _read(data)
     parts: list[Part] = []
     if runs:
         known = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
@@ -95,7 +95,7 @@ def runs_section(data: ReportData) -> PageSection:
         parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
     graded = GRADED.format(" and ".join(measures)) if measures else ""
-    return PageSection("runs", "Runs side by side", INTRO + graded, parts, missing)
+    return PageSection("runs", "Runs side by side", INTRO + graded, parts)
 
 
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
@@ -175,11 +175,11 @@ CURVE_TITLES = {"recall": "Recall of any own item", "ncs": "NCS: relevance found
 
 def curves(data: ReportData) -> PageSection:
     """One chart per metric; a line is solid from image to text and dashed from text to image."""
-    folders, missing = data.folders(EVALUATION, CURVES, "curves of evaluated runs")
+    folders = data.folders(EVALUATION, CURVES, "curves of evaluated runs")
     points = [{"run": name, **row} for name, folder in folders.items() for row in read_json(folder / CURVES)]
     parts = [_curve(name, points, data.runs) for name in CURVE_TITLES if any(name in row for row in points)]
     intro = "The same runs at other depths: a metric may rank runs differently at another K."
-    return PageSection("curves", "Curves against K", intro, parts, missing)
+    return PageSection("curves", "Curves against K", intro, parts)
 
 
 def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
@@ -197,47 +197,20 @@ def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
     return chart(f"against-k-{name}", CURVE_TITLES[name], told, values, line, by_run=True)
 
 
-POINTS = 100  # of a run's loss: each the mean of so many steps
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
 ACTIVE = "active_"  # shares of hinges in training
-TRAINING = (
-    "Losses of different kinds have different sizes, so each is drawn as a share of its first value, averaged over "
-    "neighbouring steps. Validation is measured after every epoch. Runs of other lengths end at the same place."
+VALIDATION = (
+    "Validation is measured after every epoch. Runs of other lengths end at the same place. `capgrade train` keeps its "
+    "losses in steps.csv."
 )
 
 
 def training(data: ReportData) -> PageSection:
-    """A chart of losses and one of any validated metric, against the share of the run's steps."""
-    folders, missing = data.folders(RUNS, EPOCHS, "trained runs")
-    parts: list[Part] = []
-    if folders:
-        losses = {name: columns(folder / STEPS)["loss"] for name, folder in folders.items()}
-        epochs = {name: columns(folder / EPOCHS) for name, folder in folders.items()}
-        parts = [_losses(losses, data.runs), _validation(epochs, data.runs)]
-    return PageSection("training", "Training", TRAINING, parts, missing)
-
-
-def means(values: np.ndarray, points: int) -> list[tuple[float, float]]:
-    """Share of the steps done, and the mean of the values around it, of at most `points` parts of equal length."""
-    parts = np.array_split(values, min(points, len(values)))
-    ends = np.cumsum([len(part) for part in parts]) / len(values)
-    return [(float(end), float(part.mean())) for end, part in zip(ends, parts, strict=True)]
-
-
-def _done() -> dict[str, Any]:
-    return of("done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]})
-
-
-def _losses(losses: dict[str, np.ndarray], runs: list[str]) -> Chart:
-    smooth = {name: means(values, POINTS) for name, values in losses.items() if len(values)}
-    values = [
-        {"run": name, "done": done, "loss": loss / line[0][1]} for name, line in smooth.items() for done, loss in line
-    ]
-    tip = ["run:N", "done:Q:.1%", "loss:Q:.3f"]
-    line = layer("line", _done(), of("loss:Q", title="loss, of its first value"), color=colour_of(runs), tip=tip)
-    ends = ", ".join(f"{name} {points[-1][1] / points[0][1]:.2f}" for name, points in smooth.items())
-    told = f"Loss over training, of its first value; at the end: {ends}."
-    return chart("training-loss", "Training loss", told, values, line, by_run=True)
+    """A chart of any validated metric, against the share of the run's steps."""
+    folders = data.folders(RUNS, EPOCHS, "trained runs")
+    epochs = {name: columns(folder / EPOCHS) for name, folder in folders.items()}
+    parts = [_validation(epochs, data.runs)] if epochs else []
+    return PageSection("training", "Training", VALIDATION, parts)
 
 
 def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
@@ -249,8 +222,9 @@ def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Ch
         for run, table in epochs.items() for name in names if name in table
         for epoch, value in zip(table["epoch"].tolist(), table[name].tolist(), strict=True)
     ]  # fmt: skip
+    x = of("done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]})
     line = layer(
-        "line", _done(), of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
+        "line", x, of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
         color=colour_of(runs), tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
         of_mark={"point": True},
     )  # fmt: skip
