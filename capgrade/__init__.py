@@ -14,7 +14,7 @@ PUBLIC = {
     "Scores": "capgrade.scoring",
     "CaptionScores": "capgrade.scoring",
     "CiderReward": "capgrade.reward",
-    "Frequencies": "capgrade.measures.scores.frequencies",
+    "Frequencies": "capgrade.measures.frequencies",
     "Labels": "capgrade.labels",
     "Qrels": "capgrade.metrics.runs",
     "Run": "capgrade.metrics.runs",

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import MAX_ORDER
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import Given, given
 from capgrade.measures.scores.measures import SIGMA, Scored, bleu, cider_scores, meteor, rouge_l
 from capgrade.measures.spice import Spice as SpiceMeasure
@@ -97,7 +97,7 @@ class Cider(_Scorer):
         (4.1796, (2,))
         """
         corpus = Corpus(_given(gts, res), NO_TOKENIZER, self._frequencies)
-        values = cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, self._sigma)
+        values = cider_scores(corpus.given.pairs, corpus.grams, corpus.idf, self._sigma)
         return values.mean(), values
 
 

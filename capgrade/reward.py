@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.measures.base import ImagePairs
+from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.ngrams import numbered
 from capgrade.measures.scores.corpus import warn_of_one_image
-from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import TokenIds, are_ids, given, token_ids
 from capgrade.measures.scores.measures import SIGMA, cider_scores
 from capgrade.schemas.errors import InputError
@@ -75,9 +77,10 @@ class CiderReward:
             texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
             words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
             sizes = np.bincount(found.owner)
-        grams, idf = self.frequencies.grams(words)
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        return cider_scores(grams, owner, ref_ptr, idf, self.sigma), sizes
+        ngrams, n = numbered(words), int(sizes.sum())
+        rows = np.arange(len(words.sizes))
+        pairs = ImagePairs(np.repeat(np.arange(len(sizes)), sizes), rows[:n], ref_ptr, rows[n:])
+        return cider_scores(pairs, ngrams.sentences, self.frequencies.idf(ngrams), self.sigma), sizes
 
     def _ids(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
         if self.tokenizer != NO_TOKENIZER:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import Captions, given
 from capgrade.measures.scores.measures import DEFAULT, Scored, scored
 from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired

@@ -23,16 +23,8 @@ from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
 from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
 from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
-from capgrade.measures.ngrams import (
-    DocumentFrequencies,
-    Ngrams,
-    Postings,
-    Sentences,
-    count_ngrams,
-    document_frequencies,
-    postings,
-    read_document_frequencies,
-)
+from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.ngrams import Ngrams, Postings, Sentences, count_ngrams, postings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CiderParams, CiderPlainParams
@@ -192,12 +184,12 @@ class CiderPlain:
         return _index_by(self.params.document_frequency, captions, Form(clip=False, sigma=np.inf), leave_out)
 
 
-def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> DocumentFrequencies:
+def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
     """Of the captions (None), or of what `document_frequency` names. InputError when they count one image."""
     if source is None:
-        frequencies = document_frequencies(captions, ngrams)
+        frequencies = Frequencies.of_captions(captions, ngrams)
     else:
-        frequencies = read_document_frequencies(source, captions.tokenizer)
+        frequencies = Frequencies.read(source, captions.tokenizer)
     if frequencies.n_images < 2:
         raise InputError(
             f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0", file=source,
@@ -209,10 +201,7 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
 def _index_by(source: str | None, captions: Captions, form: Form, leave_out: bool) -> FittedCider:
     """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`."""
     ngrams = count_ngrams(captions)
-    frequencies = corpus_frequencies(captions, ngrams, source)
-    df = frequencies.of(ngrams.text)
-    idf = np.log(frequencies.n_images) - np.log(np.maximum(df, 1))
-    return index(captions, ngrams, idf, form, leave_out)
+    return index(captions, ngrams, corpus_frequencies(captions, ngrams, source).idf(ngrams), form, leave_out)
 
 
 def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, leave_out: bool) -> FittedCider:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.text.words import Words, split_at_white_space, tokens_of
 
 MAX_ORDER = 4
@@ -21,8 +17,6 @@ ID_BITS = 31
 MOST_NGRAMS = 2**ID_BITS - 1
 LAST = 0xFFFFFFFF  # bits of a key that are its last word
 ALONE = -1  # in place of a beginning, for the first word
-FREQUENCIES = "document_frequencies"
-FREQUENCY_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
 
 class Sentences(NamedTuple):
@@ -51,17 +45,12 @@ class Ngrams:
 
     sentences: Sentences
     keys: np.ndarray
-    vocabulary: pa.Array
+    vocabulary: list[str]
 
     @cached_property
     def order(self) -> np.ndarray:
         """int8 [n_grams]: words of each, less one."""
         return orders_of(self.keys)
-
-    @cached_property
-    def text(self) -> pa.Array:
-        """large_string [n_grams]: the words of each with spaces between."""
-        return texts_of(self.keys, self.vocabulary)
 
 
 def orders_of(keys: np.ndarray) -> np.ndarray:
@@ -71,23 +60,6 @@ def orders_of(keys: np.ndarray) -> np.ndarray:
     for _ in range(MAX_ORDER - 1):
         order[longer] = order[before[longer]] + 1
     return order
-
-
-def texts_of(keys: np.ndarray, vocabulary: pa.Array) -> pa.Array:
-    """large_string [n_grams]: the words of each n-gram with spaces between."""
-    order, place = orders_of(keys), np.empty(len(keys), np.int64)
-    texts: list[pa.Array] = []
-    numbers = []
-    for n in range(MAX_ORDER):
-        at = np.flatnonzero(order == n)
-        place[at] = np.arange(len(at))
-        own = vocabulary.take(pa.array(keys[at] & LAST))
-        if n:
-            beginning = texts[-1].take(pa.array(place[keys[at] >> 32]))
-            own = pc.binary_join_element_wise(beginning, own, pa.scalar(" ", pa.large_string()))
-        texts.append(own)
-        numbers.append(at)
-    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(numbers))))
 
 
 def sentences_of(runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: np.ndarray) -> Sentences:
@@ -145,17 +117,20 @@ def counted(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
     return sentences_of(runs, (cells & MOST_NGRAMS).astype(np.int32), counts.astype(np.int32), words)
 
 
-def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
-    """The n-grams of sentences, n = 1..most, as pycocoevalcap's `precook`.
+def numbered(words: Words, most: int = MAX_ORDER) -> Ngrams:
+    """The n-grams of sentences, n = 1..most, as pycocoevalcap's `precook`."""
+    numbers, keys = number_ngrams(words.ptr, words.word, most)
+    return Ngrams(counted(words.ptr, numbers), keys, words.vocabulary)
 
-    Words are numbered in alphabetical order, and n-grams by how many words they have and then by these: of two n-grams
-    the same one has the lower number in any table that has both, so that sums over n-grams have one order.
+
+def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
+    """`numbered`, words in alphabetical order, and so n-grams by how many words they have and then by these.
+
+    Of two n-grams the same one has the lower number in any table that has both, so that sums have one order.
     """
-    vocabulary = pa.array(words.vocabulary, pa.large_string())  # n-grams of a large corpus are more than 2 GiB of text
-    order = pc.sort_indices(vocabulary).to_numpy()
+    order = sorted(range(len(words.vocabulary)), key=words.vocabulary.__getitem__)
     word = np.argsort(order).astype(np.int32)[words.word]
-    numbers, keys = number_ngrams(words.ptr, word, most)
-    return Ngrams(counted(words.ptr, numbers), keys, vocabulary.take(pa.array(order)))
+    return numbered(Words(words.ptr, word, [words.vocabulary[k] for k in order]), most)
 
 
 def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
@@ -202,65 +177,3 @@ def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) 
         dense[k, place[some]] = value[some]
     term_ptr = np.searchsorted(of_gram, np.arange(len(ngrams.keys) + 1))
     return Postings(term_ptr, (term[start] & LAST).astype(np.int32), ptr, place, dense_row, dense)
-
-
-@dataclass(frozen=True)
-class DocumentFrequencies:
-    """In how many images' reference sets each n-gram occurs: ngram large_string [n], images int32 [n]."""
-
-    ngram: pa.Array
-    images: np.ndarray
-    n_images: int
-    corpus: str  # what it was counted on, for metadata
-
-    def of(self, ngram: pa.Array) -> np.ndarray:
-        """int64 [len(ngram)]: the document frequency of each n-gram, 0 when unseen."""
-        at = pc.index_in(ngram, value_set=self.ngram)
-        found = np.append(self.images, 0)
-        return found[pc.fill_null(at, len(self.images)).to_numpy()].astype(np.int64)
-
-    def save(self, path: Path) -> None:
-        """Write an Arrow file that `read_document_frequencies` reads."""
-        metadata = {"kind": FREQUENCIES, "n_images": self.n_images, "corpus": self.corpus}
-        schema = with_metadata(FREQUENCY_SCHEMA, metadata)
-        write_arrow(path, schema, [pa.record_batch([self.ngram, pa.array(self.images, pa.int32())], schema=schema)])
-
-
-def document_frequencies(captions: Captions, ngrams: Ngrams | None = None) -> DocumentFrequencies:
-    """Count document frequencies over a split's reference sets, as pycocoevalcap's `compute_doc_freq`."""
-    ngrams = ngrams or count_ngrams(captions)
-    images = images_with(ngrams.sentences, captions.owner, len(ngrams.keys))
-    corpus = f"captions {captions.digest} split {captions.split} tokenizer {captions.tokenizer}"
-    return DocumentFrequencies(ngrams.text, images, captions.n_images, corpus)
-
-
-def read_document_frequencies(source: str, tokenizer: str) -> DocumentFrequencies:
-    """Document frequencies from FOLDER, FOLDER#split (captions) or a file that `capgrade captions --frequencies` wrote.
-
-    Raises InputError when they were counted with another tokenizer, or words with no-break spaces inside.
-    """
-    folder, _, split = source.partition("#")
-    if Path(folder).is_dir():
-        captions = read_captions(Path(folder), split or None)
-        if captions.tokenizer != tokenizer:
-            raise InputError(
-                f"document frequencies with tokenizer {captions.tokenizer}, captions with {tokenizer}",
-                file=folder, remedy="tokenise both alike",
-            )  # fmt: skip
-        return document_frequencies(captions)
-    reader = open_arrow(Path(source))
-    metadata = metadata_of(reader.schema)
-    if metadata.get("kind") != FREQUENCIES:
-        raise InputError(
-            "not a file of document frequencies", file=source, remedy="write one: capgrade captions --frequencies"
-        )
-    if f"tokenizer {tokenizer}" not in metadata["corpus"]:
-        raise InputError(f"counted on {metadata['corpus']}; captions have tokenizer {tokenizer}", file=source)
-    table = reader.read_all().combine_chunks()
-    if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
-        problem = "an earlier version counted words with no-break spaces inside, which are several words now"
-        raise InputError(problem, file=source, remedy="count them again: capgrade captions --frequencies")
-    images = table["images"].to_numpy()
-    return DocumentFrequencies(
-        table["ngram"].combine_chunks().cast(pa.large_string()), images, metadata["n_images"], metadata["corpus"]
-    )

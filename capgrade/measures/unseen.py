@@ -6,24 +6,22 @@ of the fitted captions. N-grams and words that they do not have match nothing an
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 
 from capgrade.measures.base import Fitted, Measure
-from capgrade.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies
+from capgrade.measures.cider import Cider, CiderPlain, FittedCider, corpus_frequencies, inverse_norms
 from capgrade.measures.cider_kernel import Weighted
 from capgrade.measures.embeddings import encode, load_encoder
 from capgrade.measures.mixture import FittedMixture, Mixture
-from capgrade.measures.ngrams import MAX_ORDER, count_ngrams, sentences_of
+from capgrade.measures.ngrams import alphabetical, count_ngrams, look_up, sentences_of
 from capgrade.measures.rouge import FittedRougeL, RougeL, WordRows
 from capgrade.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.text.tokens import tokenize
-from capgrade.text.words import tokens_of, words_of
+from capgrade.text.words import number_words, tokens_of, words_of
 
 Scorer = Callable[[str], np.ndarray]
 
@@ -66,34 +64,21 @@ class UnseenCider:
     """CIDEr-D or CIDEr. An n-gram that no image has counts as one that one image has, as in `Cider.fit`."""
 
     def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
-        ngrams = count_ngrams(captions)
-        frequencies = corpus_frequencies(captions, ngrams, measure.params.document_frequency)
+        self._ngrams = count_ngrams(captions)
+        self._frequencies = corpus_frequencies(captions, self._ngrams, measure.params.document_frequency)
+        self._number = {word: k for k, word in enumerate(self._ngrams.vocabulary)}
         self.fitted, self.tokenizer = fitted, captions.tokenizer
-        self._number = {text: k for k, text in enumerate(ngrams.text.to_pylist())}
-        self._log_images = math.log(frequencies.n_images)
-        elsewhere = measure.params.document_frequency is not None
-        counted = zip(frequencies.ngram.to_pylist(), frequencies.images.tolist(), strict=True) if elsewhere else ()
-        self._images_with = dict(counted)  # of n-grams that the fitted captions may not have
 
     def __call__(self, text: str) -> np.ndarray:
-        words = words_of(_tokens(text, self.tokenizer))
-        counts = Counter(" ".join(words[a : a + n]) for n in range(1, MAX_ORDER + 1) for a in range(len(words) - n + 1))
-        squares, found = np.zeros(MAX_ORDER), []
-        for gram, count in counts.items():
-            squares[gram.count(" ")] += count**2 * self._gain(gram)
-            if gram in self._number:
-                found.append((self._number[gram], count))
-        grams, times = np.array(sorted(found), np.int32).reshape(-1, 2).T.copy()
-        runs = np.append(0, np.cumsum(np.bincount(self.fitted.weights.order[grams], minlength=MAX_ORDER)))
-        inverse = np.divide(1, np.sqrt(squares), out=np.zeros(MAX_ORDER), where=squares > 0)
-        caption = Weighted(sentences_of(runs, grams, times, np.array([len(words)])), inverse[None])
+        typed = alphabetical(number_words([words_of(_tokens(text, self.tokenizer))]))
+        inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
+        words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
+        number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
+        known = number >= 0  # the others match nothing
+        runs = np.append(0, np.cumsum(known))[typed.sentences.runs]
+        sentences = sentences_of(runs, number[known], typed.sentences.counts[known], typed.sentences.words)
         images = np.arange(len(self.fitted.ref_ptr) - 1)
-        return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)
-
-    def _gain(self, gram: str) -> float:
-        if gram in self._number:
-            return float(self.fitted.weights.gain[self._number[gram]])
-        return (self._log_images - math.log(max(self._images_with.get(gram, 1), 1))) ** 2
+        return self.fitted.scores(images, np.zeros_like(images), Weighted(sentences, inverse)).astype(np.float32)
 
 
 class UnseenRougeL:

@@ -93,14 +93,12 @@ def _parse(caption: str, as_json: bool) -> None:
 
 
 def _frequencies(captions: Path, split: str | None, out: Path) -> None:
-    from capgrade.measures.ngrams import FREQUENCIES, document_frequencies
+    from capgrade.measures.frequencies import Frequencies
     from capgrade.schemas.captions import read_captions
-    from capgrade.schemas.output import arrow_of, refuse_file
 
-    refuse_file(out, "file of document frequencies", arrow_of(FREQUENCIES))
-    counted = document_frequencies(read_captions(captions, split))
-    counted.save(out)
-    typer.echo(f"{len(counted.ngram):,} n-grams of {counted.n_images:,} images -> {out}")
+    counted = Frequencies.of_captions(read_captions(captions, split))
+    counted.write(out)
+    typer.echo(f"{len(counted.images):,} n-grams of {counted.n_images:,} images -> {out}")
 
 
 def _scored(

@@ -48,7 +48,7 @@ def score(
     names = [name.strip() for name in measures.split(",")]
     require_all(measures=names)
     from capgrade.coco_files import read_candidates, read_references, references_of
-    from capgrade.measures.scores.frequencies import Frequencies
+    from capgrade.measures.frequencies import Frequencies
     from capgrade.pipelines.cli.tables import paired_table, scores_table
     from capgrade.scoring import score as score_captions
 

@@ -20,7 +20,7 @@ from tests.conftest import ROOT
 MODULES = [
     "capgrade.labels", "capgrade.labels.negatives",
     "capgrade.metrics.evaluation", "capgrade.metrics.runs", "capgrade.scoring",
-    "capgrade.coco", "capgrade.reward", "capgrade.measures.scores.frequencies",
+    "capgrade.coco", "capgrade.reward", "capgrade.measures.frequencies",
     "capgrade.with_sentence_transformers",
 ]  # fmt: skip
 WITHOUT = {"coco.Spice"}  # needs a parser that nobody may ship

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures import choose
-from capgrade.measures.ngrams import document_frequencies
+from capgrade.measures.frequencies import Frequencies
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
@@ -221,7 +221,7 @@ def rewrite(folder: Path, value: float) -> None:
     """A matrix, a corpus and its document frequencies, other ones under the same names for another value."""
     np.save(folder / "x.npy", np.full((30, sum(map(len, SETS))), value, np.float32))
     corpus = write_captions_folder(folder / "corpus", [caption_table(random_sets(9, seed=int(100 * value)))])
-    document_frequencies(read_captions(corpus)).save(folder / "frequencies.arrow")
+    Frequencies.of_captions(read_captions(corpus)).write(folder / "frequencies.arrow")
 
 
 # A measure, and its parameters that name what `rewrite` has written in a folder.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from capgrade.measures.ngrams import document_frequencies
+from capgrade.measures.frequencies import Frequencies
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
@@ -138,7 +138,7 @@ def test_a_run_that_goes_on_is_said_to(tree: Path) -> None:
 def test_tables_that_need_no_manifest(tree: Path) -> None:
     """Judged pairs and document frequencies beside folders are checked, other people's tables are let alone."""
     captions = read_captions(tree / "c")
-    document_frequencies(captions).save(tree / "df.arrow")
+    Frequencies.of_captions(captions).write(tree / "df.arrow")
     (tree / "people.csv").write_text("image_id,caption_id,score\ni0,i0#0,5\ni1,i0#0,1\n")
     agree(tree / "c", tree / "people.csv", ("rouge_l",), MeasuresParams(), pairs=tree / "judged.arrow")
     pq.write_table(captions.table.replace_schema_metadata(), tree / "theirs.parquet")

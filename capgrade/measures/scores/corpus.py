@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from capgrade.measures.ngrams import Sentences
-from capgrade.measures.scores.frequencies import Frequencies, own_grams
+from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.ngrams import Ngrams, Sentences, numbered
 from capgrade.measures.scores.given import Given
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
@@ -52,21 +52,24 @@ class Corpus:
         return split_at_white_space(self.tokens)
 
     @cached_property
-    def _weighted(self) -> tuple[Sentences, np.ndarray]:
-        if self.frequencies is not None:
-            return self.frequencies.grams(self.words)
-        return own_grams(self.words, self.given.ref_ptr, len(self.given.owner))
+    def ngrams(self) -> Ngrams:
+        """Of every sentence, counted."""
+        return numbered(self.words)
 
     @property
     def grams(self) -> Sentences:
-        return self._weighted[0]
+        return self.ngrams.sentences
 
-    @property
+    @cached_property
     def idf(self) -> np.ndarray:
         """float64, of each n-gram by its number: ln N - ln max(1, df). A warning where one image makes it 0."""
-        n_images = self.given.n_images if self.frequencies is None else self.frequencies.n_images
-        warn_of_one_image(n_images)
-        return self._weighted[1]
+        frequencies = self.frequencies
+        if frequencies is None:
+            n_images, sizes = self.given.n_images, np.diff(self.given.ref_ptr)
+            owner = np.append(np.full(len(self.given.owner), -1), np.repeat(np.arange(n_images), sizes))
+            frequencies = Frequencies.counted(self.ngrams, owner, n_images, self.tokenizer, "these references")
+        warn_of_one_image(frequencies.n_images)
+        return frequencies.idf(self.ngrams)
 
     def warn_of_empty(self) -> None:
         """Say how many captions have no words: their scores are 0."""

@@ -66,22 +66,16 @@ def bleu(corpus: Corpus) -> dict[str, Scored]:
     }
 
 
-def cider_scores(
-    sentences: Sentences, owner: np.ndarray, ref_ptr: np.ndarray, idf: np.ndarray, sigma: float
-) -> np.ndarray:
-    """CIDEr-D, 0..10, float64 [candidates]; `idf` float64, of each n-gram by its number.
-
-    Candidates are the first sentences, `owner` int64 has the image of each; references follow, split by `ref_ptr`.
-    """
-    gain, n = idf**2, len(owner)
+def cider_scores(pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, sigma: float) -> np.ndarray:
+    """CIDEr-D, 0..10, float64 [pairs], of sentences with others; `idf` float64, of each n-gram by its number."""
+    gain = idf**2
     weighted = Weighted(sentences, inverse_norms(sentences, gain))
-    pairs = ImagePairs(owner, np.arange(n), ref_ptr, np.arange(n, len(weighted.inverse)))
     return cider_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
 
 
 def cider(corpus: Corpus) -> dict[str, Scored]:
     """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
-    return {"cider": averaged(cider_scores(corpus.grams, corpus.given.owner, corpus.given.ref_ptr, corpus.idf, SIGMA))}
+    return {"cider": averaged(cider_scores(corpus.given.pairs, corpus.grams, corpus.idf, SIGMA))}
 
 
 def rouge_l(corpus: Corpus) -> dict[str, Scored]:

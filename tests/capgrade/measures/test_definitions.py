@@ -19,7 +19,8 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 from capgrade.measures import bleu, choose
 from capgrade.measures.base import Fitted
 from capgrade.measures.cider import Cider
-from capgrade.measures.ngrams import count_ngrams, document_frequencies
+from capgrade.measures.frequencies import Frequencies, texts_of
+from capgrade.measures.ngrams import count_ngrams
 from capgrade.measures.tfidf import TfidfCosine
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -194,7 +195,7 @@ def test_document_frequencies_from_elsewhere(tmp_path: Path) -> None:
     """From a folder, FOLDER#split and a saved file: the same scores; one image is then no trap."""
     corpus, mine = random_sets(10, seed=5), [["a red dog runs", "the small dog"]]
     folder = write_captions_folder(tmp_path / "c", [caption_table(corpus, "train"), caption_table(corpus[:1], "val")])
-    document_frequencies(make_captions(corpus)).save(tmp_path / "df.arrow")
+    Frequencies.of_captions(make_captions(corpus)).write(tmp_path / "df.arrow")
     expected = [slow_cider(caption, mine[0], corpus) for caption in mine[0]]
     for source in (f"{folder}#train", str(tmp_path / "df.arrow")):
         fitted = Cider(CiderParams(document_frequency=source)).fit(make_captions(mine))
@@ -204,7 +205,7 @@ def test_document_frequencies_from_elsewhere(tmp_path: Path) -> None:
 def test_document_frequencies_of_another_tokenizer(tmp_path: Path) -> None:
     captions = make_captions(random_sets(4))
     other = Captions(captions.table, "test", "ptb", "digest")
-    document_frequencies(other).save(tmp_path / "df.arrow")
+    Frequencies.of_captions(other).write(tmp_path / "df.arrow")
     with pytest.raises(InputError, match="tokenizer ptb; captions have tokenizer lower_split"):
         Cider(CiderParams(document_frequency=str(tmp_path / "df.arrow"))).fit(captions)
 
@@ -213,7 +214,7 @@ def test_ngrams_are_counted_as_the_obvious_way() -> None:
     """And numbered by how many words they have, then by the alphabet."""
     captions = make_captions([["b a b a b", ""], ["c"]])
     counted = count_ngrams(captions)
-    texts, (start, stop, gram, counts, _) = counted.text.to_pylist(), counted.sentences
+    texts, (start, stop, gram, counts, _) = texts_of(counted.keys, counted.vocabulary).to_pylist(), counted.sentences
     for row, words in enumerate(captions.table["tokens"].to_pylist()):
         found = {
             texts[g]: int(counts[k])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade.measures import FITTED, choose
-from capgrade.measures.ngrams import document_frequencies
+from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.own_pairs import own_left_out
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
@@ -70,7 +70,7 @@ def test_an_imported_matrix_has_no_own_pairs_left_out(tmp_path: Path) -> None:
 def test_a_pair_has_the_same_bits_among_other_captions(name: str, tmp_path: Path) -> None:
     """With the document frequencies of captions of which many are elsewhere; without them CIDEr-D's values move."""
     file = tmp_path / "frequencies.arrow"
-    document_frequencies(make_captions([*random_sets(40, seed=99), ["zebra a", "zebra b"]])).save(file)
+    Frequencies.of_captions(make_captions([*random_sets(40, seed=99), ["zebra a", "zebra b"]])).write(file)
     elsewhere = {"document_frequency": str(file)}
     mixtures = {"both": {"cider": 0.3, "rouge_l": 2.0}}
     fixed = MeasuresParams.model_validate({"cider": elsewhere, "cider_plain": elsewhere, "mixtures": mixtures})

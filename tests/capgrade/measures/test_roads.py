@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -21,7 +20,6 @@ import capgrade
 from capgrade import Labels
 from capgrade import coco as ours
 from capgrade.measures import choose
-from capgrade.measures.ngrams import DocumentFrequencies, document_frequencies
 from capgrade.measures.own_pairs import own_left_out
 from capgrade.measures.unseen import scorer_of_unseen
 from capgrade.pipelines.captions import write_records
@@ -167,7 +165,7 @@ def test_frequencies_are_the_same_however_counted(sets: list, tokenizer: str) ->
         scorer.compute_doc_freq()
         wanted = {" ".join(ngram): int(images) for ngram, images in scorer.document_frequency.items()}
         capgrade.Frequencies.of(corpus.sets, tokenizer).write(corpus.folder / "of.arrow")
-        document_frequencies(corpus.captions).save(corpus.folder / "command.arrow")
+        capgrade.Frequencies.of_captions(corpus.captions).write(corpus.folder / "command.arrow")
         capgrade.Frequencies.read(corpus.folder / "captions", tokenizer).write(corpus.folder / "folder.arrow")
         capgrade.Frequencies.read(corpus.folder / "of.arrow", tokenizer).write(corpus.folder / "again.arrow")
         for file in ("of.arrow", "command.arrow", "folder.arrow", "again.arrow"):
@@ -176,8 +174,10 @@ def test_frequencies_are_the_same_however_counted(sets: list, tokenizer: str) ->
 
 def test_frequencies_of_words_with_no_break_spaces_are_refused(tmp_path: Path) -> None:
     """As files from before such a token was several words have them: its words would count as unseen."""
-    ngrams = pa.array(["a", "3\xa01/2", "a 3\xa01/2"], pa.large_string())
-    DocumentFrequencies(ngrams, np.array([2, 1, 1]), 2, "captions x tokenizer ptb_py").save(tmp_path / "df.arrow")
+    words, keys = {"a": 0, "3\xa01/2": 1}, np.array([-1 << 32, -1 << 32 | 1, 1])
+    capgrade.Frequencies(words, keys, np.array([2, 1, 1]), 2, "", "captions x tokenizer ptb_py").write(
+        tmp_path / "df.arrow"
+    )
     with pytest.raises(
         InputError, match="no-break spaces inside.*-> count them again: capgrade captions --frequencies"
     ):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from capgrade.measures import choose
-from capgrade.measures.ngrams import document_frequencies
+from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.unseen import scorer_of_unseen
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -49,7 +49,7 @@ def test_a_new_caption_scores_as_if_it_were_fitted_too(name: str, tmp_path: Path
     """With words, n-grams and a length that the captions do not have; document frequencies kept as they were."""
     sets = random_sets(12, seed=4)
     captions = make_captions(sets)
-    document_frequencies(captions).save(tmp_path / "df.arrow")
+    Frequencies.of_captions(captions).write(tmp_path / "df.arrow")
     elsewhere = {"document_frequency": str(tmp_path / "df.arrow")}
     params = _params(cider=elsewhere, cider_plain=elsewhere)
     own = _both(name, captions, _params())[1]

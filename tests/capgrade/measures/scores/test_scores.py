@@ -13,10 +13,10 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
 
+from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
 from capgrade.measures.scores import measures
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.frequencies import Frequencies
 from capgrade.measures.scores.given import given as as_given
 from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.errors import InputError

@@ -1,0 +1,156 @@
+"""In how many images' reference sets n-grams occur: counted once, kept in a file, used for other captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from capgrade.measures.ngrams import (
+    LAST,
+    MAX_ORDER,
+    Ngrams,
+    count_ngrams,
+    images_with,
+    look_up,
+    number_ngrams,
+    numbered,
+    orders_of,
+)
+from capgrade.measures.scores.given import Captions as GivenCaptions
+from capgrade.measures.scores.given import are_ids, given, token_ids
+from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
+from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space, tokenized
+
+KIND = "document_frequencies"
+SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """In how many of `n_images` reference sets each n-gram of 1 to 4 words occurs, for CIDEr-D.
+
+    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade captions --frequencies`
+    wrote. An n-gram that no set has counts as one that one set has, as in pycocoevalcap.
+    """
+
+    number: Mapping[str, int]  # of each word
+    keys: np.ndarray  # int64 [n_grams], as of `number_ngrams`
+    images: np.ndarray  # int32 [n_grams]
+    n_images: int
+    tokenizer: str
+    corpus: str  # what they were counted on, for metadata
+
+    @classmethod
+    def of(cls, references: GivenCaptions, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
+        """Of reference sets, a dict (id -> captions) or a list of sets. `tokenizer` "none" takes words between spaces,
+        or token ids, which end with the id `end` where it is given.
+
+        Raises InputError for a set without captions, or an unknown tokenizer.
+
+        >>> Frequencies.of([["a dog runs"], ["a cat", "cats"]]).n_images
+        2
+        """
+        sets = list(references.values()) if isinstance(references, Mapping) else references
+        if are_ids(sets):
+            if tokenizer != NO_TOKENIZER:
+                raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
+            counts = token_ids(sets, end, "references")
+            words, sizes = counts.words, counts.sizes
+        else:
+            found = given(references, references)
+            texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
+            words = split_at_white_space(tokenized(texts, tokenizer))
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        return cls.counted(numbered(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets")
+
+    @classmethod
+    def of_captions(cls, captions: Captions, ngrams: Ngrams | None = None) -> Frequencies:
+        """Of a split's reference sets, as pycocoevalcap's `compute_doc_freq`; `ngrams` are those of the captions."""
+        ngrams, corpus = ngrams or count_ngrams(captions), f"captions {captions.digest} split {captions.split}"
+        return cls.counted(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
+
+    @classmethod
+    def counted(cls, ngrams: Ngrams, owner: np.ndarray, n_images: int, tokenizer: str, corpus: str) -> Frequencies:
+        """Of sentences' n-grams; `owner` int64 [sentences] is the image of each, -1 for one that is no reference."""
+        images = images_with(ngrams.sentences, owner, len(ngrams.keys))
+        number = {word: k for k, word in enumerate(ngrams.vocabulary)}
+        return cls(number, ngrams.keys, images, n_images, tokenizer, f"{corpus} tokenizer {tokenizer}")
+
+    def write(self, path: str | Path) -> None:
+        """To a file as `capgrade captions --frequencies` writes it. InputError where a file of another kind stands."""
+        refuse_file(Path(path), "file of document frequencies", arrow_of(KIND))
+        schema = with_metadata(SCHEMA, {"kind": KIND, "n_images": self.n_images, "corpus": self.corpus})
+        texts = texts_of(self.keys, list(self.number))
+        write_arrow(Path(path), schema, [pa.record_batch([texts, pa.array(self.images, pa.int32())], schema=schema)])
+
+    @classmethod
+    def read(cls, path: str | Path, tokenizer: str = "ptb_py") -> Frequencies:
+        """From a file that `write` or `capgrade captions --frequencies` wrote, or a captions folder (FOLDER or
+        FOLDER#split).
+
+        Raises InputError when it is neither, or was counted with another tokenizer, or words with no-break spaces
+        inside.
+        """
+        folder, _, split = str(path).partition("#")
+        if Path(folder).is_dir():
+            captions = read_captions(Path(folder), split or None)
+            if captions.tokenizer != tokenizer:
+                problem = f"document frequencies with tokenizer {captions.tokenizer}, captions with {tokenizer}"
+                raise InputError(problem, file=folder, remedy="tokenise both alike")
+            return cls.of_captions(captions)
+        reader = open_arrow(Path(path))
+        metadata = metadata_of(reader.schema)
+        if metadata.get("kind") != KIND:
+            remedy = "write one: capgrade captions --frequencies"
+            raise InputError("not a file of document frequencies", file=path, remedy=remedy)
+        corpus = metadata["corpus"]
+        if f"tokenizer {tokenizer}" not in corpus:
+            raise InputError(f"counted on {corpus}; captions have tokenizer {tokenizer}", file=path)
+        table = reader.read_all().combine_chunks()
+        if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
+            problem = "an earlier version counted words with no-break spaces inside, which are several words now"
+            raise InputError(problem, file=path, remedy="count them again: capgrade captions --frequencies")
+        words = split_at_spaces(table["ngram"].combine_chunks().cast(pa.large_string()))
+        numbers, keys = number_ngrams(words.ptr, words.word)  # every n-gram's beginning is among them
+        images = np.zeros(len(keys), np.int32)
+        images[numbers[words.sizes - 1, words.ptr[:-1]]] = table["images"].to_numpy()
+        number = {word: k for k, word in enumerate(words.vocabulary)}
+        return cls(number, keys, images, metadata["n_images"], tokenizer, corpus)
+
+    @cached_property
+    def _idf(self) -> np.ndarray:
+        """ln N - ln max(1, df) of each n-gram, float64 [n_grams + 1]; the last is of any other."""
+        return np.log(float(self.n_images)) - np.log(np.maximum(np.append(self.images, 1), 1))
+
+    def idf(self, ngrams: Ngrams) -> np.ndarray:
+        """The inverse document frequency of n-grams by their numbers, float64 [n_grams]."""
+        if ngrams.keys is self.keys:
+            return self._idf[:-1]
+        known = np.array([self.number.get(word, -1) for word in ngrams.vocabulary], np.int32)
+        return self._idf[look_up(ngrams.keys, known, self.keys)]
+
+
+def texts_of(keys: np.ndarray, vocabulary: Sequence[str]) -> pa.Array:
+    """large_string [n_grams]: the words of each n-gram with spaces between."""
+    order, place, words = orders_of(keys), np.empty(len(keys), np.int64), pa.array(vocabulary, pa.large_string())
+    texts: list[pa.Array] = []
+    numbers = []
+    for n in range(MAX_ORDER):
+        at = np.flatnonzero(order == n)
+        place[at] = np.arange(len(at))
+        own = words.take(pa.array(keys[at] & LAST))
+        if n:
+            beginning = texts[-1].take(pa.array(place[keys[at] >> 32]))
+            own = pc.binary_join_element_wise(beginning, own, pa.scalar(" ", pa.large_string()))
+        texts.append(own)
+        numbers.append(at)
+    return pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(numbers))))
