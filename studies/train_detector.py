@@ -25,6 +25,7 @@ from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_
 from capgrade.pipelines.detectors.ops import iou
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
+from capgrade.pipelines.detectors.weights import NORM, folded
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
@@ -278,13 +279,10 @@ class TrainedConvNorm(nn.Module):
 
     def fold(self) -> ConvNorm:
         """The frozen layer with the same output as this one in eval mode."""
-        norm = self.norm
-        mean, var = norm.running_mean, norm.running_var
-        assert mean is not None and var is not None  # BatchNorm2d tracks them by default
-        with torch.no_grad():
-            scale = norm.weight.double() / (var.double() + norm.eps).sqrt()
-            self.frozen.scale.copy_(scale)
-            self.frozen.shift.copy_(norm.bias.double() - mean.double() * scale)
+        norm = self.norm.state_dict()
+        scale, shift = folded(*(norm[name].double() for name in NORM))
+        self.frozen.scale.copy_(scale)
+        self.frozen.shift.copy_(shift)
         return self.frozen
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -204,12 +203,6 @@ class BottomUpDetector(ProposalDetector):
         self.prepare = model.config.prepare
 
     def regions(self, images: Tensor, scales: Sequence[float]) -> list[DescribedProposals]:
-        with self.arithmetic():
+        with precision_of(self.precision, self.device), autocast(self.precision, self.device):
             images = images.to(self.device, non_blocking=True).contiguous(memory_format=torch.channels_last)
             return self.model(images, scales, deltas=self.rule.regresses)
-
-    @contextmanager
-    def arithmetic(self) -> Iterator[None]:
-        """The precision of what the model computes while the block runs."""
-        with precision_of(self.precision, self.device), autocast(self.precision, self.device):
-            yield

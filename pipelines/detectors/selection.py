@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -36,20 +36,6 @@ class DescribedProposals:
 Chosen = tuple[Tensor, Tensor, Tensor]  # boxes (B, K, 4), rows (B, K), how many count (B,)
 
 
-class RegionRule(Protocol):
-    """Which regions of each picture are kept."""
-
-    @property
-    def regresses(self) -> bool:
-        """Boxes are moved by the deltas of their class, which are not computed otherwise."""
-
-    def choose(
-        self, batch: DescribedProposals, there: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]
-    ) -> Chosen:
-        """Boxes in pixels of pictures of `sizes` (width, height) and their rows, padded; `there` (B, R): no padding."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True)
 class SelectionRule:
     """Regions with a class score >= confidence after suppression; at least min_boxes, at most max_boxes.
@@ -61,11 +47,12 @@ class SelectionRule:
     max_boxes: int
     confidence: float = 0.2
     nms_threshold: float = 0.3
-    regresses: ClassVar[bool] = False
+    regresses: ClassVar[bool] = False  # boxes are moved by the deltas of their class, which are not computed otherwise
 
     def choose(
         self, batch: DescribedProposals, there: Tensor, scales: Sequence[float], sizes: Sequence[tuple[int, int]]
     ) -> Chosen:
+        """Boxes in pixels of pictures of `sizes` (width, height) and their rows, padded; `there` (B, R): no padding."""
         boxes = batch.boxes / batch.boxes.new_tensor(scales)[:, None, None]
         # max_conf: the best score over the classes in which a region survives suppression, by its unregressed box
         foreground = batch.classes[..., 1:]
@@ -172,6 +159,7 @@ class AirsplayRule:
         return rows, count
 
 
+RegionRule = SelectionRule | AirsplayRule  # which regions of each picture are kept
 Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 

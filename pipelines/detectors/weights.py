@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,9 +34,10 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.pickles import read_pickle, read_torch
 
-Tensors = Mapping[str, Tensor]
 Shapes = Mapping[str, tuple[int, ...]]
 NORM_EPSILON = 1e-5
+NORM = ("running_mean", "running_var", "weight", "bias")  # of torch's
+FACTOR = "factor"  # of Caffe's, which divides mean and var
 BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS: inference divides deltas by them
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
 # In checkpoints of detectron2, but no weights.
@@ -55,6 +54,7 @@ CAFFE_NAMES = {
     "head.attr_linear1": "fc_attr",
     "head.attr_linear2": "attr_score",
 }
+CAFFE_NORM = dict(zip((*NORM, FACTOR), ("bn{}.0", "bn{}.1", "scale{}.0", "scale{}.1", "bn{}.2"), strict=True))
 CAFFE_BRANCHES = {"shortcut": "1", "conv1": "2a", "conv2": "2b", "conv3": "2c"}
 PARTS = {
     "backbone": "backbone",
@@ -65,53 +65,63 @@ PARTS = {
 AIRSPLAY_HEAD = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "attr_linear2": "attr_score"}
 
 
+def moved_from_zero(theirs: Tensor) -> Tensor:
+    """Deltas with background's, which are to be divided by BOX_WEIGHTS: (4 K, ...) -> (4 (K + 1), ...)."""
+    weights = theirs.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (theirs.ndim - 1))
+    moves = (theirs.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
+    return torch.cat([torch.zeros_like(moves[:4]), moves])
+
+
+Rows = Mapping[str, tuple[Callable[[int], int], Callable[[Tensor], Tensor]]]
+# By our layer: how many of our n rows detectron2 has, and ours of its. Classes, their embeddings and attributes count
+# background and none last instead of first. A logit x through a sigmoid is the softmax of 0 and x.
+BACKGROUND_LAST: Rows = {
+    "rpn.objectness_logits": (lambda n: n // 2, lambda x: torch.cat([torch.zeros_like(x), x])),
+    "head.bbox_pred": (lambda n: n - 4, moved_from_zero),
+    **dict.fromkeys(("head.cls_score", "head.cls_embed", "head.attr_linear2"), (int, lambda x: x.roll(1, dims=0))),
+}
+# Of the RPN: its outputs with their anchors in our order, from (2 A, ...) scores and (4 A, ...) deltas.
+IN_ORDER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "rpn.objectness_logits": lambda x, order: x.unflatten(0, (2, -1))[:, order].flatten(0, 1),
+    "rpn.anchor_deltas": lambda x, order: x.unflatten(0, (-1, 4))[order].flatten(0, 1),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class WeightLayout:
-    """How one code base names tensors: `kernel` by our layer's name, `norms` of a layer: mean, var, weight, bias.
+    """How one code base names tensors, and which rows of them it has otherwise.
 
-    A fifth name of `norms` is Caffe's factor, which divides mean and var. background_last: classes, their
-    embeddings and attributes count background and none last instead of first, deltas leave it out and are to be
-    divided by BOX_WEIGHTS, and an anchor has one logit.
+    tensor: its name of our `{layer}.weight`, `{layer}.bias` and `{layer}.norm.{kind}` with a kind of `norm`.
     """
 
     name: str
     config: BottomUpConfig
-    layer: Callable[[str], str]
-    kinds: Mapping[str, str]
-    norms: Callable[[str], tuple[str, ...]]
-    background_last: bool = False
+    tensor: Callable[[str], str]
+    norm: tuple[str, ...] = NORM
+    rows: Rows = dataclasses.field(default_factory=dict)
 
-    def tensor(self, ours: str) -> str:
-        """Their name of our `{layer}.weight` or `{layer}.bias`."""
+    def sources(self, shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
+        """The tensors of a file that each of ours is made of, with their shapes, for a model of these shapes."""
+        sources: dict[str, dict[str, tuple[int, ...]]] = {}
+        for name, shape in shapes.items():
+            layer, kind = name.rsplit(".", 1)
+            if kind in ("scale", "shift"):
+                kinds = {f"{layer}.norm.{kind}": (1,) if kind == FACTOR else shape for kind in self.norm}
+                sources[name] = {self.tensor(ours): shape for ours, shape in kinds.items()}
+            else:
+                count, _ = self.rows.get(layer, (int, None))
+                sources[name] = {self.tensor(name): (count(shape[0]), *shape[1:])}
+        return sources
+
+    def translated(self, ours: str, theirs: Sequence[Tensor], order: Tensor | None) -> Tensor:
+        """One of our tensors from its checked sources; `order` has their number of each of our anchors."""
         layer, kind = ours.rsplit(".", 1)
-        return f"{self.layer(layer)}.{self.kinds[kind]}"
-
-    def shapes(self, ours: Shapes) -> dict[str, tuple[int, ...]]:
-        """What a file of this layout holds, for a model of these shapes."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, shape in ours.items():
-            layer, kind = name.rsplit(".", 1)
-            if kind == "scale":
-                shapes |= {norm: (1,) if i == 4 else shape for i, norm in enumerate(self.norms(layer))}
-            elif kind != "shift":
-                fewer = {"rpn.objectness_logits": shape[0] // 2, "head.bbox_pred": shape[0] - 4}
-                rows = fewer.get(layer, shape[0]) if self.background_last else shape[0]
-                shapes[self.tensor(name)] = (rows, *shape[1:])
-        return shapes
-
-    def translated(self, tensors: Tensors, shapes: Shapes, order: Tensor | None) -> dict[str, Tensor]:
-        """Our state dict, from tensors that have been checked; `order` has their number of each of our anchors."""
-        state: dict[str, Tensor] = {}
-        for name in shapes:
-            layer, kind = name.rsplit(".", 1)
-            if kind == "scale":
-                norms = [tensors[norm].double() for norm in self.norms(layer)]
-                state[name], state[f"{layer}.shift"] = (x.float() for x in folded(*norms))
-            elif kind != "shift":
-                tensor = tensors[self.tensor(name)].float()
-                tensor = background_first(layer, tensor) if self.background_last else tensor
-                state[name] = in_order(layer, tensor, order) if order is not None else tensor
-        return state
+        if kind in ("scale", "shift"):
+            return folded(*(tensor.double() for tensor in theirs))[kind == "shift"].float()
+        tensor = theirs[0].float()
+        if layer in self.rows:
+            tensor = self.rows[layer][1](tensor)
+        return tensor if order is None or layer not in IN_ORDER else IN_ORDER[layer](tensor, order)
 
 
 def folded(mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, factor: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -123,28 +133,6 @@ def folded(mean: Tensor, var: Tensor, weight: Tensor, bias: Tensor, factor: Tens
     return scale, bias - mean * scale
 
 
-def background_first(layer: str, tensor: Tensor) -> Tensor:
-    """detectron2's rows as Caffe's. A logit x through a sigmoid is the softmax of 0 and x."""
-    if layer == "rpn.objectness_logits":
-        return torch.cat([torch.zeros_like(tensor), tensor])
-    if layer == "head.bbox_pred":
-        weights = tensor.new_tensor(BOX_WEIGHTS).reshape(4, *[1] * (tensor.ndim - 1))
-        moves = (tensor.unflatten(0, (-1, 4)) / weights).flatten(0, 1)
-        return torch.cat([torch.zeros_like(moves[:4]), moves])
-    if layer in ("head.cls_score", "head.cls_embed", "head.attr_linear2"):
-        return tensor.roll(1, dims=0)
-    return tensor
-
-
-def in_order(layer: str, tensor: Tensor, order: Tensor) -> Tensor:
-    """The RPN's outputs with their anchors in our order: (2 A, ...) scores, (4 A, ...) deltas, others as they are."""
-    if layer == "rpn.objectness_logits":
-        return tensor.unflatten(0, (2, -1))[:, order].flatten(0, 1)
-    if layer == "rpn.anchor_deltas":
-        return tensor.unflatten(0, (-1, 4))[order].flatten(0, 1)
-    return tensor
-
-
 def _caffe_layer(ours: str) -> str:
     if ours in CAFFE_NAMES:
         return CAFFE_NAMES[ours]
@@ -153,41 +141,38 @@ def _caffe_layer(ours: str) -> str:
     return f"{stage}{letter}_branch{CAFFE_BRANCHES[branch]}"
 
 
-def _caffe_norms(ours: str) -> tuple[str, ...]:
-    layer = _caffe_layer(ours)
-    name = f"_{layer}" if layer == "conv1" else layer.removeprefix("res")
-    return f"bn{name}.0", f"bn{name}.1", f"scale{name}.0", f"scale{name}.1", f"bn{name}.2"
+def _caffe_tensor(ours: str) -> str:
+    layer, kind = ours.rsplit(".", 1)
+    theirs = _caffe_layer(layer.removesuffix(".norm"))
+    if layer.endswith(".norm"):
+        return CAFFE_NORM[kind].format(f"_{theirs}" if theirs == "conv1" else theirs.removeprefix("res"))
+    return f"{theirs}.{('weight', 'bias').index(kind)}"
 
 
-def _detectron_layer(ours: str, head: Mapping[str, str] = MappingProxyType({})) -> str:
-    """`head`: what the layers of the attribute head are called, where it is not as ours."""
-    part = max((part for part in PARTS if ours.startswith(f"{part}.")), key=len)
-    above, _, last = (PARTS[part] + ours.removeprefix(part)).rpartition(".")
-    return f"{above}.{head.get(last, last)}"
+def _detectron_tensor(ours: str) -> str:
+    part = next(part for part in PARTS if ours.startswith(f"{part}."))
+    return PARTS[part] + ours.removeprefix(part)
 
 
-def _detectron_norms(ours: str) -> tuple[str, ...]:
-    return tuple(f"{_detectron_layer(ours)}.norm.{x}" for x in ("running_mean", "running_var", "weight", "bias"))
+def _airsplay_tensor(ours: str) -> str:
+    above, layer, kind = _detectron_tensor(ours).rsplit(".", 2)
+    return f"{above}.{AIRSPLAY_HEAD.get(layer, layer)}.{kind}"
 
 
-_airsplay_layer = partial(_detectron_layer, head=AIRSPLAY_HEAD)
-AS_THEY_ARE = {"weight": "weight", "bias": "bias"}
 PUBLISHED = BottomUpConfig()
 # configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
 AIRSPLAY = BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_side=0.0))
 LAYOUTS = {
-    "caffe": WeightLayout("caffe", PUBLISHED, _caffe_layer, {"weight": "0", "bias": "1"}, _caffe_norms),
-    "milvlg": WeightLayout("milvlg", PUBLISHED, _detectron_layer, AS_THEY_ARE, _detectron_norms),
-    "airsplay": WeightLayout(
-        "airsplay", AIRSPLAY, _airsplay_layer, AS_THEY_ARE, _detectron_norms, background_last=True
-    ),
+    "caffe": WeightLayout("caffe", PUBLISHED, _caffe_tensor, tuple(CAFFE_NORM)),
+    "milvlg": WeightLayout("milvlg", PUBLISHED, _detectron_tensor),
+    "airsplay": WeightLayout("airsplay", AIRSPLAY, _airsplay_tensor, rows=BACKGROUND_LAST),
 }
 
 
 REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
-ATTRIBUTE_LAYERS = ("head.cls_embed", "head.attr_linear1", "head.attr_linear2")
+ATTRIBUTES = [f"head.{layer}.{kind}" for layer in AIRSPLAY_HEAD for kind in ("weight", "bias")]
 STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
 SAME_ANCHOR = 1e-2  # pixels
 
@@ -245,12 +230,13 @@ def published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -
     """A model of somebody else's tensors. InputError as in `check_tensors`, with the names in the file."""
     config = config_of(layout, tensors)
     weights = {name: tensor for name, tensor in tensors.items() if name != CELL_ANCHORS}
-    shapes = shapes_of(config)
-    check_tensors(layout.shapes(shapes), weights, path)
+    sources = layout.sources(shapes_of(config))
+    check_tensors({name: shape for each in sources.values() for name, shape in each.items()}, weights, path)
     order = None
     if CELL_ANCHORS in tensors:
         config, order = with_anchors(config, tensors[CELL_ANCHORS], path)
-    return built(config, layout.translated(weights, shapes, order), path)
+    state = {ours: layout.translated(ours, [weights[name] for name in each], order) for ours, each in sources.items()}
+    return built(config, state, path)
 
 
 def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpConfig:
@@ -268,7 +254,7 @@ def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpCo
         return max(there, default=0) + 1
 
     # airsplay's faster_rcnn_from_caffe.pkl has no tensor of an attribute head
-    named = any(layout.tensor(f"{layer}.{kind}") in tensors for layer in ATTRIBUTE_LAYERS for kind in layout.kinds)
+    named = any(layout.tensor(name) in tensors for name in ATTRIBUTES)
     res2, res3, res4, res5 = map(blocks, STAGES)
     return dataclasses.replace(
         config,

@@ -140,7 +140,7 @@ def test_scores_and_boxes_are_computed_in_float32_under_bfloat16(prepared: tuple
         assert found.deltas is not None and found.attributes is not None and found.features.dtype == torch.float32
         torch.testing.assert_close(found.classes, head.cls_score(found.features).softmax(dim=1), rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(found.deltas, head.bbox_pred(found.features), rtol=1e-5, atol=1e-7)
-        with detector.arithmetic():
+        with torch.autocast("cpu", torch.bfloat16):
             features = detector.model.backbone(images)
             logits, deltas = detector.model.rpn.logits(features)
     assert features.dtype == torch.bfloat16 and logits.dtype == deltas.dtype == torch.float32

@@ -64,7 +64,7 @@ def write(path, layout, tensors, kind="", anchors=None):
 
 def assert_same(model, writer, theirs):
     """Every output of one forward pass, anchor by anchor and class by class, within 1e-5."""
-    layout, network = writer.layout, Network(writer)
+    network = Network(writer)
     torch.manual_seed(9)
     images = 100 * torch.rand(1, 3, 100, 132) - 50
     features, expected = model.backbone(images), network.backbone(images)
@@ -79,7 +79,7 @@ def assert_same(model, writer, theirs):
     boxes = torch.tensor([[0.0, 0, 60, 70], [20, 10, 120, 90], [90, 40, 131, 99]])
     regions = model.describe(features, [(boxes, torch.ones(3))])[0]
     rois = torch.cat([torch.zeros(3, 1), boxes], dim=1)
-    vectors, classes, background, moves, attributes, none = network.head(expected, rois, layout)
+    vectors, classes, background, moves, attributes, none = network.head(expected, rois)
     close(regions.features, vectors)
     close(regions.classes, torch.cat([background[:, None], classes], dim=1))
     close(regions.deltas.unflatten(1, (-1, 4))[:, 1:], moves)
