@@ -93,8 +93,8 @@ def write_plan(folder: Path, plan: ReviewPlan) -> None:
 
 
 def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
-    """image_id, image_file, caption_id, caption, captions (the image's, without this one), and of a pooled pair its
-    stratum and the probability with which it was chosen."""
+    """image_id, image_file, caption_id, caption, captions (the image's, of which this is none), and of a pooled pair
+    its stratum and the probability with which it was chosen."""
     files = captions.table["image_file"]
     lines = []
     for item in plan.items:
@@ -105,7 +105,7 @@ def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
             "image_file": files[own[0]].as_py(),
             "caption_id": item.caption_id,
             "caption": captions.texts[caption],
-            "captions": [captions.texts[c] for c in own if c != caption],
+            "captions": [captions.texts[c] for c in own],
         }
         if item.stratum is not None:
             line |= {"stratum": item.stratum, "probability": plan.probability(item)}
@@ -129,7 +129,7 @@ def pooled(
         first = np.searchsorted(others.image[order], others.image[order])  # where the image's rows begin
         best.append(codes[order[np.arange(len(order)) - first < depth]])
     best += [part for S in models.values() for part in _best_of_model(S, captions, depth)]
-    pool = np.setdiff1d(np.concatenate(best), given)
+    pool = np.unique(np.concatenate(best))
     rest = np.flatnonzero(~np.isin(codes, pool))
     voices = others.take(rest)
     scores = {f"by {name}": np.asarray(S[voices.image, voices.caption], np.float32) for name, S in models.items()}
@@ -178,8 +178,7 @@ def _unsure(pairs: LabelledPairs, count: int, random: np.random.Generator) -> np
 
 
 def _drawn(size: int, taken: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """`count` of the numbers below `size` that are not among `taken`, each as likely."""
-    taken = np.unique(taken)
+    """`count` of the numbers below `size` that are not among `taken`, which rise, each as likely."""
     place = random.choice(size - len(taken), count, replace=False)  # among those that are left
     return place + np.searchsorted(taken - np.arange(len(taken)), place, side="right")
 

@@ -200,7 +200,7 @@ def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
 ACTIVE = "active_"  # shares of hinges in training
 VALIDATION = (
-    "Validation is measured after every epoch. Runs of other lengths end at the same place. `capgrade train` keeps its "
+    "Validation is measured after every epoch. Runs of other lengths end at the same place. capgrade train keeps its "
     "losses in steps.csv."
 )
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from capgrade.explorer.judgements import agreement_rows, alpha, export, judged_recall, rating_matrix, read_judged
+from capgrade.explorer.judgements import (
+    agreement,
+    agreement_rows,
+    alpha,
+    export,
+    judged_recall,
+    rating_matrix,
+    read_judged,
+)
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.imported import fit_judged
 from capgrade.pipelines.agree import read_judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.judges import SHARES
 from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions
 
@@ -35,7 +43,11 @@ def _plan() -> ReviewPlan:
 
 
 def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing has been rated"):
+        export(_review(tmp_path / "review", _plan(), {}), tmp_path / "judgements.csv")
     ratings = _review(tmp_path / "review", _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 4, 1: 1}})
+    with pytest.raises(InputError, match="answers of 0..1 in a review of 0..5 -> judge on one scale"):
+        agreement(ratings, {"m": {0: 1}}, SHARES)
     assert export(ratings, tmp_path / "judgements.csv") == 3
     found = read_judgements(tmp_path / "judgements.csv", CAPTIONS)
     assert found.image.tolist() == [0, 1, 3]
@@ -84,11 +96,6 @@ def test_what_a_model_judged_is_a_table_like_any_other(tmp_path: Path, lines: li
         read_judged(path, _plan())
 
 
-def test_nothing_rated_is_nothing_to_export(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing has been rated"):
-        export(_review(tmp_path, _plan(), {}), tmp_path / "out.csv")
-
-
 def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:
     assert alpha(np.array([[1.0, 3, 5], [2, 3, np.nan]]), "interval") == pytest.approx(8 / 11), "by hand"
     same = np.array([[0.0, 1, 5], [0, 1, 5]])
@@ -113,14 +120,8 @@ def test_recall_judged_again_by_hand() -> None:
     assert found["labels"] == 60
     assert found["reviewers"] == pytest.approx({"ann": 80, "bo": 60, "cy": 100})
     assert found["mean"] == pytest.approx(80)
-    assert found["misses"] == 2
-    assert found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 1, "di": 0}
+    assert found["misses"] == 2 and found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 1, "di": 0}
     assert judged_recall(plan, {})["mean"] is None
-    rows = agreement_rows(agreement_of(plan, found))
+    rows = agreement_rows({"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": found})
     assert ("R@10 by cy, from 1 of 2 misses, rated whole", "100.0") in rows
     assert ("R@10 by di, from 0 of 2 misses, rated whole", "–") in rows
-
-
-def agreement_of(plan: ReviewPlan, recall: dict[str, Any]) -> dict[str, Any]:
-    """As `agreement` gives it where nobody rated what another did."""
-    return {"items": len(plan.items), "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": recall}

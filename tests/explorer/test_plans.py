@@ -1,9 +1,12 @@
-"""What is put first and is to be rated: by rank shares, by information, by SemanticMap's protocol; the plan on disk."""
+"""What is put first and is to be rated, by hand and by brute force: by information, by SemanticMap's protocol, and
+pooled; estimates from a pool; the plan on disk; a judge's round trip by commands."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,104 +15,186 @@ import pytest
 
 from capgrade.explorer.models import ModelVoice
 from capgrade.explorer.pairs import LabelledPairs, ranked
-from capgrade.explorer.plans import information, misses_again, most_informative, write_plan
+from capgrade.explorer.plans import (
+    accepted_per_image,
+    information,
+    misses_again,
+    most_informative,
+    pooled,
+    write_plan,
+)
+from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.reviews import PLAN, read_plan
-from tests.conftest import make_captions
+from capgrade.schemas.reviews import PLAN, Item, ReviewPlan, read_plan
+from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
+from tests.pipelines.judging.stand_in import Chat, served
 
-SETS = [[f"image {i} caption {k}" for k in range(2)] for i in range(12)]
-
-
-def _pairs(seed: int = 0, count: int = 200) -> LabelledPairs:
-    random = np.random.default_rng(seed)
-    image, caption = random.integers(12, size=count), random.integers(24, size=count)
-    values = {name: random.random(count).astype(np.float32) for name in ("a", "b", "c")}
-    return LabelledPairs(image.astype(np.int32), caption.astype(np.int32), values, caption // 2 == image)
+CAPTIONS = make_captions([[f"image {i} caption {k}" for k in range(2)] for i in range(12)])
+ALL = list(product(range(12), range(24)))
 
 
-def _bits(p: float) -> float:
-    return -sum(x * np.log2(x) for x in (p, 1 - p) if x > 0)
+def of(image: list[int], caption: list[int], **values: list[float]) -> LabelledPairs:
+    columns = {name: np.array(column, np.float32) for name, column in values.items()}
+    return LabelledPairs.of(CAPTIONS, np.array(image, np.int64), np.array(caption, np.int64), columns)
 
 
-def test_information_by_hand() -> None:
-    image = np.zeros(2, np.int32)
-    pairs = LabelledPairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([9.0, 3.0])}, image > 0)
-    expected = _bits(0.5) - (_bits(0.25) + _bits(0.75)) / 2  # rank shares 1/4 and 3/4, crossed
-    np.testing.assert_allclose(information(pairs), [expected, expected])
-    agreed = LabelledPairs(image, image, {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 9.0])}, image > 0)
-    np.testing.assert_allclose(information(agreed), [0, 0], atol=1e-12)
+def every_pair(names: str = "ab") -> LabelledPairs:
+    random = np.random.default_rng(0)
+    return of(*map(list, zip(*ALL, strict=True)), **{name: random.random(len(ALL)).tolist() for name in names})
 
 
-def test_one_measure_has_nobody_to_disagree_with() -> None:
+def informative(seed: int = 1) -> ReviewPlan:
+    return most_informative(every_pair("abc"), CAPTIONS, "corpus", 5, seed)
+
+
+def test_shares_and_information_by_hand() -> None:
+    """Shares take no notice of the scale, ties share theirs; who agrees tells nothing."""
+    for values in ([3, 1, 2, 2], [300, 0.1, 7, 7]):
+        shares = of([0] * 4, [0] * 4, a=values).shares("a")
+        np.testing.assert_allclose(shares, [3.5 / 4, 0.5 / 4, 2 / 4, 2 / 4])
+    assert len(of([], [], a=[]).shares("a")) == 0
+    crossed = 1 - (0.25 * np.log2(4) + 0.75 * np.log2(4 / 3))  # rank shares 1/4 and 3/4
+    for b, expected in (([9, 3], crossed), ([3, 9], 0)):
+        np.testing.assert_allclose(information(of([0, 0], [0, 0], a=[1, 2], b=b)), [expected] * 2, atol=1e-12)
     with pytest.raises(InputError, match="1 measure"):
-        information(replace(_pairs(), values={"a": _pairs().values["a"]}))
+        information(of([0], [0], a=[1]))
+
+
+def test_an_item_comes_no_more_often_than_allowed() -> None:
+    pairs, strength = of([0, 0, 0, 1, 2], [0, 1, 2, 3, 3], a=[0] * 5), np.array([5.0, 4, 3, 2, 1])
+    assert ranked(pairs, strength, 10).tolist() == [0, 1, 3, 4]
+    assert ranked(pairs, strength, 10, per_item=1).tolist() == [0, 3]
+    assert ranked(pairs, strength, 1).tolist() == [0]
+    assert ranked(pairs, np.zeros(5), 2).tolist() == [0, 1], "equal ones keep their order"
 
 
 def test_the_most_informative_pairs_are_chosen() -> None:
-    pairs, captions = _pairs(), make_captions(SETS)
-    plan = most_informative(pairs, captions, "corpus", 5, seed=1)
-    assert len(plan.items) == 5
+    pairs, plan = every_pair("abc"), informative()
     images, texts = ([getattr(item, name) for item in plan.items] for name in ("image_id", "caption_id"))
     assert len(set(images)) == len(set(texts)) == 5
     assert all(not text.startswith(f"{image}#") for image, text in zip(images, texts, strict=True)), "none is original"
     others = pairs.take(np.flatnonzero(~pairs.original))
     best = others.take(np.array([information(others).argmax()]))
-    assert (captions.image_ids[best.image[0]], captions.caption_ids[best.caption[0]]) == (images[0], texts[0])
-    assert plan == most_informative(pairs, captions, "corpus", 5, seed=1)
-
-
-def test_each_reviewer_has_an_order_that_the_seed_fixes() -> None:
-    plan = most_informative(_pairs(), make_captions(SETS), "corpus", 8, seed=1)
-    assert sorted(plan.order("ann")) == list(range(8)) == sorted(plan.order("bo"))
-    assert plan.order("ann") == plan.order("ann") != plan.order("bo")
-    assert plan.order("ann") != replace(plan, seed=2).order("ann")
-
-
-def model(scores: np.ndarray) -> ModelVoice:
-    """A trained model of these similarities."""
-    voice = ModelVoice("model", SimpleNamespace(folder=None), *map(np.arange, scores.shape))  # type: ignore[arg-type]
-    object.__setattr__(voice, "similarity", lambda: scores)
-    return voice
+    assert (CAPTIONS.image_ids[best.image[0]], CAPTIONS.caption_ids[best.caption[0]]) == (images[0], texts[0])
+    assert plan == informative()
+    assert sorted(plan.order("ann")) == list(range(5)) == sorted(plan.order("bo"))
+    orders = {tuple(one.order(name)) for one, name in ((plan, "ann"), (plan, "bo"), (informative(2), "ann"))}
+    assert len(orders) == 3 and tuple(plan.order("ann")) in orders, "each reviewer's own, fixed by the seed"
 
 
 def test_semantic_map_takes_what_the_model_misses() -> None:
-    captions = make_captions(SETS)
     scores = np.zeros((12, 24), np.float32)
-    scores[captions.owner, np.arange(24)] = 1
+    model = ModelVoice("model", SimpleNamespace(folder=None), *map(np.arange, scores.shape))  # type: ignore[arg-type]
+    object.__setattr__(model, "similarity", lambda: scores)
+    scores[CAPTIONS.owner, np.arange(24)] = 1
     scores[:, 5] = 12 - np.arange(12)  # caption 5 belongs to image 2: ranks third
     scores[:, 4] = np.arange(12)  # caption 4 too: its image ranks tenth
     scores[:, 0], scores[:, 23] = np.arange(12), 12 - np.arange(12)  # theirs rank last
-    plan = misses_again(model(scores), captions, "corpus", 10, seed=0)
+    plan = misses_again(model, CAPTIONS, "corpus", 10, seed=0)
     assert plan.facts == {"model": "model", "k": 10, "queries": 24, "hits": 22}
-    assert {item.query for item in plan.items} == {"i0#0", "i11#1"}
-    found = {query: [item.image_id for item in plan.items if item.query == query] for query in ("i0#0", "i11#1")}
-    assert found == {"i0#0": [f"i{k}" for k in range(11, 1, -1)], "i11#1": [f"i{k}" for k in range(10)]}
-    assert len(misses_again(model(scores), captions, "corpus", 1, seed=0).items) == 10
+    assert [(item.image_id, item.caption_id, item.query) for item in plan.items] == [
+        *((f"i{k}", "i0#0", "i0#0") for k in range(11, 1, -1)),
+        *((f"i{k}", "i11#1", "i11#1") for k in range(10)),
+    ]
+    asked = [plan.items[k].query for k in plan.order("ann")]
+    assert asked in (["i0#0"] * 10 + ["i11#1"] * 10, ["i11#1"] * 10 + ["i0#0"] * 10), "a query is rated whole"
+    assert len(misses_again(model, CAPTIONS, "corpus", 1, seed=0).items) == 10
     scores[:] = np.eye(12).repeat(2, axis=1)
     with pytest.raises(InputError, match="misses no caption"):
-        misses_again(model(scores), captions, "corpus", 10, seed=0)
+        misses_again(model, CAPTIONS, "corpus", 10, seed=0)
+
+
+def best_by_hand(values: np.ndarray, depth: int, axis: int) -> set[tuple[int, int]]:
+    """The `depth` best of each image (axis 1) or caption (axis 0), given pairs left out."""
+    found = set()
+    for fixed in range(values.shape[1 - axis]):
+        line = [(i, c) for i, c in ALL if (i, c)[1 - axis] == fixed and c // 2 != i and values[i, c] > -np.inf]
+        found |= set(sorted(line, key=lambda pair: -values[pair])[:depth])
+    return found
+
+
+def test_strata_by_brute_force() -> None:
+    pairs, S = every_pair(), np.random.default_rng(5).random((12, 24)).astype(np.float32)
+    S[2, 1:] = -np.inf  # left out by a coarse model
+    plan = pooled(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=30, seed=1)
+    labels = [values.reshape(12, 24) for values in pairs.values.values()]
+    expected = set.union(*(best_by_hand(values, 2, 1) for values in labels), *(best_by_hand(S, 2, a) for a in (0, 1)))
+    number = {key: k for k, key in enumerate(CAPTIONS.caption_ids)}
+    chosen = {
+        name: {(int(item.image_id[1:]), number[item.caption_id]) for item in plan.items if item.stratum == name}
+        for name in plan.facts["strata"]
+    }
+    sizes = {name: stratum["pairs"] for name, stratum in plan.facts["strata"].items()}
+    assert sizes["pool"] == len(expected) and chosen["pool"] <= expected
+    assert sum(sizes.values()) == 12 * 24 - 24, "every pair but the given ones is in one stratum"
+    assert not (chosen["uncertain"] | chosen["random"]) & expected
+    assert all(c // 2 != i for some in chosen.values() for i, c in some)
+    assert [len(some) for some in chosen.values()] == [10, 10, 10] and sizes["uncertain"] == 10
+    assert {plan.probability(item) for item in plan.items if item.stratum == "uncertain"} == {1}
+    again, other = (pooled(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=30, seed=seed) for seed in (1, 2))
+    assert plan == again != other
+    whole = pooled(pairs, {"m": S}, CAPTIONS, "corpus", depth=2, count=999, seed=1)
+    assert len(set(whole.items)) == 12 * 24 - 24, "all that are left can be drawn"
+
+
+def test_each_pair_of_a_stratum_is_as_likely() -> None:
+    """Over 400 seeds each of the pool's pairs is drawn as often as its probability says, within five deviations."""
+    pairs, seen = every_pair("a"), Counter[tuple[str, str]]()
+    for seed in range(400):
+        plan = pooled(pairs, {}, CAPTIONS, "corpus", depth=3, count=12, seed=seed)
+        assert plan.facts["strata"]["uncertain"] == {"pairs": 0, "chosen": 0}, "one label disagrees with nobody"
+        seen.update((item.image_id, item.caption_id) for item in plan.items)
+    strata = plan.facts["strata"]
+    assert (strata["pool"], strata["random"]) == ({"pairs": 36, "chosen": 4}, {"pairs": 264 - 36, "chosen": 8})
+    assert len(seen) == 264
+    low, high = (400 * p + d * np.sqrt(400 * p * (1 - p)) for p, d in ((8 / 228, -5), (4 / 36, 5)))
+    assert low < min(seen.values()) and max(seen.values()) < high
+
+
+def test_intervals_cover_the_truth() -> None:
+    """A pool of 300 pairs of which 40 % are accepted, 20 unsure ones all rated, 100,000 others of which 0.5 % are."""
+    truth = {"pool": (300, 0.4), "uncertain": (20, 0.5), "random": (100_000, 0.005)}
+    chosen = {"pool": 60, "uncertain": 20, "random": 200}
+    strata = {name: {"pairs": size, "chosen": chosen[name]} for name, (size, _) in truth.items()}
+    items = tuple(Item(name, str(k), stratum=name) for name in truth for k in range(chosen[name]))
+    plan = ReviewPlan("pool", "corpus", 0, items, {"images": 10, "strata": strata})
+    total = sum(size * share for size, share in truth.values()) / 10
+    inside = []
+    for seed in range(300):
+        random = np.random.default_rng(seed)
+        yes = {name: random.permutation(size)[: chosen[name]] < size * share for name, (size, share) in truth.items()}
+        table = dict(enumerate(4.0 * np.concatenate([yes[name] for name in truth])))
+        found = accepted_per_image(plan, table, 4)
+        assert found is not None
+        inside.append(found["low"] <= total <= found["high"])
+    assert np.mean(inside) > 0.93
+    assert accepted_per_image(plan, {0: 5.0}, 4) is None, "a stratum without a rating says nothing"
+    rated = accepted_per_image(
+        replace(plan, facts={"images": 1, "strata": {"uncertain": strata["uncertain"]}}), table, 4
+    )
+    assert rated == {"accepted": 10, "low": 10, "high": 10}, "nothing is left open where all are rated"
+    only = replace(plan, facts={"images": 1, "strata": {"random": {"pairs": 1000, "chosen": 100}}})
+    found = accepted_per_image(only, dict.fromkeys(range(80, 180), 0.0), 4)
+    assert found is not None
+    assert found["low"] == 0 and found["high"] == pytest.approx(37.0, abs=0.5)  # Brown, Cai, DasGupta 2001
 
 
 def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Path) -> None:
-    plan = most_informative(_pairs(), make_captions(SETS), "corpus", 5, seed=1)
+    plan = informative()
     for _ in range(2):
         write_plan(tmp_path, plan)
-        assert read_plan(tmp_path) == plan
+        assert read_plan(tmp_path) == plan and "stratum" not in (tmp_path / PLAN).read_text()
+    old = ReviewPlan("information", "corpus", 0, (Item("i", "c"),))
+    made_before_strata = "a42293bb78a836a1eb39769e9fd1b0999f9f763adc0d0c05c08ff195bcf7d978"
+    assert old.key == made_before_strata, "ratings of older plans stay theirs"
     with pytest.raises(InputError, match="another review"):
         write_plan(tmp_path, replace(plan, seed=2))
     with pytest.raises(InputError, match="no caption of another image is there to rate -> give captions of two images"):
         write_plan(tmp_path / "nothing", replace(plan, items=()))
     whole = plan.json()
-    other, misspelt = whole | {"protocol": "x"}, whole | {"fact": whole["facts"]}
-    item = whole | {"items": [{**whole["items"][0], "querry": "x"}]}
-    for damage in (
-        "{}",
-        "[1]",
-        "",
-        '{"items": [{"image": 1}]}',
-        "{not json",
-        *map(json.dumps, (other, misspelt, item)),
-    ):
+    misspelt = {**whole["items"][0], "querry": "x"}
+    damaged = [whole | change for change in ({"protocol": "x"}, {"fact": whole["facts"]}, {"items": [misspelt]})]
+    for damage in ("{}", "[1]", "", '{"items": [{"image": 1}]}', "{not json", *map(json.dumps, damaged)):
         (tmp_path / PLAN).write_text(damage)
         with pytest.raises(InputError, match="not a review plan|not JSON"):
             read_plan(tmp_path)
@@ -118,23 +203,41 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Pa
         read_plan(tmp_path)
 
 
-def make_pairs(image: list[int], caption: list[int], **values: list[float]) -> LabelledPairs:
-    columns = {name: np.array(column, np.float32) for name, column in values.items()}
-    return LabelledPairs(
-        np.array(image, np.int32), np.array(caption, np.int32), columns, np.array(image) == np.array(caption)
+def test_a_judge_from_sample_to_agreement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    sets = random_sets(9, seed=5, least=2)
+    captions = write_captions_folder(tmp_path / "captions", [caption_table(sets)])
+    np.save(tmp_path / "model.npy", np.random.default_rng(1).random((9, sum(map(len, sets)))))
+    review, out = tmp_path / "review", tmp_path / "judge.csv"
+    sample = (
+        f"explore --captions {captions} --measures cider,rouge_l --set explore.similarity=[{tmp_path}/model.npy] "
+        f"--set explore.count=30 --sample {review}"
     )
-
-
-def test_shares_take_no_notice_of_scale_and_ties_share_theirs() -> None:
-    for values in ([3, 1, 2, 2], [300, 0.1, 7, 7]):
-        np.testing.assert_allclose(make_pairs([0] * 4, [0] * 4, a=values).shares("a"), [3.5 / 4, 0.5 / 4, 2 / 4, 2 / 4])
-    assert len(make_pairs([], [], a=[]).shares("a")) == 0
-
-
-def test_an_item_comes_no_more_often_than_allowed() -> None:
-    pairs = make_pairs([0, 0, 0, 1, 2], [0, 1, 2, 3, 3], a=[0] * 5)
-    strength = np.array([5.0, 4, 3, 2, 1])
-    assert ranked(pairs, strength, 10).tolist() == [0, 1, 3, 4]
-    assert ranked(pairs, strength, 10, per_item=1).tolist() == [0, 3]
-    assert ranked(pairs, strength, 1).tolist() == [0]
-    assert ranked(pairs, np.zeros(5), 2).tolist() == [0, 1], "equal ones keep their order"
+    assert call(*sample.split()) == 2 and "explore.pool goes with" in capsys.readouterr().err
+    assert call(*sample.split(), "--set", "explore.pool=3") == 0
+    lines = [json.loads(line) for line in (review / "pairs.jsonl").read_text().splitlines()]
+    pairs = [(item.image_id, item.caption_id) for item in read_plan(review).items]
+    assert [(line["image_id"], line["caption_id"]) for line in lines] == pairs
+    assert {line["stratum"] for line in lines} == {"pool", "uncertain", "random"}
+    assert all(0 < line["probability"] <= 1 and line["caption"] not in line["captions"] for line in lines)
+    with served(Chat(lambda body: str(len(body["messages"][1]["content"]) % 6))) as chat:
+        asked = f"judge --captions {captions} --pairs {review} --endpoint {chat.address} --model robot --out {out}"
+        assert call(*asked.split()) == 0
+    ratings = ReviewRatings.open(review)
+    for item, line in enumerate(out.read_text().splitlines()[1:]):
+        score = int(line.split(",")[2])
+        ratings.rate("ann", item, score)
+        ratings.rate("bo", item, min(score + 1, 5))
+    capsys.readouterr()
+    agree = ("agree", "--reviews", review, "--judgements", out)
+    assert call(*agree, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["reviewers"] == {"ann": 30, "bo": 30, "robot": 30} and found["rated_twice"] == 30
+    assert found["alpha"]["ordinal"] > found["people"]["ordinal"], "a twin of ann raises it"
+    assert found["with_people"]["robot"]["interval"] > 0.8
+    assert found["accepted"]["ann"] == found["accepted"]["robot"] != found["accepted"]["bo"]
+    assert call(*agree) == 0 and "that robot accepts" in capsys.readouterr().out
+    ratings.rate("robot", 0, 1)
+    assert call(*agree) == 2 and "'robot' is a reviewer too" in capsys.readouterr().err
