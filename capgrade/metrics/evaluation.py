@@ -242,20 +242,15 @@ def evaluate(
     else:
         several = relevance if isinstance(relevance, Mapping) else {} if relevance is None else {"": relevance}
         named = {str(name): as_numpy(matrix) for name, matrix in several.items()}
-    ways = directions(similarity, named, owner=owner, positives=positives, classes=classes, ties=ties)
+    ways = _directions(similarity, named, owner=owner, positives=positives, classes=classes, ties=ties)
     names = _names(names, ways["i2t"], isinstance(relevance, Labels), fold)
     chosen = _metrics(ways["i2t"], names)
     asked = DIRECTIONS if direction == "both" else (direction,)
-    parts = [ways] if fold is None else _folds(ways["i2t"], fold)
-    found: dict[str, list[Mapping[str, Array]]] = {way: [] for way in asked}
-    for part in parts:
-        extended = _extended(part, chosen)
-        for way in asked:
-            found[way].append(score_all(extended[way], chosen))
+    parts = [_extended(part, chosen) for part in ([ways] if fold is None else _folds(ways["i2t"], fold))]
     scored = {
         way: Evaluated(
-            found[way], metrics=chosen, groups=[part[way].query_group for part in parts],
-            drawn=intervals or Draws(samples=0),
+            [score_all(part[way], chosen) for part in parts], metrics=chosen,
+            groups=[part[way].query_group for part in parts], drawn=intervals or Draws(samples=0),
         )
         for way in asked
     }  # fmt: skip
@@ -302,7 +297,7 @@ def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
     return [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
 
 
-def directions(
+def _directions(
     similarity: Array,
     relevance: Mapping[str, Array] | None = None,
     *,
@@ -360,7 +355,7 @@ def _folds(whole: Queries, size: int) -> list[dict[str, Queries]]:
         relevance = {name: matrix[cut] for name, matrix in whole.relevance.items()}
         classes = None if whole.codes is None else whole.codes[0][cut[0]]
         rest: dict[str, Any] = {"owner": owner[columns] - first, "classes": classes, "ties": whole.ties}
-        found.append(directions(whole.similarity[cut], relevance, **rest))
+        found.append(_directions(whole.similarity[cut], relevance, **rest))
     return found
 
 

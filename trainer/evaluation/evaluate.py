@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.catalogue import metric, score_all
 from capgrade.metrics.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
 from capgrade.metrics.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
@@ -129,18 +128,16 @@ CURVE = (1, 2, 3, 5, 10, 20, 30, 50)
 
 def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str, Any]]]:
     """Rows for plots: recall, NCS and NDCG against K; SR@K against m; precision of mined positives."""
+    first = dict(list(task.relevance.items())[:1])
+    bases = ("recall", "r", *(("ncs", "ndcg") if first else ()))
     cuts = [k for k in CURVE if k <= len(task.similarity)]
-    names = [f"{base}@{k}" for base in ("recall", "r") for k in cuts]
-    sizes = [m for m in CURVE if m < len(task.similarity)] if task.relevance else []
-    graded = [f"{base}@{k}" for base in ("ncs", "ndcg") for k in cuts] if task.relevance else []
-    graded += [f"sr@{k}(m={m})" for k in ks for m in sizes]
-    first = next(iter(task.relevance), "")
-    metrics = [metric(name) for name in names] + [metric(name, first) for name in graded]
+    sizes = [m for m in CURVE if first and m < len(task.similarity)]
+    names = [f"{base}@{k}" for base in bases for k in cuts] + [f"sr@{k}(m={m})" for k in ks for m in sizes]
+    found = of_arrays(task.similarity, first, names, owner=task.owner, ties=ties, intervals=None)
     by_k: list[dict[str, Any]] = []
     by_m: list[dict[str, Any]] = []
-    for way, queries in task.directions(ties).items():
-        values = {name: float(np.nanmean(scores)) for name, scores in score_all(queries, metrics).items()}
-        bases = ("recall", "r", "ncs", "ndcg") if task.relevance else ("recall", "r")
+    for way, scored in found.scored.items():
+        values = scored.mean
         by_k += [{"direction": way, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]
         by_m += [{"direction": way, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]} for k in ks for m in sizes]
     return {"k": by_k, "m": by_m, "mined": _mined(task)}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.metrics.base import Positives, Queries
+from capgrade.metrics.base import Positives
 from capgrade.metrics.eccv import human_lists, original_images
-from capgrade.metrics.evaluation import Pair, directions
+from capgrade.metrics.evaluation import Pair
 from capgrade.metrics.pmrp import coco_codes
-from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
@@ -40,16 +40,6 @@ class Task:
     positives: Mapping[str, Pair] = field(default_factory=dict)  # of images, of captions; "accepted" is of an audit
     codes: Array | None = None  # (n_images, n_classes)
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
-
-    def __post_init__(self) -> None:
-        self.directions()  # checks them
-
-    def directions(self, ties: Ties = "expected") -> dict[str, Queries]:
-        """Both directions as queries x candidates, views only."""
-        lists, classes = self.positives, self.codes
-        return directions(
-            self.similarity, self.relevance, owner=self.owner, positives=lists, classes=classes, ties=ties
-        )
 
 
 def load_task(

@@ -1,7 +1,7 @@
 """Longest match over a list of patterns, as lexer generators do it; `re` would take the first alternative.
 
-The patterns become one automaton by their follow positions (Aho, Sethi and Ullman, Compilers, section 3.9);
-its states are made when a text first needs them. A pattern knows characters, `[...]` as in `re`, `\\` before
+The patterns become one automaton with empty steps (Thompson 1968; Aho, Sethi and Ullman, Compilers, section 3.7); its
+deterministic states are made when a text first needs them. A pattern knows characters, `[...]` as in `re`, `\\` before
 a special character, groups, `|`, `*`, `+`, `?` and `{name}` for another pattern. A letter a-z outside `[...]`
 stands for both cases.
 """
@@ -9,127 +9,101 @@ stands for both cases.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 _PARTS = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]|\{\w+\}|.", re.DOTALL)
 # Characters whose other case is an ASCII letter: Kelvin, long s, the Turkish i.
 _ALSO = {"k": "\u212a", "s": "\u017f", "i": "\u0130\u0131"}
 
 
-class _Piece(NamedTuple):
-    """A piece of a pattern: whether it matches nothing, and the positions it can begin and end with."""
-
-    empty: bool
-    first: frozenset[int]
-    last: frozenset[int]
-
-
 class _State:
-    """Positions that may come next; the first pattern that ends here, or -1; the state after each kind."""
+    """Nodes that may be next; the first pattern that ends here, or -1; the state after each character."""
 
-    def __init__(self, positions: frozenset[int], rule: int) -> None:
-        self.positions, self.rule = positions, rule
-        self.after: dict[frozenset[str], _State] = {}
+    def __init__(self, nodes: frozenset[int], rule: int) -> None:
+        self.nodes, self.rule = nodes, rule
+        self.after: dict[str, _State] = {}
 
 
-class _Kinds(dict[str, frozenset[str]]):
-    """A character's kind: which of the automaton's character sets it is in."""
-
-    def __init__(self, sets: Iterable[str]) -> None:
-        super().__init__()
-        self._sets = {body: re.compile(body) for body in sets}
-        self._same: dict[frozenset[str], frozenset[str]] = {}
-
-    def __missing__(self, char: str) -> frozenset[str]:
-        kind = frozenset(body for body, one in self._sets.items() if one.match(char))
-        self[char] = kind = self._same.setdefault(kind, kind)
-        return kind
+@lru_cache(maxsize=1 << 16)
+def _holds(body: str, char: str) -> bool:
+    return re.match(body, char) is not None
 
 
 class Automaton:
-    """Finds where matches of any pattern end; of patterns ending there, the first listed wins."""
+    """Finds where matches of any pattern end; of patterns ending there, the first listed wins. None is empty."""
 
     def __init__(self, patterns: Sequence[str], names: Mapping[str, str]) -> None:
         self._names = names
-        self._set: list[str] = []  # by position: what its character is of, "" at the end of a pattern
-        self._follow: list[set[int]] = []
-        self._rule: dict[int, int] = {}  # the pattern of each position that is an end
-        starts: set[int] = set()
-        for rule, pattern in enumerate(patterns):
-            part, end = self._parse(pattern), self._position("")
-            self._rule[len(self._set) - 1] = rule
-            self._link(part.last, end.first)
-            starts |= part.first | (end.first if part.empty else frozenset())
-        self._kinds = _Kinds(set(self._set) - {""})
+        self._empty: list[list[int]] = [[]]  # of each node: where a step without a character leads
+        self._steps: dict[int, tuple[str, int]] = {}  # of a node: a character's set, and where it leads
+        # The pattern of each node where one ends.
+        self._rules = {self._choice(_PARTS.findall(one)[::-1], 0): rule for rule, one in enumerate(patterns)}
         self._states: dict[frozenset[int], _State] = {}
-        self._start = self._state(frozenset(starts))
+        self._start = self._state([0])
 
     def ends(self, text: str, at: int) -> list[tuple[int, int]]:
         """Every place where some match from `at` ends, ascending, and the number of the pattern that wins there."""
-        state, kinds = self._start, self._kinds
-        found = [(at, state.rule)] if state.rule >= 0 else []
+        state = self._start
+        found: list[tuple[int, int]] = []
         for i in range(at, len(text)):
-            kind = kinds[text[i]]
-            state = state.after.get(kind) or self._step(state, kind)
+            state = state.after.get(text[i]) or self._step(state, text[i])
             if state.rule >= 0:
                 found.append((i + 1, state.rule))
-            elif not state.positions:
+            elif not state.nodes:
                 break
         return found
 
-    def _step(self, state: _State, kind: frozenset[str]) -> _State:
-        here = [self._follow[p] for p in state.positions if self._set[p] in kind]
-        state.after[kind] = after = self._state(frozenset().union(*here))
+    def _step(self, state: _State, char: str) -> _State:
+        steps = [self._steps[node] for node in state.nodes if node in self._steps]
+        state.after[char] = after = self._state([to for body, to in steps if _holds(body, char)])
         return after
 
-    def _state(self, positions: frozenset[int]) -> _State:
-        if positions not in self._states:
-            ended = [self._rule[p] for p in positions if p in self._rule]
-            self._states[positions] = _State(positions, min(ended, default=-1))
-        return self._states[positions]
+    def _state(self, nodes: list[int]) -> _State:
+        reached, more = set(nodes), list(nodes)
+        while more:
+            new = set(self._empty[more.pop()]) - reached
+            reached |= new
+            more += new
+        kept = frozenset(node for node in reached if node in self._steps or node in self._rules)
+        if kept not in self._states:
+            rules = [self._rules[node] for node in kept if node in self._rules]
+            self._states[kept] = _State(kept, min(rules, default=-1))
+        return self._states[kept]
 
-    def _parse(self, pattern: str) -> _Piece:
-        return self._choice(_PARTS.findall(pattern)[::-1])
+    def _choice(self, parts: list[str], start: int) -> int:
+        """Alternatives, up to a closing bracket or the end: the node behind them. `parts` are taken from the last."""
+        end = self._node()
+        while True:
+            self._empty[self._sequence(parts, start)].append(end)
+            if not parts or parts.pop() != "|":
+                return end
 
-    def _choice(self, parts: list[str]) -> _Piece:
-        """Alternatives, up to a closing bracket or the end; `parts` are taken from the last on."""
-        whole = self._sequence(parts)
-        while parts and parts.pop() == "|":
-            other = self._sequence(parts)
-            whole = _Piece(whole.empty or other.empty, whole.first | other.first, whole.last | other.last)
-        return whole
-
-    def _sequence(self, parts: list[str]) -> _Piece:
-        whole = _Piece(True, frozenset(), frozenset())
+    def _sequence(self, parts: list[str], at: int) -> int:
         while parts and parts[-1] not in "|)":
-            part = self._one(parts.pop(), parts)
+            first = self._node(at)
+            last = self._node(self._one(parts.pop(), parts, first))
             while parts and parts[-1] in "*+?":
                 repeat = parts.pop()
-                if repeat != "?":
-                    self._link(part.last, part.first)
-                part = part._replace(empty=part.empty or repeat != "+")
-            self._link(whole.last, part.first)
-            first = whole.first | part.first if whole.empty else whole.first
-            last = part.last | whole.last if part.empty else part.last
-            whole = _Piece(whole.empty and part.empty, first, last)
-        return whole
+                self._empty[last] += [first] * (repeat != "?")
+                self._empty[first] += [last] * (repeat != "+")
+            at = last
+        return at
 
-    def _one(self, part: str, rest: list[str]) -> _Piece:
+    def _one(self, part: str, rest: list[str], at: int) -> int:
         if part == "(":
-            return self._choice(rest)
+            return self._choice(rest, at)
         if part[0] == "{":
-            return self._parse(self._names[part[1:-1]])
+            return self._choice(_PARTS.findall(self._names[part[1:-1]])[::-1], at)
         if part.isascii() and part.isalpha():
-            return self._position(f"[{part.lower()}{part.upper()}{_ALSO.get(part.lower(), '')}]")
-        return self._position(part if part[1:] else re.escape(part))
+            part = f"[{part.lower()}{part.upper()}{_ALSO.get(part.lower(), '')}]"
+        end = self._node()
+        self._steps[at] = part if part[1:] else re.escape(part), end
+        return end
 
-    def _position(self, of: str) -> _Piece:
-        self._set.append(of)
-        self._follow.append(set())
-        here = frozenset([len(self._set) - 1])
-        return _Piece(False, here, here)
-
-    def _link(self, before: frozenset[int], after: frozenset[int]) -> None:
-        for position in before:
-            self._follow[position] |= after
+    def _node(self, before: int | None = None) -> int:
+        """A new one, reached from another without a character."""
+        self._empty.append([])
+        if before is not None:
+            self._empty[before].append(len(self._empty) - 1)
+        return len(self._empty) - 1

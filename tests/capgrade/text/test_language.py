@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from capgrade.measures import choose
 from capgrade.schemas import say
-from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.params import MeasuresParams
 from capgrade.text.language import LEAST_ENGLISH, english_share
 from capgrade.text.tokens import tokenize
@@ -29,20 +27,6 @@ SETS = {"chinese": CHINESE, "japanese": JAPANESE, "thai": THAI}
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(say, "_said", set())
-
-
-def captions_of(sets: list[list[str]], tokenizer: str) -> Captions:
-    rows = [(i, text) for i, texts in enumerate(sets) for text in texts]
-    names = [f"i{i}" for i, _ in rows]
-    table = pa.table(
-        {
-            "image_id": names, "caption_id": [f"{n}#{k}" for k, n in enumerate(names)], "split": ["test"] * len(rows),
-            "caption": [text for _, text in rows], "tokens": tokenize(tokenizer, [text for _, text in rows]),
-            "image_file": pa.nulls(len(rows), pa.string()),
-        },
-        schema=SCHEMA,
-    )  # fmt: skip
-    return Captions(table, "test", tokenizer, "digest")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +50,7 @@ def test_characters_serve(language: str, measure: str) -> None:
     """Captions of one image share something, which one token a caption never shows; more than with other images."""
     scores = {}
     for tokenizer in ("lower_split", "characters"):
-        captions = captions_of(SETS[language], tokenizer)
+        captions = make_captions([[" ".join(one) for one in tokenize(tokenizer, texts)] for texts in SETS[language]])
         params = MeasuresParams.model_validate({measure: {"self_reference": "left_out"}})
         scores[tokenizer] = choose([measure], params)[measure].fit(captions).score(np.arange(2))
     own = captions.owner == np.arange(2)[:, None]

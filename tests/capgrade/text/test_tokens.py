@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -12,7 +14,6 @@ from hypothesis import strategies as st
 
 from capgrade.schemas.errors import InputError
 from capgrade.text import ptb, tokens
-from capgrade.text.ptb.longest import Automaton
 from capgrade.text.tokens import tokenize
 from tests.conftest import DATA
 
@@ -103,6 +104,11 @@ ODD = {
     "walk-in/drive-thru two-year-old's A.B.-c x-ray.,": "walk-in/drive-thru two-year-old 's a.b.-c x-ray.",
     "   ": "",
     "...": "",
+    "half a \ud83d character": "half a character",
+    "a\nb": "a b",
+    "c\u2028d\x85e\u2029f": "c d e f",
+    "the \u212ay. \u017ft. f\u0131g. 3": "the ky. \u017ft. f\u0131g. 3",
+    "f\r\ng\x0bh\x0ci": "f g h i",
 }
 
 
@@ -120,44 +126,36 @@ def real_captions() -> list[str]:
     return rows + [line.split("\t", 1)[1] for line in flickr.read_text(encoding="utf-8").split("\n") if line]
 
 
-@needs_java
-def test_ptb_py_equals_the_jar_on_every_real_caption() -> None:
-    captions = real_captions()
-    assert len(captions) == 65_460
-    assert differing(captions, tokenize("ptb", captions)) == []
-
-
-@needs_java
-def test_ptb_py_equals_the_jar_on_captions_as_people_write_them() -> None:
+def as_people_write_them(captions: list[str]) -> list[str]:
     """The data sets' captions have spaces before punctuation; without these, every period is a question."""
-    captions = [re.sub(r" (?=[.,!?;:)]|'s|n't|'re|'ll|'')", "", caption) for caption in real_captions()]
-    assert differing(captions, each_alone(captions)) == []
+    return [re.sub(r" (?=[.,!?;:)]|'s|n't|'re|'ll|'')", "", caption) for caption in captions]
 
 
-@needs_java
-def test_ptb_py_equals_the_jar_on_captions_with_odd_pieces() -> None:
-    """Pieces of the odd captions inserted into real ones, at spaces and inside words."""
+def with_odd_pieces(captions: list[str]) -> list[str]:
+    """Pieces of the odd captions inserted into some, at spaces and inside words."""
     random = Random(0)
     pieces = [piece for odd in ODD for piece in odd.split(" ")]
-    captions = random.sample(real_captions(), 10_000)
+    captions = random.sample(captions, 10_000)
     for i, caption in enumerate(captions):
         for _ in range(random.randint(1, 4)):
             at = random.randrange(len(caption) + 1)
             piece = random.choice(pieces)
             caption = caption[:at] + random.choice([piece, f" {piece} "]) + caption[at:]
         captions[i] = caption
-    assert differing(captions, each_alone(captions)) == []
+    return captions
 
 
-def each_alone(captions: list[str]) -> list[list[str]]:
-    """The jar looks past a line for a sentence's first word; after each caption stands one that is none."""
-    return tokenize("ptb", [line for caption in captions for line in (caption, "x")])[::2]
-
-
-def differing(captions: list[str], jar: list[list[str]]) -> list[tuple[str, list[str], list[str]]]:
-    """The first few captions for which `ptb_py` gives something else."""
+@needs_java
+@pytest.mark.parametrize("written", [list, as_people_write_them, with_odd_pieces])
+def test_ptb_py_equals_the_jar_on_real_captions(written: Callable[[list[str]], list[str]]) -> None:
+    """The jar looks past a line for a sentence's first word; after each changed caption stands one that is none."""
+    captions = real_captions()
+    assert len(captions) == 65_460
+    captions = written(captions)
+    between = written is not list
+    jar = tokenize("ptb", [line for caption in captions for line in [caption, "x"][: 1 + between]])[:: 1 + between]
     found = zip(captions, jar, tokenize("ptb_py", captions), strict=True)
-    return [(caption, theirs, ours) for caption, theirs, ours in found if theirs != ours][:5]
+    assert [(caption, theirs, ours) for caption, theirs, ours in found if theirs != ours][:5] == []
 
 
 ALMOST_RULES = "aAIUtnsm'.,!?-:;/<>&@#$%0123456789()\"` \xa0\xad’½"
@@ -175,38 +173,16 @@ def test_any_text_gives_one_clean_list_a_caption(captions: list[str]) -> None:
         assert found == [tokenize(name, [caption])[0] for caption in captions]
 
 
-@given(ANY_TEXT)
-@settings(max_examples=300, deadline=None)
+PIECES = ["a", "I", "dog", "dog's", "'s", "'ll", "''", "``", "Mr.", "in.", ".", "-", ":", "man-eating,", "is", "na", ""]
+CHUNKS = st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join)
+
+
+@given(ANY_TEXT | CHUNKS)
+@settings(max_examples=600, deadline=None)
 def test_chunks_that_are_read_alone_change_nothing(caption: str) -> None:
     """The quick way through a caption of plain chunks, against the lexer over the whole line."""
     line = caption.replace("\n", " ")
     assert ptb.ptb_tokens(line) == ptb.kept(" ".join(ptb._lex(line)))
-
-
-PIECES = ["a", "I", "dog", "dog's", "'s", "'ll", "''", "``", "Mr.", "in.", ".", "-", ":", "man-eating,", "is", "na", ""]
-
-
-@given(st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join))
-@settings(max_examples=300, deadline=None)
-def test_plain_chunks_side_by_side_are_read_as_a_line(line: str) -> None:
-    assert ptb.ptb_tokens(line) == ptb.kept(" ".join(ptb._lex(line)))
-
-
-def test_half_a_character_is_none() -> None:
-    assert tokenize("ptb_py", ["a \ud83d dog"]) == [["a", "dog"]]
-
-
-def test_the_longest_match_wins_then_the_first_pattern() -> None:
-    automaton = Automaton(["ab|a", "abc?d", "[x-z]+", "{digit}+b?", "1"], {"digit": "[0-9]"})
-    found = {text: automaton.ends(text, 0)[-1:] for text in ("AB", "abd", "abce", "zyxa", "1", "?")}
-    assert found == {"AB": [(2, 0)], "abd": [(3, 1)], "abce": [(2, 0)], "zyxa": [(3, 2)], "1": [(1, 3)], "?": []}
-    assert [end for end, _ in automaton.ends("12b", 0)] == [1, 2, 3]
-
-
-@needs_java
-def test_line_breaks_do_not_shift_captions() -> None:
-    captions = ["a\nb", "c\u2028d\x85e", "", "f\r\ng\x0bh\x0ci"]
-    assert tokenize("ptb", captions) == tokenize("ptb_py", captions) == [["a", "b"], ["c", "d", "e"], [], list("fghi")]
 
 
 def test_the_other_papers_tokens() -> None:
@@ -214,21 +190,19 @@ def test_the_other_papers_tokens() -> None:
     assert tokenize("word_unigram", ["A dog's 3-D toy ."]) == [["dog", "toy"]]
 
 
-def test_missing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(InputError, match="tokenizer ptb needs Java -> install a Java runtime >= 8, or use ptb_py"):
-        tokenize("ptb", ["a dog"])
-
-
-@needs_java
-def test_failing_java_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "JAR", "nothing.jar")
-    with pytest.raises(InputError, match="PTBTokenizer failed: exit status 1, 0 lines for 1 captions -> use ptb_py"):
-        tokenize("ptb", ["a dog"])
-
-
-def test_unknown_tokenizer() -> None:
-    with pytest.raises(
-        InputError, match="unknown tokenizer 'nltk' -> choose from: ptb_py, ptb, lower_split, word_unigram"
-    ):
-        tokenize("nltk", ["a"])
+@pytest.mark.parametrize(
+    ("name", "path", "jar", "message"),
+    [
+        ("nltk", None, None, "unknown tokenizer 'nltk' -> choose from: ptb_py, ptb, lower_split, word_unigram"),
+        ("ptb", "", None, "tokenizer ptb needs Java -> install a Java runtime >= 8, or use ptb_py"),
+        pytest.param(
+            "ptb", None, "no.jar", "PTBTokenizer failed: exit status 1, 0 lines for 1 captions -> use ptb_py",
+            marks=needs_java,
+        ),
+    ],
+)  # fmt: skip
+def test_no_tokens_are_an_error(name: str, path: str, jar: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.environ["PATH"] if path is None else path)
+    monkeypatch.setattr(tokens, "JAR", jar or tokens.JAR)
+    with pytest.raises(InputError, match=message):
+        tokenize(name, ["a dog"])

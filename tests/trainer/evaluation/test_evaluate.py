@@ -319,7 +319,7 @@ def test_errors(folders, tmp_path):
     with pytest.raises(InputError, match="do not divide"):
         evaluate(plain, EvaluateParams(fold=(5,), samples=0))
     with pytest.raises(InputError, match="query 2 .image 2. has no own candidate"):
-        Task(SIMILARITY, np.where(OWNER == 2, 1, OWNER))
+        evaluate(Task(SIMILARITY, np.where(OWNER == 2, 1, OWNER)), FAST)
     with pytest.raises(InputError, match="not a finished evaluation folder"):
         compare(tmp_path, tmp_path)
     assert read_captions(captions).n_images == IMAGES
