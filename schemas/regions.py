@@ -139,14 +139,9 @@ class Rounding:
 
 
 def region_batch(images: list[Regions], schema: pa.Schema, rounding: Rounding) -> pa.RecordBatch:
-    """Checked images as a record batch of `region_schema`. InputError when one has another feature length."""
-    meta = metadata_of(schema)
-    for regions in images:
-        if regions.check().features.shape[1] != meta["dim"]:
-            numbers = f"{regions.features.shape[1]} numbers per region, {meta['dim']} before"
-            problem = f"image {regions.image_id!r}: {numbers}"
-            raise InputError(problem, remedy="keep features of different detectors in different folders")
-    features = np.concatenate([rounding.stored(regions, meta["dtype"]) for regions in images])
+    """Images of one feature length as a record batch of `region_schema`. Raises what `Regions.check` does."""
+    dtype = metadata_of(schema)["dtype"]
+    features = np.concatenate([rounding.stored(regions.check(), dtype) for regions in images])
     kind = schema.field("features").type
     of_regions = pa.FixedSizeListArray.from_arrays(pa.array(features.reshape(-1)), type=kind.value_type)
     ends = np.cumsum([0, *map(len, images)], dtype=np.int64)
@@ -172,8 +167,8 @@ def write_regions(
     `stage` says what wrote the folder: only the same may replace it (`output_folder`).
 
     Its `rounding` is the largest absolute and relative error of the stored features, its `regions` their number.
-    Raises InputError for no image, an image id that comes twice, a folder of another stage, and whatever
-    `Regions.check` refuses.
+    Image ids are to differ, and feature lengths to be one. Raises InputError for no image, a folder of another stage,
+    and whatever `Regions.check` refuses.
     """
     if dtype not in ("float16", "float32") or target_mb < 1:
         raise InputError(f"dtype {dtype}, target_mb {target_mb}", remedy="choose float16 or float32, at least 1 MB")
@@ -198,11 +193,7 @@ def write_regions(
 
 
 def _counted(images: Iterable[Regions], counts: dict[str, int]) -> Iterator[Regions]:
-    seen: set[str] = set()
     for regions in images:
-        if regions.image_id in seen:
-            raise InputError(f"image {regions.image_id!r} comes twice", remedy="give every image once")
-        seen.add(regions.image_id)
         counts["regions"] += len(regions)
         yield regions
 

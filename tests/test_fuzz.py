@@ -19,7 +19,7 @@ from capgrade.measures.imported import Imported
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
-from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features import READERS, WRITERS, convert
 from capgrade.pipelines.features.npz import MOST_BYTES
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources import read_source
@@ -73,7 +73,7 @@ def read_texts(folder: Path) -> list[Any]:
 def read_regions(folder: Path) -> list[Any]:
     name = folder.name.partition(" ")[0]
     file = {"tsv": "a.tsv", "lxmert": "a.tsv", "scan": "t_ims.npy", "h5": "t.h5"}.get(name)
-    return list(READERS[name](folder / file if file else folder))
+    return list(convert.read_regions(name, folder / file if file else folder))
 
 
 def use_matrix(folder: Path) -> None:
@@ -131,7 +131,7 @@ OURS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "ours/regions": ("regions-00000.arrow", lambda folder: [image.check() for image in RegionStore(folder)]),
 }
 # Format -> the file that is changed, and the reader of its folder. Not features of h5: on a few changed bytes libhdf5
-# itself never returns (see tests/pipelines/features/test_scan.py).
+# itself never returns (see tests/pipelines/features/test_layouts.py).
 FORMATS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     **{f"texts/{name}": ("captions_x.json", read_texts) for name in SOURCES if name != "precomp"},
     "texts/precomp": ("test_caps.txt", read_texts),

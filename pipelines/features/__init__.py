@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from capgrade.pipelines.features.damage import Found
 from capgrade.pipelines.features.npz import read_npz, read_teran, write_npz
 from capgrade.pipelines.features.scan import read_h5, read_scan, write_scan
 from capgrade.pipelines.features.tsv import read_lxmert, read_tsv, write_tsv
 from capgrade.schemas.regions import Regions
 
-READERS: dict[str, Callable[[Path], Iterator[Regions]]] = {
+READERS: dict[str, Callable[[Path], Iterator[Found]]] = {
     "tsv": read_tsv,
     "npz": read_npz,
     "teran": read_teran,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,14 +21,13 @@ def import_regions(format: str, source: Path | Sequence[Path], out: Path, *, dty
     """Write what the reader of `format` finds in `source`, or in several one after the other, as shards; returns the
     manifest.
 
-    Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever the
-    reader and `write_regions` refuse.
+    Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever
+    `read_regions` and `write_regions` refuse.
     """
     if format not in READERS:
         raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
     sources = [source] if isinstance(source, Path) else list(source)
     names = [one.resolve().name for one in sources]
-    images = chain.from_iterable(_counted(f"reading {one.name}", READERS[format](one), None) for one in sources)
     splits = [one.name.removesuffix(SUFFIX).removesuffix(".h5") for one in sources if format in ("scan", "h5")]
     metadata = {"source": format, **({"split": "+".join(splits)} if splits else {})}
     inputs: dict[str, str] = {}
@@ -38,7 +36,31 @@ def import_regions(format: str, source: Path | Sequence[Path], out: Path, *, dty
             inputs[f"{one.resolve().parent.name}/{name}" if name in inputs else name] = sha
     stage = f"regions import --format {format}"  # of another file it is another stage
     stage += "".join(f" --input {name}" for name in names)
-    return write_regions(out, images, dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs)
+    return write_regions(
+        out, read_regions(format, *sources), dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs
+    )
+
+
+def read_regions(format: str, *sources: Path) -> Iterator[Regions]:
+    """The images of feature files in one format, checked, one file after the other.
+
+    Raises InputError, with file and row, for what the reader and `Regions.check` refuse, for an image that comes twice,
+    and for one with another feature length than those before.
+    """
+    places: dict[str, str] = {}
+    dim = None
+    for source in sources:
+        for regions, file, row in _counted(f"reading {source.name}", READERS[format](source), None):
+            length = regions.check(file=file, row=row).features.shape[1]
+            dim = dim or length
+            if length != dim:
+                remedy = "keep features of different detectors in different folders"
+                raise InputError(f"{length} numbers per region, {dim} before", file=file, row=row, remedy=remedy)
+            if regions.image_id in places:
+                problem = f"image {regions.image_id} is in {places[regions.image_id]} too"
+                raise InputError(problem, file=file, row=row, remedy="give every image once")
+            places[regions.image_id] = str(file) if row is None else f"{file} row {row}"
+            yield regions
 
 
 def export_regions(format: str, folder: Path, out: Path) -> int:
@@ -62,10 +84,10 @@ def export_regions(format: str, folder: Path, out: Path) -> int:
         return written
 
 
-def _counted(what: str, images: Iterable[Regions], total: int | None) -> Iterator[Regions]:
+def _counted(what: str, images: Iterable[Any], total: int | None) -> Iterator[Any]:
     with progress(what, total, unit="images") as advance:
-        for regions in images:
-            yield regions
+        for image in images:
+            yield image
             advance()
 
 

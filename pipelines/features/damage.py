@@ -1,4 +1,4 @@
-"""What libraries raise on damaged files, as the one error users see."""
+"""What readers share: an image and its place, and what libraries raise on damaged files as the one error users see."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import LISTS, Regions
 
 AGAIN = "download or make the file again"
+Found = tuple[Regions, Path, int | str | None]  # an image, not yet checked, and the file and row that say it
 # What MILVLG's npz files and LXMERT's rows call the lists of `Regions`.
 KEYS_OF_LISTS = dict(zip(("objects_id", "objects_conf", "attrs_id", "attrs_conf"), LISTS, strict=True))
 _RAISED = (

@@ -10,6 +10,7 @@ import numpy as np
 from capgrade.pipelines.features.damage import (
     AGAIN,
     KEYS_OF_LISTS,
+    Found,
     box_array,
     exact,
     feature_array,
@@ -26,14 +27,14 @@ KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 MOST_BYTES = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
 
 
-def read_npz(folder: Path) -> Iterator[Regions]:
+def read_npz(folder: Path) -> Iterator[Found]:
     """`{image_id}.npz` of a folder in order of name, keys x, bbox, num_bbox, image_h, image_w.
 
     x is [n, d] as bottom-up-attention.pytorch writes it (utils/extract_utils.py), or [d, n] as in the files of
     MCAN and OpenVQA, whose loaders transpose it; `num_bbox` tells which, [n, d] when both sides fit. `info` is a
     pickled dict, which could run any code when loaded: its bytes are never looked at, so the classes and attributes
     in it are not read. Those that `write_npz` stores as plain arrays are.
-    Raises InputError for a damaged file, a missing key, and counts, shapes and values that do not fit.
+    Raises InputError for a damaged file, a missing key, and counts and shapes that do not fit.
     """
     for path in files_in(folder, "*.npz"):
         arrays = _load(path, KEYS, tuple(KEYS_OF_LISTS))
@@ -47,7 +48,7 @@ def read_npz(folder: Path) -> Iterator[Regions]:
         found = {key: name for key, name in KEYS_OF_LISTS.items() if key in arrays}
         lists = {name: exact(arrays[key], LISTS[name], key, path) for key, name in found.items()}
         boxes = box_array(arrays["bbox"], "bbox", path)
-        yield Regions(path.name.removesuffix(".npz"), width, height, boxes, x, **lists).check(file=path)
+        yield Regions(path.name.removesuffix(".npz"), width, height, boxes, x, **lists), path, None
 
 
 def write_npz(folder: Path, images: Iterable[Regions]) -> int:
@@ -77,7 +78,7 @@ def write_npz(folder: Path, images: Iterable[Regions]) -> int:
     return count
 
 
-def read_teran(folder: Path) -> Iterator[Regions]:
+def read_teran(folder: Path) -> Iterator[Found]:
     """`bu_att/{image_id}.npz` with key feat [n, d] and `bu_box/{image_id}.npy` [n, 4], in order of name.
 
     The layout of TERN and TERAN (features.py). Image sizes are in their sizes.pkl, a pickle, which is not read:
@@ -96,8 +97,8 @@ def read_teran(folder: Path) -> Iterator[Regions]:
         box_path = boxes / f"{path.stem}.npy"
         with refused(box_path), box_path.open("rb") as f:
             box = np.lib.format.read_array(f, allow_pickle=False)
-        regions = Regions(path.stem, None, None, box_array(box, "the array", box_path), x)
-        yield regions.check(file=box_path if x.ndim == 2 and box.shape[:1] != x.shape[:1] else path)
+        wrong = box_path if x.ndim == 2 and box.shape[:1] != x.shape[:1] else path
+        yield Regions(path.stem, None, None, box_array(box, "the array", box_path), x), wrong, None
 
 
 def _load(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:

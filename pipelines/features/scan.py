@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import AGAIN, feature_array, quoted, refused
+from capgrade.pipelines.features.damage import AGAIN, Found, feature_array, quoted, refused
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
@@ -19,12 +19,12 @@ SUFFIX = "_ims.npy"
 LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
 
 
-def read_scan(path: Path) -> Iterator[Regions]:
+def read_scan(path: Path) -> Iterator[Found]:
     """`{split}_ims.npy` float32 [rows, n, d], mapped and not loaded, and the image ids of `{split}_ids.txt` beside it.
 
     A row is an image, or five equal rows in turn are; the ids tell which: see `read_ids`. Boxes and sizes are None.
-    Raises InputError for a truncated array, another shape or type, ids that do not fit its rows, five rows that differ,
-    and values that are not finite.
+    Raises InputError for a truncated array, another shape or type, ids that do not fit its rows, and five rows that
+    differ.
     """
     ids_path = ids_file(path, SUFFIX)
     with refused(path):
@@ -83,7 +83,7 @@ def ids_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name.removesuffix(suffix) + "_ids.txt")
 
 
-def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
+def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Found]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time."""
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
@@ -94,18 +94,17 @@ def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Regions]:
         with refused(path, f"[{first}]"):
             block = np.asarray(rows[first : first + times])
         block = feature_array(block, "the array", path)
-        regions = Regions(image_id, None, None, None, block[0]).check(file=path, row=f"[{first}]")
-        if times > 1 and not (block == block[0]).all():
+        yield Regions(image_id, None, None, None, block[0]), path, f"[{first}]"
+        if times > 1 and not (block == block[0]).all():  # of what was found to be numbers
             problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
             raise InputError(problem, file=path, row=f"[{first}]", remedy="give the ids that belong to this array")
-        yield regions
 
 
 DATASET = "feat"
 MOST_BYTES = 2**30  # of a chunk, unpacked: it is read whole for one row
 
 
-def read_h5(path: Path) -> Iterator[Regions]:
+def read_h5(path: Path) -> Iterator[Found]:
     """Dataset `feat` float32 [rows, n, d] of `{split}.h5`, read a few rows at a time (DAA, np2h.py).
 
     It is `{split}_ims.npy` under another name, so the image ids are those of SCAN's `{split}_ids.txt`, which has to

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import KEYS_OF_LISTS, exact, refused, require_boxes
+from capgrade.pipelines.features.damage import KEYS_OF_LISTS, Found, exact, refused, require_boxes
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import LISTS, Regions
@@ -21,17 +21,16 @@ AGAIN = "download or make the file again, or delete this row"
 MOST_BYTES = 2**30  # of a row: far beyond any, and less than a file without line feeds asks for
 
 
-def read_tsv(path: Path) -> Iterator[Regions]:
+def read_tsv(path: Path) -> Iterator[Found]:
     """Rows of `image_id image_w image_h num_boxes boxes features`, no header; base64 of little-endian float32.
 
     boxes are n x 4 and features n x d, d the same in every row (bottom-up-attention, tools/generate_tsv.py).
-    Raises InputError for a row with other fields, bad base64, a wrong number of bytes, a row cut short, an image
-    that comes twice, and what `Regions.check` refuses.
+    Raises InputError for a row with other fields, bad base64, a wrong number of bytes and a row cut short.
     """
     return _read(path, TSV)
 
 
-def read_lxmert(path: Path) -> Iterator[Regions]:
+def read_lxmert(path: Path) -> Iterator[Found]:
     """LXMERT's rows (src/utils.py, load_obj_tsv): height before width, objects_id and attrs_id base64 of int64 [n],
     their confidences of float32 [n], then as in `read_tsv`. Ids count from 0 without the background class."""
     return _read(path, LXMERT)
@@ -57,24 +56,13 @@ def write_tsv(path: Path, images: Iterable[Regions]) -> int:
     return rows
 
 
-def _read(path: Path, names: tuple[str, ...]) -> Iterator[Regions]:
-    seen: dict[str, int] = {}
-    dim = None
+def _read(path: Path, names: tuple[str, ...]) -> Iterator[Found]:
     with refused(path):
         f = path.open("rb")
     with f:
         row = 0
         while line := _line(f, path, row := row + 1):
-            regions = _parse(line, names, path, row)
-            dim = dim or regions.features.shape[1]
-            if regions.features.shape[1] != dim:
-                problem = f"{regions.features.shape[1]} numbers per region, {dim} in the rows before"
-                raise InputError(problem, file=path, row=row, remedy=AGAIN)
-            first = seen.setdefault(regions.image_id, row)
-            if first != row:
-                remedy = "delete one of the two rows"
-                raise InputError(f"image {regions.image_id} is in row {first} too", file=path, row=row, remedy=remedy)
-            yield regions
+            yield _parse(line, names, path, row), path, row
     if row == 1:
         raise InputError("an empty file", file=path, remedy=AGAIN)
 
@@ -110,7 +98,7 @@ def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int) -> Regions
             extra[name] = exact(values, LISTS[name], key, path, row)
     boxes = _array(fields, "boxes", "<f4", n, 4, path, row)
     features = _array(fields, "features", "<f4", n, None, path, row)
-    return Regions(image_id, width, height, boxes, features, **extra).check(file=path, row=row)
+    return Regions(image_id, width, height, boxes, features, **extra)
 
 
 def _whole(fields: dict[str, bytes], name: str, path: Path, row: int) -> int:

@@ -14,7 +14,8 @@ import h5py
 import numpy as np
 import pytest
 
-from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features import WRITERS
+from capgrade.pipelines.features.convert import read_regions
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
@@ -103,7 +104,7 @@ WRONG: dict[str, list[tuple[dict, str]]] = {
         ({"features": b64(range(6))[:-3]}, "features is not base64"),
         ({"features": b64(range(5))}, "features has 20 bytes where num_boxes 2 asks for a multiple of 8"),
         ({"features": ""}, "features has 0 bytes"),
-        ({"features": b64(range(8))}, "4 numbers per region, 3 in the rows before"),
+        ({"features": b64(range(8))}, "4 numbers per region, 3 before"),
         ({"boxes": b64(range(4))}, "boxes has 16 bytes where num_boxes 2 asks for 32"),
         ({"num_boxes": "3"}, "boxes has 32 bytes where num_boxes 3 asks for 48"),
         ({"num_boxes": "0"}, "num_boxes is '0', not a whole number from 1"),
@@ -111,7 +112,7 @@ WRONG: dict[str, list[tuple[dict, str]]] = {
         ({"image_h": "-1"}, "image_h is '-1'"),
         ({"features": b64([0, 1, 2, 3, np.nan, 5])}, "1 feature values are NaN or infinite"),
         ({"image_w": "360", "image_h": "640"}, "lies outside the image of 360 x 640"),
-        ({"image_id": "5"}, "image 5 is in row 1 too"),
+        ({"image_id": "5"}, "image 5 is in .*a.tsv row 1 too"),
         ({"extra": "x"}, "7 fields between tabs, not the 6 of image_id image_w.* check --format"),
     ],
     "lxmert": [
@@ -147,7 +148,7 @@ WRONG: dict[str, list[tuple[dict, str]]] = {
 
 def refused(layout: str, path: Path, told: str) -> InputError:
     with pytest.raises(InputError, match=told) as caught:
-        list(READERS[layout](path))
+        list(read_regions(layout, path))
     return caught.value
 
 
@@ -158,10 +159,19 @@ def test_wrong_files_are_refused_by_name(tmp_path: Path, layout: str, change: di
     assert (Path(error.file).name, error.row) == PLACES.get(layout, (Path(error.file).name, error.row))
 
 
+def test_what_images_have_in_common_is_asked_of_all_files_together(tmp_path: Path) -> None:
+    milvlg(tmp_path, "b", x=X[:, :2])
+    with pytest.raises(InputError, match="b.npz: 2 numbers per region, 3 before -> keep features of different"):
+        list(read_regions("npz", milvlg(tmp_path)))
+    (tmp_path / "more").mkdir()
+    with pytest.raises(InputError, match="more/a.tsv row 1: image 391895 is in .*a.tsv row 1 too -> give every"):
+        list(read_regions("tsv", table(tmp_path, TSV), table(tmp_path / "more", TSV)))
+
+
 def test_bottom_up_and_lxmert_rows(tmp_path: Path) -> None:
     small = {"image_id": "5", "num_boxes": "1", "boxes": b64([1, 2, 3, 4]), "features": b64([7, 8, 9])}
-    first, second = READERS["tsv"](table(tmp_path, TSV, TSV | small))
-    (third,) = READERS["lxmert"](table(tmp_path, LXMERT))
+    first, second = read_regions("tsv", table(tmp_path, TSV, TSV | small))
+    (third,) = read_regions("lxmert", table(tmp_path, LXMERT))
     for found, image_id in ((first, "391895"), (third, "COCO_val2014_000000391895")):
         assert (found.image_id, found.width, found.height) == (image_id, 640, 360)
         assert found.boxes is not None and (found.boxes == BOXES).all()
@@ -189,14 +199,14 @@ def test_a_table_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 def test_milvlg_both_ways_round_and_teran_folders(tmp_path: Path) -> None:
     milvlg(tmp_path, "b")
-    first, second = READERS["npz"](milvlg(tmp_path, "a.jpg", x=X.T))
+    first, second = read_regions("npz", milvlg(tmp_path, "a.jpg", x=X.T))
     assert [first.image_id, second.image_id] == ["a.jpg", "b"]
     for found in (first, second):
         assert (found.features == X).all() and found.features.flags.c_contiguous
         assert (found.boxes == BOXES).all() and (found.width, found.height) == (640, 360)
         assert found.classes is None
     teran(tmp_path, "9")
-    first, second = READERS["teran"](teran(tmp_path, "10", X[:1], BOXES[:1].astype(np.float64)))
+    first, second = read_regions("teran", teran(tmp_path, "10", X[:1], BOXES[:1].astype(np.float64)))
     assert [first.image_id, second.image_id] == ["10", "9"]
     assert first.boxes is not None and first.boxes.dtype == np.float32
     assert (second.features == X).all() and (second.boxes == BOXES).all() and second.width is None
@@ -204,7 +214,7 @@ def test_milvlg_both_ways_round_and_teran_folders(tmp_path: Path) -> None:
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
     trap = np.array([Runs(tmp_path / "run")], object)
-    assert len(list(READERS["npz"](milvlg(tmp_path, info=Runs(tmp_path / "run"))))) == 1
+    assert len(list(read_regions("npz", milvlg(tmp_path, info=Runs(tmp_path / "run"))))) == 1
     refused("npz", milvlg(tmp_path, x=trap), "a.npz: cannot be read .Object arrays cannot be loaded")
     (tmp_path / "a.npz").write_bytes(pickle.dumps(Runs(tmp_path / "run")))
     refused("npz", tmp_path, "a.npz: cannot be read")
@@ -239,7 +249,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     ids=["an id a row", "five equal rows", "five rows an id", "an id a caption"],
 )
 def test_rows_repeated_or_not(tmp_path: Path, layout: str, rows: np.ndarray, ids: list[str]) -> None:
-    found = list(READERS[layout](MADE[layout](tmp_path, rows, ids)))
+    found = list(read_regions(layout, MADE[layout](tmp_path, rows, ids)))
     assert [regions.image_id for regions in found] == IDS
     for regions, x in zip(found, ROWS, strict=True):
         assert regions.features.dtype == np.float32 and (regions.features == x).all()
@@ -277,7 +287,7 @@ def test_damaged_h5_is_refused(tmp_path: Path) -> None:
     refused("h5", path, "an array of shape")
     refused("h5", tmp_path / "test.h5", "test.h5: no such file")
     path = h5(tmp_path, compression="gzip", chunks=(2, 3, 4))
-    assert [regions.image_id for regions in READERS["h5"](path)] == IDS
+    assert [regions.image_id for regions in read_regions("h5", path)] == IDS
     with h5py.File(path) as f:
         offset = f["feat"].id.get_chunk_info(0).byte_offset
     data = bytearray(path.read_bytes())
@@ -292,7 +302,7 @@ def test_without_ids_images_are_called_as_their_captions_are(tmp_path: Path, rep
     path = scan(tmp_path, ROWS.repeat(repeat, 0))
     (tmp_path / "dev_ids.txt").unlink()
     (tmp_path / "dev_caps.txt").write_text("".join(f"caption {k}\n" for k in range(10)))
-    found = list(READERS["scan"](path))
+    found = list(read_regions("scan", path))
     assert [regions.image_id for regions in found] == ["dev-0", "dev-1"]
     assert all((regions.features == x).all() for regions, x in zip(found, ROWS, strict=True))
     captions = CaptionsParams(source="precomp", input=str(tmp_path), split="dev")

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features import WRITERS
+from capgrade.pipelines.features.convert import read_regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_manifest
 from capgrade.schemas.region_store import RegionStore
@@ -111,8 +112,6 @@ def test_wrong_images_are_refused(tmp_path: Path, change: dict, problem: str) ->
 @pytest.mark.parametrize(
     ("images", "dtype", "problem"),
     [
-        ([made("a"), made("a")], "float16", "image 'a' comes twice"),
-        ([made("a"), made("b", d=5)], "float16", "image 'b': 5 numbers per region, 4 before"),
         ([], "float16", "no image to write"),
         ([made("a")], "float64", "choose float16 or float32"),
     ],
@@ -163,7 +162,7 @@ def test_round_trip_of_anything(layout: str, tmp_path_factory: pytest.TempPathFa
     else:
         path = folder / {"tsv": "a.tsv", "scan": "a_ims.npy", "npz": "."}[layout]
         assert WRITERS[layout](path, images) == len(images)
-        found = list(READERS[layout](path))
+        found = list(read_regions(layout, path))
     for a, b in zip(found, images, strict=True):
         if layout != "npz":
             b = replace(b, features=b.features.astype(np.float32))
