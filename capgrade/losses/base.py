@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Literal
@@ -46,6 +44,7 @@ class ScoredBatch:
     more: Mapping[str, Tensor] = field(default_factory=dict)  # float [B, C], scores of parts of the model, by name
     own_losses: Mapping[str, Tensor] = field(default_factory=dict)  # scalars that the model makes, by name
     in_order: bool | None = None  # None: read from `own`, for which a device is waited for
+    hinges: list[Tensor] | None = None  # losses add int64 [2] on the device: how many are active, how many there are
 
     def __post_init__(self) -> None:
         self._fit(("own", "relevance", "known", "weights"), tuple(self.scores.shape))
@@ -55,6 +54,14 @@ class ScoredBatch:
         self._fit(("labels",), (pairs,))
         if not pairs:
             raise InputError("a batch without pairs", remedy="mark each image's own captions in `own`")
+
+    def counted(self, costs: Tensor, among: Tensor | None = None) -> Tensor:
+        """The same costs, [..]+ of hinges; `among`, bool of their shape, says which are one; the others are 0."""
+        if self.hinges is not None:
+            active = costs.detach().count_nonzero()
+            number = torch.full_like(active, costs.numel()) if among is None else among.count_nonzero()
+            self.hinges.append(torch.stack([active, number]))
+        return costs
 
     def _fit(self, names: tuple[str, ...], shape: tuple[int | None, ...]) -> None:
         for name in names:
@@ -225,26 +232,3 @@ def nothing(batch: ScoredBatch) -> Tensor:
         return batch.scores.new_zeros((), dtype=torch.float32)
     known = batch.relevance if batch.known is None else batch.relevance.where(batch.known | batch.own, 0)
     return 0 * known.detach().sum(dtype=torch.float32)
-
-
-_told: ContextVar[list[Tensor] | None] = ContextVar("told", default=None)
-
-
-@contextmanager
-def counting() -> Iterator[list[Tensor]]:
-    """Inside, losses tell of their hinges: int64 [2] on the device, how many are active and how many there are."""
-    told: list[Tensor] = []
-    token = _told.set(told)
-    try:
-        yield told
-    finally:
-        _told.reset(token)
-
-
-def counted(costs: Tensor, among: Tensor | None = None) -> Tensor:
-    """The same costs, [..]+ of hinges; `among`, bool of their shape: which are one, the others being 0 (None: all)."""
-    if (told := _told.get()) is not None:
-        active = costs.detach().count_nonzero()
-        number = torch.full_like(active, costs.numel()) if among is None else among.count_nonzero()
-        told.append(torch.stack([active, number]))
-    return costs

@@ -13,7 +13,7 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
-from capgrade.losses.base import Finite, ScoredBatch, counting
+from capgrade.losses.base import Finite, ScoredBatch
 from capgrade.schemas.errors import InputError
 
 P = ParamSpec("P")
@@ -121,8 +121,9 @@ class LossTerms:
             if of is not None and of not in batch.more:
                 known = ", ".join(batch.more) or "the model has no parts"
                 raise InputError(f"a loss looks at the scores of '{of}'", remedy=f"known: {known}")
-            with counting() as hinges:
-                total = total + weight * loss(batch if of is None else replace(batch, scores=batch.more[of]))
+            hinges: list[Tensor] = []
+            scores = batch.scores if of is None else batch.more[of]
+            total = total + weight * loss(replace(batch, scores=scores, hinges=hinges))
             if hinges:
                 self._hinges[name] = self._hinges.get(name, 0) + torch.stack(hinges).sum(dim=0)
         return total

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_ways, counted, graded_ways, nothing
+from capgrade.losses.base import Above0, Form, ScoredBatch, Scores, all_known, batch_of, both_ways, graded_ways, nothing
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
@@ -37,17 +37,19 @@ def triplet(
     total = nothing(batch)
     for way in both_ways(batch):
         allowed = ~way.own if spare_own else ~way.itself
-        total = total + _triplets(way.scores, way.paired(way.scores), margin, allowed, negatives)
+        total = total + _triplets(batch, way.scores, way.paired(way.scores), margin, allowed, negatives)
     return total
 
 
-def _triplets(scores: Tensor, own: Tensor, margin: Tensor | float, allowed: Tensor, negatives: Negatives) -> Tensor:
+def _triplets(
+    batch: ScoredBatch, scores: Tensor, own: Tensor, margin: Tensor | float, allowed: Tensor, negatives: Negatives
+) -> Tensor:
     """Of queries [P] over candidates [P, N], each with the score of its own one: hinges of the negatives chosen."""
     cost = (margin + scores - own[:, None]).clamp(min=0)
     if negatives == "sum":
-        return counted(cost.masked_fill(~allowed, 0), allowed).sum()
+        return batch.counted(cost.masked_fill(~allowed, 0), allowed).sum()
     chosen = choose(scores.detach(), allowed, negatives)[:, None]
-    return counted(cost.gather(1, chosen)[:, 0][allowed.any(dim=1)]).sum()
+    return batch.counted(cost.gather(1, chosen)[:, 0][allowed.any(dim=1)]).sum()
 
 
 def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
@@ -86,7 +88,7 @@ def triplet_sn(
         rows = negative.any(dim=1)
         some = way.scores[rows].masked_fill(~negative[rows], -float("inf"))
         cost = (gamma * some).logsumexp(dim=1) / gamma - way.paired(way.scores)[rows] + margin
-        total = total + counted(cost.clamp(min=0)).sum()
+        total = total + batch.counted(cost.clamp(min=0)).sum()
     return total
 
 
@@ -112,30 +114,31 @@ def sam(
     """
     batch = batch_of("sam", scores, relevance, own, known)
     if form == "authors":
-        return nothing(batch) + _sam_authors(batch.scores.float(), all_known(batch, "sam").float(), tau, negatives)
+        return nothing(batch) + _sam_authors(batch, tau, negatives)
     way, other = graded_ways(batch)
     margin = (way.paired(way.relevance)[:, None] - way.relevance).float() / tau
     ok, own = way.known & way.paired(way.known)[:, None], way.paired(way.scores)
-    total = nothing(batch) + _triplets(way.scores, own, margin, ok & ~way.own, negatives)
+    total = nothing(batch) + _triplets(batch, way.scores, own, margin, ok & ~way.own, negatives)
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
     allowed = ok[:, columns] & ~other.own[:, rows]
-    return total + _triplets(other.scores[:, rows], own, margin[:, columns], allowed, negatives)
+    return total + _triplets(batch, other.scores[:, rows], own, margin[:, columns], allowed, negatives)
 
 
-def _sam_authors(scores: Tensor, relevance: Tensor, tau: float, negatives: Negative) -> Tensor:
+def _sam_authors(batch: ScoredBatch, tau: float, negatives: Negative) -> Tensor:
     """What the authors' code computes: negatives of both directions along rows, hard and soft by other names (hard:
     second smallest cost, soft: second largest), the two margins crossed, broadcast over columns, at most 1.
 
     sum_i [S(i, n_i) - S_ii + M1[n_i]]+ + sum_i [S(i, k_i) - S(k_i, k_i) + M0[k_i]]+ with
     M1[q] = min(1, (phi_qq - phi(q, k_q)) / tau) and M0[q] the same with n_q (model_CVSE.py, lines 709 to 770).
     """
+    scores, relevance = batch.scores.float(), all_known(batch, "sam").float()
     own, row = scores.diagonal(), torch.arange(len(scores), device=scores.device)
     if len(scores) < 2:
         return (scores * 0).sum()
     n, k = (_second(cost.detach(), negatives) for cost in (scores - own[:, None], scores - own[None, :]))
     margins = [((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=LARGEST) for other in (k, n)]
-    first = counted((scores[row, n] - own + margins[0][n]).clamp(min=0))
-    return (first + counted((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))).sum()
+    first = batch.counted((scores[row, n] - own + margins[0][n]).clamp(min=0))
+    return (first + batch.counted((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))).sum()
 
 
 def _second(cost: Tensor, negatives: Negative) -> Tensor:
@@ -162,7 +165,7 @@ def kendall(
     for way in graded_ways(batch):
         for s, r, ok in zip(way.scores, way.relevance, way.known, strict=True):  # one query at a time: [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
-            total = total + counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
+            total = total + batch.counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
     return total
 
 
@@ -199,7 +202,7 @@ def kendall_windows(
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)
         farthest = s.masked_fill(~negative, -torch.inf).amax(dim=2)
         both = positive.any(dim=2) & negative.any(dim=2)
-        total = total + counted((farthest[both] - nearest[both]).clamp(min=0)).sum() / count
+        total = total + batch.counted((farthest[both] - nearest[both]).clamp(min=0)).sum() / count
     return total
 
 
@@ -236,5 +239,5 @@ def ladder(
             rows = below.any(dim=1)
             worst = way.scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
             best = way.scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
-            total = total + weight * counted((margin + worst - best).clamp(min=0)).sum()
+            total = total + weight * batch.counted((margin + worst - best).clamp(min=0)).sum()
     return total

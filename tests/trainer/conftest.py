@@ -13,7 +13,9 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.setup import Data
+from capgrade.trainer.search.index import embed
 from tests.conftest import caption_table, write_captions_folder
+from tests.trainer.fit.runs import run
 
 KINDS = ("dog", "cat", "man", "woman", "bike", "ball", "tree", "boat")
 DIM = 16
@@ -64,3 +66,12 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     shards(captions, folder / "shards", params, MeasuresParams(), [])
     found = Data(captions, folder / "regions"), Data(captions, folder / "regions", folder / "shards")
     return Small(*found, read_captions(captions, "train"))
+
+
+@pytest.fixture(scope="session")
+def trained(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of twelve epochs of VSE++ on the small world, with an index of its test split; to read or to copy."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    run(small.data, out, epochs=12)
+    embed(out, small.data.captions, small.data.regions, "test", out / "index")
+    return out

@@ -219,17 +219,11 @@ class Sgr(Sgraf):
         """A pair's score depends on that pair alone, so its gradient goes through the pairs that have one."""
         if not torch.is_grad_enabled():
             return super().scores(images, captions)
-        masks = images.mask, captions.mask
-        assert images.vector is not None and captions.vector is not None
-        sides = images.vector, images.sets[0], captions.vector, captions.sets[0]
-
-        def encoded(v: Tensor, regions: Tensor, w: Tensor, words: Tensor) -> tuple[Encoded, Encoded]:
-            return Encoded(v, regions, masks[0]), Encoded(w, words, masks[1])
-
+        sides = *vars(images).values(), *vars(captions).values()
         every, some = super().scores, self.some_pairs
         learned = [p for part in (self.local, self.whole, self.graph, self.out) for p in part.parameters()]
-        of_all = lambda *x: every(*encoded(*x))  # noqa: E731
-        of_some = lambda rows, columns, *x: some(rows, columns, *encoded(*x))  # noqa: E731
+        of_all = lambda *x: every(Encoded(*x[:3]), Encoded(*x[3:]))  # noqa: E731
+        of_some = lambda rows, columns, *x: some(rows, columns, Encoded(*x[:3]), Encoded(*x[3:]))  # noqa: E731
         return FewPairs.apply(of_all, of_some, len(learned), *learned, *sides)
 
     def some_pairs(self, rows: Tensor, columns: Tensor, images: Encoded, captions: Encoded) -> Tensor:

@@ -14,49 +14,24 @@ from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import compare, evaluate
 from capgrade.trainer.evaluation.tables import side_by_side
 from capgrade.trainer.evaluation.task import Task, read_similarity
-from capgrade.trainer.search.index import embed
 from tests.trainer.fit.runs import run
 
 
-@pytest.fixture(scope="module")
-def trained(small, tmp_path_factory):
-    out = tmp_path_factory.mktemp("current") / "run"
-    run(small.data, out, epochs=1)
-    embed(out, small.data.captions, small.data.regions, "test", out / "index")
-    return out
-
-
-@pytest.fixture
-def copy(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "run")
-
-
-def test_a_similarity_of_another_split_is_refused(small, copy):
-    path = copy / "index/similarity.npy"
-    assert read_similarity(path, read_captions(small.data.captions, "test")).shape == (8, 16)
-    with pytest.raises(
-        InputError, match=r"another split than 'val' \('test'\) -> run `capgrade evaluate --run` again, or eval"
-    ):
-        read_similarity(path, read_captions(small.data.captions, "val"))  # of as many images and captions
-
-
-def test_a_similarity_of_an_earlier_model_is_refused(small, copy):
+def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):
+    copy = shutil.copytree(trained, tmp_path / "run")
+    path, again = copy / "index/similarity.npy", "-> run `capgrade evaluate --run` again"
+    test, val = (read_captions(small.data.captions, split) for split in ("test", "val"))  # as many rows
+    assert read_similarity(path, test).shape == (8, 16)
+    with pytest.raises(InputError, match=rf"another split than 'val' \('test'\) {again}, or eval"):
+        read_similarity(path, val)
+    shutil.copy(path, tmp_path / "mine.npy")
+    assert read_similarity(tmp_path / "mine.npy", val).shape == (8, 16), "of somebody else"
     run(small.data, copy, "train.lr=0.02", epochs=1, restart=True)
-    with pytest.raises(
-        InputError, match="made from another model than .*model.safetensors -> run `capgrade evaluate --run` ag"
-    ):
-        read_similarity(copy / "index/similarity.npy", read_captions(small.data.captions, "test"))
-
-
-def test_a_similarity_of_a_stopped_embed_is_refused(small, copy):
+    with pytest.raises(InputError, match=f"made from another model than .*model.safetensors {again}"):
+        read_similarity(path, test)
     (copy / "index/manifest.json").unlink()
-    with pytest.raises(InputError, match="of an unfinished run -> run `capgrade evaluate --run` again"):
-        read_similarity(copy / "index/similarity.npy", read_captions(small.data.captions, "test"))
-
-
-def test_a_similarity_of_somebody_else_is_read(small, copy, tmp_path):
-    shutil.copy(copy / "index/similarity.npy", tmp_path / "mine.npy")
-    assert read_similarity(tmp_path / "mine.npy", read_captions(small.data.captions, "val")).shape == (8, 16)
+    with pytest.raises(InputError, match=f"of an unfinished run {again}"):
+        read_similarity(path, test)
 
 
 def scored(folder, ties="expected"):

@@ -1,4 +1,7 @@
-"""Small batches and small models for the models' tests: sets of different sizes, in any amount of padding."""
+"""Small batches and small models for the models' tests: sets of different sizes, in any amount of padding.
+
+HOSTS: a model and its options by name; a text_model stands for the BERT of conftest.py.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,36 @@ WORDS = (3, 7, 1, 5, 3, 4)
 PAIRS = WORDS[:5]
 OWNER = torch.tensor([0, 0, 1, 1, 2])
 VOCAB = ("the", "dog", "red", "a", "cat", "2", "runs", "sofa", "of", "car")  # numbers from 4 on
+
+TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
+SCAN = {"embed": 16, "word": 5}
+GRAF = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
+VSRN = {"embed": 6, "word": 5, "layers": 2, "caption_hidden": 7, "caption_word": 3, "caption_dropout": 0.0}
+CLIP = {"image": 2, "patch": 1, "image_width": 16, "image_layers": 1, "image_heads": 2, "positions": 16}
+CLIP |= {"text_width": 16, "text_layers": 1, "text_heads": 2}  # pictures of 2 x 2 pixels: a region of 12 numbers
+HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vse": ("vse", {"embed": 8, "word": 5}),
+    "vse_infinity": ("vse_infinity", {"embed": 8, "word": 5, "drop": 0.0}),
+    "vse_infinity, BERT": ("vse_infinity", {"embed": 8, "drop": 0.0, "text_model": "bert"}),
+    "vsrn": ("vsrn", VSRN),
+    "vsrn of Flickr30K": ("vsrn", {**VSRN, "first_norm": False, "last_norm": True}),
+    "cvse": ("cvse", {"embed": 6, "word": 5, "concepts": 4, "dropout": 0.0}),
+    "scan": ("scan", SCAN),
+    "scan, i2t": ("scan", {**SCAN, "direction": "i2t"}),
+    **{
+        f"scan {direction} {pooling}": ("scan", {**SCAN, "direction": direction, "pooling": pooling})
+        for direction in ("t2i", "i2t")
+        for pooling in ("mean", "max", "sum")
+    },
+    "saf": ("saf", GRAF),
+    "saf, BERT": ("saf", {**GRAF, "text_model": "bert"}),
+    "sgr": ("sgr", GRAF),
+    "single_stream": ("single_stream", {"embed": 8, "side": 4, "cell": 2, "width": 8}),
+    **{name: (name, CLIP) for name in ("clip", "siglip")},
+    "tern": ("tern", {**TERN, "text_model": "bert"}),
+    "teran": ("teran", {**TERN, "text_model": "bert"}),
+    "teran, scan": ("teran", {**TERN, "text_model": "bert", "pooling": "scan", "shared_joint": True}),
+}  # fmt: skip
 
 
 def prefix(lengths: Sequence[int], padded: int) -> Tensor:
@@ -57,15 +90,27 @@ def made(name: str, random: float | None = None, **options: Any) -> Any:
     return model
 
 
+def host(name: str, bert: str, **more: Any) -> Any:
+    """The model of a name in HOSTS, without dropout."""
+    kind, options = HOSTS[name]
+    model = made(kind, **{**options, **more, **({"text_model": bert} if "text_model" in options else {})})
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
 def close(ours: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     difference = (ours - expected).abs().max().item()
     assert difference <= tolerance, f"largest difference {difference}"
 
 
 def normed(rows: Tensor, norm: torch.nn.BatchNorm1d) -> Tensor:
-    """BatchNorm in training, written out: rows [n, D] of the whole batch."""
-    mean = rows.mean(0)
-    return (rows - mean) / ((rows - mean).pow(2).mean(0) + 1e-5).sqrt() * norm.weight + norm.bias
+    """BatchNorm written out: rows [n, D] of the whole batch."""
+    mean, variance = norm.running_mean, norm.running_var
+    if norm.training:
+        mean, variance = rows.mean(0), (rows - rows.mean(0)).pow(2).mean(0)
+    return (rows - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
 
 
 def encoded(
@@ -99,14 +144,3 @@ def gradients(model: torch.nn.Module, *found: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
     sum((x * torch.arange(x.numel()).view_as(x).cos()).sum() for x in found).backward()  # type: ignore[union-attr]
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def same(model: torch.nn.Module, ours: Sequence[Tensor], expected: Sequence[Tensor], *tolerances: float) -> None:
-    """Values, and the gradients of every parameter."""
-    value, gradient = tolerances
-    for mine, wanted in zip(ours, expected, strict=True):
-        close(mine, wanted, value)
-    found = gradients(model, *ours)
-    for name, wanted in gradients(model, *expected).items():
-        close(found[name], wanted, gradient)
-    assert found.keys() == {name for name, p in model.named_parameters() if p.requires_grad}

@@ -1,59 +1,66 @@
-"""What holds of every model: padding and tiles change nothing, sets of nothing are finite, bfloat16 is near."""
+"""What holds of every model: it is its equations, padding and tiles change nothing, sets of nothing are finite,
+bfloat16 is near."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from copy import deepcopy
 
 import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models import configure, encoders, scan, sgraf
-from tests.trainer.models.made import FEATURES, VOCABULARY, close, encoded, gradients, made, outputs, texts
+from capgrade.trainer.models.single_stream import draw
+from tests.trainer.models import equations
+from tests.trainer.models.made import (
+    FEATURES,
+    HOSTS,
+    SCAN,
+    VOCABULARY,
+    VSRN,
+    close,
+    encoded,
+    gradients,
+    host,
+    made,
+    outputs,
+    texts,
+)
 
-TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
-GRAF = {"embed": 16, "word": 5, "similarity": 8, "dropout": 0.0}
-VSRN = {"embed": 6, "word": 5, "layers": 2, "caption_hidden": 7, "caption_word": 3, "caption_dropout": 0.0}
-CLIP = {"image": 2, "patch": 1, "image_width": 16, "image_layers": 1, "image_heads": 2, "positions": 16}
-CLIP |= {"text_width": 16, "text_layers": 1, "text_heads": 2}  # pictures of 2 x 2 pixels: a region of 12 numbers
-HOSTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "vse": ("vse", {"embed": 8, "word": 5}),
-    "vse_infinity": ("vse_infinity", {"embed": 8, "word": 5, "drop": 0.0}),
-    "vse_infinity, BERT": ("vse_infinity", {"embed": 8, "drop": 0.0, "text_model": "bert"}),
-    "vsrn": ("vsrn", VSRN),
-    "vsrn of Flickr30K": ("vsrn", {**VSRN, "first_norm": False, "last_norm": True}),
-    "cvse": ("cvse", {"embed": 6, "word": 5, "concepts": 4, "dropout": 0.0}),
-    **{
-        f"scan {direction} {pooling}": ("scan", {"embed": 16, "word": 5, "direction": direction, "pooling": pooling})
-        for direction in ("t2i", "i2t")
-        for pooling in ("lse", "mean", "max", "sum")
-    },
-    "saf": ("saf", GRAF),
-    "saf, BERT": ("saf", {**GRAF, "text_model": "bert"}),
-    "sgr": ("sgr", GRAF),
-    "single_stream": ("single_stream", {"embed": 8, "side": 4, "cell": 2, "width": 8}),
-    **{name: (name, CLIP) for name in ("clip", "siglip")},
-    "tern": ("tern", {**TERN, "text_model": "bert"}),
-    "teran": ("teran", {**TERN, "text_model": "bert"}),
-    "teran, scan": ("teran", {**TERN, "text_model": "bert", "pooling": "scan", "shared_joint": True}),
-}  # fmt: skip
 TILED = [name for name in HOSTS if name.startswith(("scan", "saf", "sgr"))]
+WRITTEN_OUT = [name for name in HOSTS if hasattr(equations, HOSTS[name][0]) and "BERT" not in name]
+NORMS = ("l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax")
 
 
-@pytest.fixture
-def host(request, bert: str):
-    """The model of a name; dropout of its BERT is off."""
-    name, options = HOSTS[request.param]
-    given = {**options, "text_model": bert} if "text_model" in options else options
-    model = made(name, **given)
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return model
+@pytest.fixture(name="host")
+def _host(request, bert: str):
+    return host(request.param, bert)
 
 
-def all_hosts(names=HOSTS):
+def all_hosts(names: Iterable[str] = HOSTS):
     return pytest.mark.parametrize("host", names, indirect=True)
+
+
+@pytest.mark.parametrize(("name", "options", "training"), [
+    *((*HOSTS[name], True) for name in WRITTEN_OUT),
+    *(("scan", {**SCAN, "direction": way, "first_norm": norm}, True) for way in ("t2i", "i2t") for norm in NORMS),
+    *((*HOSTS[name], False) for name in ("vse_infinity", "saf", "sgr")),
+])  # fmt: skip
+def test_a_host_is_its_equations(name, options, training, monkeypatch) -> None:
+    monkeypatch.setitem(sgraf.STEP_NUMBERS, "cpu", 150)  # several steps and tiles a batch
+    monkeypatch.setitem(encoders.TILE_NODES, "cpu", 60)
+    model = made(name, 0.5, **options).train(training)
+    peer = deepcopy(model)
+    ours, expected = outputs(model), getattr(equations, name)(peer)
+    for mine, wanted in zip(ours, expected, strict=True):
+        close(mine, wanted, 1e-7)
+    found, graded = gradients(model, *ours), gradients(peer, *expected)
+    assert found.keys() == graded.keys() == {key for key, p in model.named_parameters() if p.requires_grad}
+    for key, wanted in graded.items():
+        close(found[key], wanted, 1e-6)
+    for key, running in peer.norm.named_buffers() if name == "saf" else ():  # they move once a caption
+        close(model.norm.get_buffer(key), running, 1e-9)
 
 
 @all_hosts()
@@ -109,6 +116,26 @@ def test_scores_of_a_gallery_do_not_depend_on_tiles(host, monkeypatch) -> None:
     monkeypatch.setitem(sgraf.STEP_NUMBERS, "cpu", 1)
     close(host.scores(*encoded(host)), whole, 1e-9)
     assert whole.shape == (5, 6)
+
+
+def test_a_new_graph_changes_nothing_and_evaluation_keeps_the_vector_alone() -> None:
+    """Of VSRN: the norm of its graph starts at 0."""
+    model, v = made("vsrn", **VSRN), torch.randn(2, 6, 6).double()
+    close(model.graph[0](v, torch.ones(2, 6, dtype=torch.bool)), v)
+    assert encoded(model.eval())[0].parts is None
+
+
+def test_words_of_the_single_stream_are_drawn_in_reading_order() -> None:
+    vectors = torch.arange(2 * 12.0).view(1, 2, 12)
+    picture = draw(vectors, torch.ones(1, 2, dtype=torch.bool), side=3, cell=2)
+    assert picture.shape == (1, 3, 6, 6)
+    assert picture[0, 0, :2, :4].tolist() == [[0, 1, 12, 13], [2, 3, 14, 15]]  # channel 0 of both words, side by side
+    assert picture[0, 2, 0, :4].tolist() == [8, 9, 20, 21]
+    assert not picture[0, :, 2:].any() and not picture[0, :, :, 4:].any()
+    with pytest.raises(InputError, match="larger `side`"):
+        draw(torch.zeros(1, 10, 12), torch.ones(1, 10, dtype=torch.bool), side=3, cell=2)
+    a, b = encoded(made("single_stream", embed=8, side=3, cell=2, width=8))
+    close(a.vector @ b.vector.T, torch.cosine_similarity(a.parts, b.parts[:, 0].unsqueeze(0), dim=2))
 
 
 def test_captions_of_one_length_share_a_tile() -> None:
