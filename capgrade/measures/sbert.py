@@ -15,7 +15,7 @@ import numpy as np
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
 from capgrade.measures.embeddings import embed
-from capgrade.measures.products import ONE, ROWS, grouped, largest
+from capgrade.measures.products import ONE, largest, padded
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SbertParams
@@ -97,7 +97,7 @@ class FittedSbert(ArrayState):
         if captions is None or self.leave_out:
             return super().score(images, captions)
         out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
-        in_threads(largest, len(captions), grouped(queries, ROWS), start, self.embeddings[captions], out)
+        in_threads(largest, len(captions), padded(queries), start, self.embeddings[captions], out)
         return out
 
     @property
@@ -110,7 +110,7 @@ class FittedSbert(ArrayState):
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; no embedding is copied."""
         queries, at = self.queries(images)
-        together = grouped(queries, ROWS)
+        together = padded(queries)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             in_threads(largest, last - first, together, at, self.embeddings[first:last], out)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures import embeddings, products
-from capgrade.measures.products import ROWS
 from capgrade.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -57,10 +56,10 @@ def test_a_cosine_depends_on_its_two_vectors_alone(seed: int, d: int, n: int) ->
         sums = (sums + np.multiply.outer(queries[:, k].astype(float), rows[:, k])).astype(np.float32)
     expected = np.maximum(np.maximum.reduceat(sums, start[:-1], axis=0), -1)
     found = np.empty((9, n), np.float32)
-    products.largest(0, n, products.grouped(queries, ROWS), start, rows, found)
+    products.largest(0, n, products.padded(queries), start, rows, found)
     np.testing.assert_allclose(found, expected, atol=1e-7)  # where the float64 had to be rounded too
     alone = np.empty((9, 1), np.float32)
-    products.largest(0, 1, products.grouped(queries, ROWS), start, rows[n - 1 :], alone)
+    products.largest(0, 1, products.padded(queries), start, rows[n - 1 :], alone)
     np.testing.assert_array_equal(alone[:, 0], found[:, n - 1])
 
 
