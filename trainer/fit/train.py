@@ -198,10 +198,10 @@ def scored_batch(
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()
-    seen: dict[str, Any] = {}
+    seen: dict[str, Any] = {name: torch.from_numpy(x).to(device) for name, x in labels.items() if x is not None}
     if "vectors" in needs:
         vector = (lambda side: side.sets[0][:, 0]) if isinstance(model, SingleStream) else (lambda side: side.vector)
-        seen = {"images": vector(images), "captions": vector(captions)}
+        seen |= {"images": vector(images), "captions": vector(captions)}
     if isinstance(model, SingleStream) and "logits" in needs:
         seen |= {"image_logits": model.classify(images), "caption_logits": model.classify(captions)}
     return ScoredBatch(
@@ -211,7 +211,6 @@ def scored_batch(
         more=model.more_scores(images, captions),
         own_losses=own,
         in_order=True,
-        **{name: torch.from_numpy(values).to(device) for name, values in labels.items() if values is not None},
         **seen,
     )
 
