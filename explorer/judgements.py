@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,17 +87,25 @@ def _alphas(found: Table, items: int) -> dict[str, float | None]:
     return {level: alpha(rating_matrix(found, items), level) for level in LEVELS}
 
 
-def read_judged(path: Path, plan: ReviewPlan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
-    """Rater -> item -> score, of the plan's pairs in a CSV of `capgrade judge`, and their scale. InputError as
-    `read_raters`, and where it has none of the pairs."""
-    given, scale = read_raters(path)
+def read_judged(paths: Sequence[Path], plan: ReviewPlan) -> tuple[dict[str, dict[int, float]], tuple[float, float]]:
+    """Rater -> item -> score, of the plan's pairs in tables of `capgrade judge`, and their scale. InputError as
+    `read_raters`, where a table has none of the pairs, for a rater in two tables, and for two scales."""
+    judged, scale = dict[str, dict[int, float]](), None
     pairs = [(item.image_id, item.caption_id) for item in plan.items]
-    found = {
-        rater: {k: scores[pair] for k, pair in enumerate(pairs) if pair in scores} for rater, scores in given.items()
-    }
-    if not any(found.values()):
-        raise InputError("none of the review's pairs", file=path, remedy="judge them: capgrade judge --pairs FOLDER")
-    return {rater: table for rater, table in found.items() if table}, scale
+    for path in paths:
+        given, its = read_raters(path)
+        if scale not in (None, its):
+            raise InputError("another scale than the file before", file=path, remedy="judge on one scale")
+        scale = its
+        found = {name: {k: scores[x] for k, x in enumerate(pairs) if x in scores} for name, scores in given.items()}
+        found = {name: table for name, table in found.items() if table}
+        if not found:
+            remedy = "judge them: capgrade judge --pairs FOLDER"
+            raise InputError("none of the review's pairs", file=path, remedy=remedy)
+        if twice := judged.keys() & found.keys():
+            raise InputError(f"'{min(twice)}' is in another file too", file=path, remedy="give each model once")
+        judged |= found
+    return judged, scale or GRADES
 
 
 def rating_matrix(found: Table, items: int) -> np.ndarray:

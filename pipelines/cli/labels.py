@@ -255,17 +255,7 @@ def _raters(reviews: Path, judgements: Sequence[Path], as_json: bool) -> None:
     from capgrade.pipelines.cli.tables import review_table
 
     ratings = ReviewRatings.open(reviews)
-    judged: dict[str, dict[int, float]] = {}
-    scales: set[tuple[float, float]] = set()
-    for path in judgements:
-        tables, scale = read_judged(path, ratings.plan)
-        scales.add(scale)
-        if len(scales) > 1:
-            raise InputError("another scale than the file before", file=path, remedy="judge on one scale")
-        if twice := judged.keys() & tables.keys():
-            raise InputError(f"'{min(twice)}' is in another file too", file=path, remedy="give each model once")
-        judged |= tables
-    result = agreement(ratings, judged, *scales)
+    result = agreement(ratings, *read_judged(judgements, ratings.plan))
     say(result, True) if as_json else review_table(result, agreement_rows(result))
 
 

@@ -18,7 +18,6 @@ from capgrade.pipelines.cli.options import (
     CommonOptions,
     Images,
     Measures,
-    OptionalCaptions,
     Split,
     load,
     names_of,
@@ -134,21 +133,21 @@ def audit(
     say(found, as_json, "\n".join([*answers(found), f"{out}, lists in {lists_folder(out)}"]))
 
 
-# Modules of capgrade.benchmarks, the options that each reads, and the measures that it times unless others are named.
-BENCHES: dict[str, tuple[str, str]] = {
-    "gates": ("captions", ""),
-    "corpus": ("captions", ""),
-    "relevance": ("captions measures", "cider,rouge_l,sbert"),
-    "score": ("captions", ""),
-    "shards": ("captions measures", "cider,rouge_l,sbert"),
-    "start": ("captions", ""),
-    "tops": ("captions measures", "cider,meteor"),
+# Modules of capgrade.benchmarks, and the measures that each times unless others are named; none where it takes none.
+BENCHES = {
+    "gates": "",
+    "corpus": "",
+    "relevance": "cider,rouge_l,sbert",
+    "score": "",
+    "shards": "cider,rouge_l,sbert",
+    "start": "",
+    "tops": "cider,meteor",
 }
 
 
 def bench(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(BENCHES)}.")],
-    captions: OptionalCaptions = None,
+    captions: CaptionsDir,
     measures: Measures = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
@@ -159,18 +158,16 @@ def bench(
     """
     if name not in BENCHES:
         raise InputError(f"no benchmark '{name}'", remedy=f"choose from: {', '.join(BENCHES)}")
-    reads, default = BENCHES[name]
-    inputs = {"captions": captions, "measures": measures}
-    refuse(f"with bench {name}", **{option: value for option, value in inputs.items() if option not in reads.split()})
-    if lacks := [one for one in reads.split() if inputs[one] is None and one != "measures"]:
-        raise InputError(f"bench {name} without --{lacks[0]}", remedy=f"give --{lacks[0]} DIR")
+    default = BENCHES[name]
+    if not default:
+        refuse(f"with bench {name}", measures=measures)
     from capgrade.benchmarks.harness import Asked, show
 
     known = load(given.params, given.sets)
     names = names_of(measures or default) if default else ()
     if known.bench.embeddings is None:
         require_all(measures=names)
-    asked = Asked(captions or Path(), names, known, given.params, given.sets or [])
+    asked = Asked(captions, names, known, given.params, given.sets or [])
     rows = import_module(f"capgrade.benchmarks.{name}").bench(asked)
     if given.as_json:
         say(rows, True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from capgrade.pipelines.publish.folder import publish
 from capgrade.schemas.reviews import read_plan
 from tests.conftest import call
 from tests.pipelines.publish.conftest import BOTH, PARAMS
+from tests.tools.commands import CAPGRADE
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,7 @@ def test_a_server_for_others_says_so(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Path) -> None:
-    main = (
-        "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
-    )
-    command = [sys.executable, "-c", main, "explore", "--dataset", str(folder / "dataset"), "--set", "explore.port=0"]
+    command = [*CAPGRADE, "explore", "--dataset", str(folder / "dataset"), "--set", "explore.port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as process:
         try:
             assert process.stdout is not None

@@ -71,7 +71,7 @@ def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path:
     assert found.score.tolist() == [5, 0, 2, 1]
     (tmp_path / "judged.csv").write_text(written.replace("reviewers", "rater").replace(",1,0..5", ",'@cf/model,0..5"))
     assert fit_judged(tmp_path / "judged.csv", captions).values.tolist() == [5, 0, 2, 1]
-    assert read_judged(tmp_path / "judged.csv", plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}}, (0, 5))
+    assert read_judged([tmp_path / "judged.csv"], plan) == ({"@cf/model": {0: 5, 1: 0, 2: 2, 3: 1}}, (0, 5))
 
 
 def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None:
@@ -88,12 +88,15 @@ def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None
     (["i0,i1#1,1,m,0..5", "i0,i2#1,1,m,0..1"], "row 3: two scales"),
     (["i0,i1#1,1,,0..5"], "row 2: no rater"),
     (["i4,i4#0,1,m,0..5"], "none of the review's pairs"),
+    (["i0,i1#1,1,n,0..1"], "judge.csv: another scale than the file before -> judge on one scale"),
+    (["i0,i1#1,2,n,0..5", "i1,i2#1,2,robot,0..5"], "judge.csv: 'robot' is in another file too -> give each model once"),
 ])  # fmt: skip
 def test_what_a_model_judged_is_a_table_like_any_other(tmp_path: Path, lines: list[str], said: str) -> None:
-    path = tmp_path / "judge.csv"
-    path.write_text("\n".join(["image_id,caption_id,score,rater,scale", *lines]) + "\n")
+    first, path = tmp_path / "first.csv", tmp_path / "judge.csv"
+    for file, given in ((first, ["i0,i1#1,3,robot,0..5"]), (path, lines)):
+        file.write_text("\n".join(["image_id,caption_id,score,rater,scale", *given]) + "\n")
     with pytest.raises(InputError, match=said):
-        read_judged(path, _plan())
+        read_judged([first, path], _plan())
 
 
 def test_alpha_knows_perfect_agreement_and_what_is_not_defined() -> None:

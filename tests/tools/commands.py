@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import click
@@ -9,6 +10,9 @@ import typer
 
 from capgrade.pipelines.cli import app
 
+# The command in a process of its own. Python ignores Ctrl-C where the shell that started it does, as in the background.
+MAIN = "import signal; signal.signal(2, signal.default_int_handler); from capgrade.pipelines.cli import main; main()"
+CAPGRADE = [sys.executable, "-c", MAIN]
 COMMON = {"--params", "--set", "--json"}  # the same in every command that takes them
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.agreement.calibration import SHIPPED, held, load, meanings, named, save, scale_of
+from capgrade.agreement.calibration import load, named, save, scale_of
 from capgrade.agreement.curve import Scale, fit, reliability
 from capgrade.agreement.judgements import Judgements, Ratings
 from capgrade.pipelines.agree import agree
@@ -64,31 +64,24 @@ def test_a_known_curve_is_found_and_holds_for_people_it_never_saw() -> None:
     predicted = curve.probability(other)
     assert reliability(predicted, unseen.score)[0] < 0.03
     drawn = np.array([np.interp(at, curve.value, draw) for draw in curve.draws])
-    assert drawn.shape == (40, 9) and (drawn.std(axis=0) > 0).all()
+    assert drawn.shape == (40, 9) and (drawn.std(axis=0) > 1e-3).all()
 
 
 def test_scores_are_brought_to_0_to_5_whatever_their_scale() -> None:
     """The same people by yes and no, by two ratings of 1..4, and by 0..5: the lowest score is 0 of 5, the highest 5."""
     value, people = judged(2000, 0)
     three = Ratings.of([[1 + 3 * yes, 1 + 3 * yes] for yes in people.score])
-    curves = []
-    for given in (
-        people,
-        replace(people, score=three.means, ratings=three, scale=(1.0, 4.0)),
-        replace(people, score=5 * people.score, scale=(0.0, 5.0)),
-    ):
-        scale = scale_of(given)
-        curve = fit(value, given, others(people), scale)
-        curves.append((curve.score, curve.accepted))
-        assert min(curve.score) < 0.2 and scale.low < scale.accept < scale.high
-    assert curves[0] == curves[1] == curves[2]
+    experts = replace(people, score=three.means, ratings=three, scale=(1.0, 4.0))
+    graded = replace(people, score=5 * people.score, scale=(0.0, 5.0))
+    curves = [fit(value, given, others(people), scale_of(given)) for given in (people, experts, graded)]
+    assert min(curves[0].score) < 0.2
+    assert all((one.score, one.accepted) == (curves[0].score, curves[0].accepted) for one in curves)
 
 
 @pytest.mark.parametrize(
     ("scores", "accept", "message"),
     [
         ((0, 100), None, "nobody says from which score people accept, scores are 0 to 100 -> set agree.accept"),
-        (None, 3, "does not say between which scores people chose -> give --set agree.scale=LOW..HIGH"),
         ((0, 5), 6, "accepted from 6 on, scores are 0 to 5"),
         ((0, 1), 0, "accepted from 0 on"),
     ],
@@ -111,21 +104,18 @@ def test_the_error_does_not_hang_on_the_order_of_rows(levels: int) -> None:
     for order in (np.arange(3000), rows, rows[::-1], random.permutation(3000)):
         given = replace(people, image=people.image[order], caption=people.caption[order], score=people.score[order])
         curves.append(fit(value[order], given, others(given), SHARES))
-    for one in curves[1:]:
-        assert one.ece == pytest.approx(curves[0].ece, abs=1e-12)
-        table = [list(row.values()) for row in one.reliability]
-        np.testing.assert_allclose(table, [list(row.values()) for row in curves[0].reliability])
-    assert sum(row["pairs"] for row in curves[0].reliability) == 3000
+    first, *rest = ([[curve.ece] * 3, *(list(row.values()) for row in curve.reliability)] for curve in curves)
+    assert all(np.allclose(one, first, atol=1e-12) for one in rest) and sum(row[2] for row in first[1:]) == 3000
 
 
 def test_own_pairs_are_left_out_and_few_pairs_refused() -> None:
-    value, people = judged(400, 2)
-    owner = np.where(np.arange(400) < 350, people.image, others(people))
-    with pytest.raises(InputError, match="50 judged pairs of .* calibrate on at least 100 pairs of 10 images"):
-        fit(value, people, owner, SHARES)
-    owner = people.image.max() + 1 + np.arange(400) % 9
-    with pytest.raises(InputError, match="400 judged pairs of .* images with captions of 9, own pairs left out"):
-        fit(value, people, owner, SHARES)
+    (value, people), row = judged(400, 2), np.arange(400)
+    for owner, said in (
+        (np.where(row < 350, people.image, others(people)), "50 judged pairs of .* at least 100 pairs of 10 images"),
+        (people.image.max() + 1 + row % 9, "400 judged pairs of .* images with captions of 9, own pairs left out"),
+    ):
+        with pytest.raises(InputError, match=said):
+            fit(value, people, owner, SHARES)
 
 
 def test_a_draw_takes_images_with_their_captions() -> None:
@@ -203,37 +193,17 @@ def test_what_values_mean_elsewhere_is_judged(world: Path) -> None:
     found = agree(world / "there", judge, ["rouge_l", "bleu"], PLAIN, calibration=known)
     assert set(found) == {"rouge_l", "bleu", "bleu_score", "bleu_accepted", "bleu_grade", "binary"}
     owner = read_captions(world / "there", None).owner
-    dense = (read_relevance(world / "there-dense" / f"{name}.arrow") for name in ("rouge_l", "bleu"))
-    score, bleu = (one.matrix().ravel() for one in dense)
     other = (owner[None, :] != np.arange(owner.max() + 1)[:, None]).ravel()
-    curve = load(known).curves["bleu"]
-    for end, line in (("score", curve.score), ("accepted", curve.accepted)):
-        values = np.interp(bleu, curve.value, line)[other]
-        assert found[f"bleu_{end}"]["kendall"]["non_original"] == pytest.approx(
-            stats.kendalltau(values, score[other]).statistic
-        )
+    dense = (read_relevance(world / "there-dense" / f"{name}.arrow") for name in ("rouge_l", "bleu"))
+    (judged_as, bleu), curve = (one.matrix().ravel()[other] for one in dense), load(known).curves["bleu"]
+    score, accepted = (np.interp(bleu, curve.value, line) for line in (curve.score, curve.accepted))
+    grade = np.array([round(value + 1e-9) for value in score])
+    for end, of in (("score", score), ("accepted", accepted), ("grade", grade)):
+        wanted = stats.kendalltau(of, judged_as).statistic
+        assert found[f"bleu_{end}"]["kendall"]["non_original"] == pytest.approx(wanted), end
     error = found["bleu_accepted"]["calibration"]
-    assert sum(row["pairs"] for row in error["reliability"]) == other.sum() and 0 <= error["ece"] < 1
+    assert (error["ece"], error["reliability"]) == reliability(accepted, judged_as >= 0.5), "by who accepts here"
     assert "calibration" not in found["bleu"] and "calibration" not in found["bleu_score"]
-
-
-def test_a_grade_is_the_nearest_whole_number() -> None:
-    curve = load(SHIPPED).curves["people"]
-    values = np.linspace(-1, 1, 999)
-    meant = meanings({"people": values, "other": values}, {"people": curve})
-    assert list(meant) == ["people_score", "people_accepted", "people_grade"]
-    assert np.abs(meant["people_grade"] - meant["people_score"]).max() <= 0.5
-    assert set(meant["people_grade"]) <= {0, 1, 2, 3, 4, 5} and len(set(meant["people_grade"])) > 3
-
-
-def test_the_error_is_by_who_accepts_here() -> None:
-    """Half of these people say yes, where 0.9 was predicted; own pairs do not count."""
-    score = np.tile([0.0, 1.0], 50)
-    people = Judgements(np.arange(100), np.arange(100), score, scale=(0.0, 1.0))
-    other = np.arange(100) < 60
-    found = held({"m_accepted": np.full(100, 0.9), "m_score": np.full(100, 4.0)}, people, other)
-    assert set(found) == {"m_accepted"} and found["m_accepted"]["ece"] == pytest.approx(0.4)
-    assert sum(row["pairs"] for row in found["m_accepted"]["reliability"]) == 60
 
 
 def test_what_does_not_fit_is_refused(world: Path, tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def test_images_with_images_are_the_mean_over_captions_both_ways(tmp_path: Path)
     want = [(np.mean(matrix[a, captions.owner == b]) + np.mean(matrix[b, captions.owner == a])) / 2 for a, b in pairs]
     assert judged.values(fitted, captions) == pytest.approx(want)
     assert not (captions.owner[judged.caption] == judged.image).any()
+    with pytest.raises(InputError, match="judgements of pairs of images -> give pairs of an image and a caption"):
+        read_judgements(tmp_path / "sis.csv", captions)
 
 
 def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
@@ -93,14 +95,10 @@ def test_agree_takes_pairs_of_one_kind_and_says_so(tmp_path: Path) -> None:
     found = agree(folder, file, ["rouge_l"], MeasuresParams())
     assert set(found) == {"rouge_l", "binary"} and -1 <= found["rouge_l"]["pearson"]["non_original"] <= 1
     assert who_judged(folder, file)["of"] == "captions"
-    for given in (
-        {"pairs": tmp_path / "p.arrow"},
-        {"calibrate": tmp_path / "c.json"},
-        {"calibration": tmp_path / "c.json"},
-    ):
+    for option in ("pairs", "calibrate", "calibration"):
         with pytest.raises(InputError, match="of captions"):
-            agree(folder, file, ["rouge_l"], MeasuresParams(), **given)  # type: ignore[arg-type]
-        assert not next(iter(given.values())).exists()
+            agree(folder, file, ["rouge_l"], MeasuresParams(), **{option: tmp_path / "new"})  # type: ignore[arg-type]
+        assert not (tmp_path / "new").exists()
     matrix = tmp_path / "m.npy"
     np.save(matrix, np.zeros((5, sum(map(len, SETS))), np.float32))
     with pytest.raises(InputError, match="an imported matrix has no values between captions"):
@@ -150,11 +148,6 @@ def test_every_rating_of_a_pair_is_read(lines: list[str], ratings: list[list[int
     assert found.ratings is not None and found.ratings.value.tolist() == [one for of in ratings for one in of]
 
 
-def test_what_wants_pairs_of_image_and_caption_refuses_others(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="judgements of pairs of images -> give pairs of an image and a caption"):
-        read_judgements(write(tmp_path / "j.csv", SIS, sis(0, 1, 3)), coco_like())
-
-
 def test_positives_of_eccv_caption_beside_random_pairs(coco: Captions) -> None:
     found = read_judgements(Path("eccv"), coco)
     pairs = list(zip(found.image.tolist(), found.caption.tolist(), strict=True))
@@ -194,14 +187,11 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     captions = make_captions(SETS)
     items = tuple(Item(f"i{k % 5}", captions.caption_ids[k]) for k in range(8))
     plan = ReviewPlan(INFORMATION, "corpus", 0, (*items, Item("i0", captions.caption_ids[0], "q")))
-    folder = tmp_path / "review"
-    folder.mkdir()
-    write_plan(folder, plan)
+    write_plan(folder := tmp_path / "review", plan)
     with pytest.raises(InputError, match="nothing has been rated"):
         read_judgements(folder, captions)
     ratings = ReviewRatings.open(folder)
-    clicks = [("ann", 0, 1), ("ann", 0, 4), ("bob", 0, 2), ("ann", 3, 5), ("ann", 8, 3)]
-    for clicked in clicks:
+    for clicked in (("ann", 0, 1), ("ann", 0, 4), ("bob", 0, 2), ("ann", 3, 5), ("ann", 8, 3)):
         ratings.rate(*clicked)
     found = read_judgements(folder, captions)
     assert found.image.tolist() == [0, 3] and found.caption.tolist() == [0, 3]
@@ -218,11 +208,6 @@ def test_a_review_is_read_from_its_folder_with_every_rater(tmp_path: Path) -> No
     file.write_text(json.dumps({"plan": "other", "reviewer": "ann", "item": 0, "score": 1}) + "\n")
     with pytest.raises(InputError, match="row 1: a rating of another review"):
         read_judgements(folder, captions)
-    with pytest.raises(InputError, match=r"no plan.json: not a review"):
-        read_judgements(tmp_path, captions)
-    (folder / "plan.json").write_text("[1]")
-    with pytest.raises(InputError, match="not a review plan"):
-        read_judgements(folder, captions)
 
 
 def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Path) -> None:
@@ -231,23 +216,18 @@ def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Pat
     def read(*lines: str, **given: Any) -> Judgements:
         return read_judgements(write(tmp_path / "j.csv", *lines), captions, **given)
 
-    rows = "i0,i1#0,1", "i1,i0#0,0"
-    plain, with_scale = PLAIN, [f"{row},0..5" for row in rows]
-    assert read(f"{plain},scale", *with_scale).scale == (0, 5) and not read(f"{plain},scale", *with_scale).binary
-    assert read(plain, *rows, scale=(0.0, 5.0)).scale == (0, 5)
-    unknown = read(plain, *rows)
+    rows, told = ("i0,i1#0,1", "i1,i0#0,0"), (f"{PLAIN},scale", "i0,i1#0,1,0..5")
+    said = read(*told, "i1,i0#0,0,0..5")
+    assert said.scale == (0, 5) == read(PLAIN, *rows, scale=(0.0, 5.0)).scale and not said.binary
+    unknown = read(PLAIN, *rows)
     assert unknown.scale is None and unknown.binary and unknown.sampling == "chosen"
-    with pytest.raises(
-        InputError, match=r"does not say between which scores people chose -> give --set agree.scale=LOW..HIGH"
-    ):
-        scale_of(unknown)
     for lines, given, message in (
-        ((f"{plain},scale", with_scale[0], "i1,i0#0,0,0..1"), {}, r"row 3: two scales: 0..5 and 0..1"),
-        ((f"{plain},scale", *with_scale), {"scale": (0.0, 1.0)}, r"row 2: two scales: 0..1 and 0..5"),
-        ((f"{plain},rater,scale", "i0,i1#0,1,a,0..5", "i0,i1#0,1,b,0..1"), {}, "row 3: two scales"),
-        ((plain, *rows, "i2,i0#0,6"), {"scale": (0.0, 5.0)}, r"row 4: score 6 is off the scale 0..5"),
-        ((f"{plain},scale", "i0,i1#0,1,five"), {}, "no scale: 'five' -> give the lowest and the highest score"),
-        ((f"{plain},scale", "i0,i1#0,1,5..0"), {}, "no scale: '5..0'"),
+        ((*told, "i1,i0#0,0,0..1"), {}, "row 3: two scales: 0..5 and 0..1"),
+        (told, {"scale": (0.0, 1.0)}, "row 2: two scales: 0..1 and 0..5"),
+        ((f"{PLAIN},rater,scale", "i0,i1#0,1,a,0..5", "i0,i1#0,1,b,0..1"), {}, "row 3: two scales"),
+        ((PLAIN, *rows, "i2,i0#0,6"), {"scale": (0.0, 5.0)}, "row 4: score 6 is off the scale 0..5"),
+        ((told[0], "i0,i1#0,1,five"), {}, "no scale: 'five' -> give the lowest and the highest score"),
+        ((told[0], "i0,i1#0,1,5..0"), {}, "no scale: '5..0'"),
     ):
         with pytest.raises(InputError, match=message):
             read(*lines, **given)
@@ -255,15 +235,14 @@ def test_the_scale_is_what_the_file_says_and_not_its_highest_score(tmp_path: Pat
 
 def test_judgements_that_change_while_they_are_read(tmp_path: Path, monkeypatch: Any) -> None:
     folder = write_captions_folder(tmp_path / "c", [caption_table(SETS)])
-    file = write(tmp_path / "j.csv", "image_id,caption_id,score", "i0,i1#0,1", "i1,i0#0,3", "i2,i0#0,2")
+    file = write(tmp_path / "j.csv", PLAIN, "i0,i1#0,1", "i1,i0#0,3", "i2,i0#0,2")
 
     def rewritten(people: Judgements, fitted: Any, captions: Captions) -> np.ndarray:
-        write(file, "image_id,caption_id,score", "i0,i1#0,5", "i1,i0#0,3", "i2,i0#0,2")
+        write(file, PLAIN, "i0,i1#0,5", "i1,i0#0,3", "i2,i0#0,2")
         return np.arange(3.0)
 
     monkeypatch.setattr(Judgements, "values", rewritten)
+    given: Any = {"calibrate": tmp_path / "c.json", "params": AgreeParams(scale="0..5")}
     with pytest.raises(InputError, match="judgements: changed while this run read it"):
-        agree(
-            folder, file, ["rouge_l"], MeasuresParams(), calibrate=tmp_path / "c.json", params=AgreeParams(scale="0..5")
-        )
+        agree(folder, file, ["rouge_l"], MeasuresParams(), **given)
     assert not (tmp_path / "c.json").exists()

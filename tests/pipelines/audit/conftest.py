@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,3 +35,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     agree(captions, judged, names, MeasuresParams(), calibrate=out, params=AgreeParams(accept=0.4))
     np.save(folder / "s.npy", read_relevance(judged).matrix())
     return folder
+
+
+@pytest.fixture
+def given(world: Path) -> dict[str, Any]:
+    """What most audits are given."""
+    return {"captions_dir": world / "captions", "calibration": world / "calibration.json", "measure": "rouge_l"}

@@ -29,7 +29,7 @@ from capgrade.pipelines.page.parts import PageSection
 from capgrade.pipelines.report import report
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_manifest
+from capgrade.schemas.files import MANIFEST, read_manifest, write_text
 from capgrade.schemas.params import EvaluateParams, MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
@@ -41,12 +41,6 @@ SHARES = Scale(0.5, 0.0, 1.0)
 LIST_FILES = {"likely.csv", "suspects.csv", "duplicates.csv", "positives.json"}
 CALIBRATED = ["people", "people_shared", "sbert", "scene_graph"]  # by what comes with capgrade
 Given = dict[str, Any]
-
-
-@pytest.fixture
-def given(world: Path) -> Given:
-    """What most audits are given."""
-    return {"captions_dir": world / "captions", "calibration": world / "calibration.json", "measure": "rouge_l"}
 
 
 @pytest.fixture(scope="session")
@@ -112,17 +106,16 @@ def test_shards_estimate_what_the_dense_matrix_has(
     world: Path, dense: tuple[dict, Path], given: Given, tmp_path: Path
 ) -> None:
     found, page = dense
-    some = audit(**given, out=tmp_path / "s.html", shards=world / "shards")
-    one, other = found["likely_captions_per_image"], some["likely_captions_per_image"]
-    assert other["low"] < one["accepted"] < other["high"] and one["low"] < one["accepted"] < one["high"]
+    some, one = audit(**given, out=tmp_path / "s.html", shards=world / "shards"), found["likely_captions_per_image"]
+    assert one["low"] < one["accepted"] < one["high"]
     for band, sampled in zip(found["bands"], some["bands"], strict=True):
         assert sampled["low"] <= band["accepted"] <= sampled["high"]
     said = ["Lists have the pairs that the shards kept" in out.read_text() for out in (page, tmp_path / "s.html")]
     assert said == [False, True]
     captions = read_captions(world / "captions")
-    assert found["given_captions_per_image"] == pytest.approx(captions.n_captions / captions.n_images)
-    ratio = captions.n_images / captions.n_captions
-    assert found["likely_images_per_caption"] == pytest.approx({key: value * ratio for key, value in one.items()})
+    per_image = captions.n_captions / captions.n_images
+    assert found["given_captions_per_image"] == pytest.approx(per_image)
+    assert found["likely_images_per_caption"] == pytest.approx({key: value / per_image for key, value in one.items()})
     assert one["pairs"] * captions.n_images == pytest.approx(found["likely_pairs"])
 
 
@@ -149,7 +142,7 @@ def test_suspects_are_listed_or_it_is_said_why_not(
     assert all(owner[row["caption_id"]] == row["image_id"] for row in rows)
     assert all(float(row["expected_score"]) < 1 and row["caption"] for row in rows)
     line = ["audit", "--captions", world / "captions", "--measure", "rouge_l", "--shards", world / "shards"]
-    assert call(*map(str, [*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html"])) == 0
+    assert call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
     said = "shards have no value of a caption without itself among the references: give --relevance"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
     assert not (tmp_path / "s-lists" / "suspects.csv").exists()  # an empty list would say that there are none
@@ -199,7 +192,7 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
         assert [words in page for page in pages] == there, words
     line = ["audit", "--captions", world / "captions", "--relevance", world / "relevance", "--measure", "rouge_l"]
     line += ["--calibration", tmp_path / "c.json", "--similarity", tmp_path / "s.npy", "--out", tmp_path / "a.html"]
-    assert call(*map(str, line)) == 0
+    assert call(*line) == 0
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 4 and "at most" in said[0] and "chosen pairs" in said[0] and "R@1 errors" in said[2]
 
@@ -238,9 +231,8 @@ def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
 def test_an_image_with_equal_captions_stands_once() -> None:
     """Case, spaces and the full stop make no other caption; another image, or another text, does. What an own caption
     of the image says is no news."""
-    captions = make_captions(
-        [["A dog runs .", "x"], ["a  dog runs", "a dog ran"], ["a dog runs.", "A dog runs"], ["x"]]
-    )
+    sets = ["A dog runs .", "x"], ["a  dog runs", "a dog ran"], ["a dog runs.", "A dog runs"], ["x"]
+    captions = make_captions(sets)
     image, caption = np.array([3, 3, 3, 3, 1, 3, 0, 2]), np.array([2, 3, 4, 5, 4, 1, 3, 1])
     pairs = ValuedPairs(image, caption, np.linspace(1, 0.5, 8), np.ones(8))
     assert distinct(pairs, captions) == [(0, 3), (1, 1), (6, 1), (7, 1)]
@@ -281,22 +273,16 @@ def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Pa
     """A report of capgrade is not its page either; a folder of its page's name that it did not write stays."""
     given |= {"relevance": world / "relevance"}
     page = render("Report", PageSection("opening", "", "", []), [], "capgrade", foot="", runs=[])
-    for name, text in {
-        "a.html": page,
-        "a-lists/likely.csv": "mine\n",
-        "a-lists/positives.json": '{"kind": "positives"}',
-    }.items():
-        file, out = tmp_path / "x" / name, tmp_path / "x" / "a.html"
-        file.parent.mkdir(exist_ok=True, parents=True)
-        file.write_text(text)
+    others = {"a.html": page, "b-lists/likely.csv": "mine\n", "c-lists/positives.json": '{"kind": "positives"}'}
+    for name, text in others.items():
+        write_text(tmp_path / name, text)
         with pytest.raises(InputError, match="it is there and is no|holds files that capgrade did not write"):
-            audit(**given, out=out)
-        assert [path.read_text() for path in (tmp_path / "x").rglob("*") if path.is_file()] == [text]
-        shutil.rmtree(tmp_path / "x")
+            audit(**given, out=tmp_path / f"{name[0]}.html")
+        assert (tmp_path / name).read_text() == text and len(list(tmp_path.rglob(f"{name[0]}*"))) == 1
     for _ in range(2):
-        audit(**given, out=tmp_path / "b.html")
+        audit(**given, out=tmp_path / "d.html")
     with pytest.raises(InputError, match="no report of capgrade"):
-        report(world, tmp_path / "b.html")
+        report(world, tmp_path / "d.html")
 
 
 def test_its_lists_are_a_finished_folder(world: Path, given: Given, tmp_path: Path) -> None:
@@ -322,7 +308,7 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
     (tmp_path / "none").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "none" / "other.png")
     known = ", ".join(CALIBRATED)
-    refused: list[tuple[str, Given]] = [
+    for message, wrong in (
         (r"does not end in .html -> give page.html", {"out": tmp_path / "page.csv"}),
         ("give --relevance DIR or --shards DIR", {"relevance": None}),
         ("give --relevance DIR or --shards DIR", {"shards": world / "shards"}),
@@ -330,8 +316,7 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
         ("bleu is not of both: the calibration b.json is of rouge_l; the folder has bleu, rouge_l ->", of_one),
         ("rouge_l has other parameters", {"calibration": tmp_path / "c.json"}),
         ("a picture of none of the", {"images": tmp_path / "none"}),
-    ]
-    for message, wrong in refused:
+    ):
         with pytest.raises(InputError, match=message):
             audit(**{**given, "relevance": relevance, "out": out, **wrong})
         assert not list(tmp_path.glob("a*"))  # said before anything is computed

@@ -29,12 +29,13 @@ def all_pairs(values: np.ndarray, captions: Captions) -> ValuedPairs:
 
 
 def errors_of(
-    similarity: np.ndarray, kept: np.ndarray, captions: Captions, curve: Curve, pairs: ValuedPairs
+    similarity: np.ndarray, captions: Captions, pairs: ValuedPairs, kept: np.ndarray | None = None, curve: Curve = LINE
 ) -> dict[str, Errors]:
+    kept = np.arange(captions.n_captions) if kept is None else kept
     found = {way: Errors(similarity, kept, captions, way, curve) for way in WAYS}
     for one in found.values():
         for part in np.array_split(np.arange(len(pairs.image)), 3):
-            one.add(ValuedPairs(*(column[part] for column in pairs)))
+            one.add(pairs.take(part))
     return found
 
 
@@ -48,7 +49,7 @@ def test_sums_are_those_of_a_loop_over_queries(seed: int, dtype: type) -> None:
     kept = np.sort(random.permutation(n)[: n - 4]) if seed else np.arange(n)
     similarity = (random.integers(5, size=(9, len(kept))) / 4).astype(dtype)
     values = random.random((9, n))
-    found = errors_of(similarity, kept, captions, LINE, all_pairs(values, captions))
+    found = errors_of(similarity, captions, all_pairs(values, captions), kept)
     for way in WAYS:
         hits, accepted, likely = [], [], []
         for query in range(9 if way == "i2t" else len(kept)):
@@ -68,17 +69,13 @@ def test_sums_are_those_of_a_loop_over_queries(seed: int, dtype: type) -> None:
         assert told["likely"]["recall"] == pytest.approx(np.mean(hits) + np.mean(likely))
 
 
-def _told(similarity: np.ndarray, captions: Captions, pairs: ValuedPairs, way: str) -> dict[str, Any]:
-    return errors_of(similarity, np.arange(captions.n_captions), captions, LINE, pairs)[way].told(True)
-
-
 @pytest.mark.parametrize(("images", "per"), [(5, 2), (3, 6)])
 def test_a_perfect_model_has_no_errors(images: int, per: int) -> None:
     """Its first place is shared by own items: six sixths are 1, and 0.9999999999999999 as a sum."""
     captions = make_captions([[f"image {i} caption {k}" for k in range(per)] for i in range(images)])
     similarity = (captions.owner[None] == np.arange(images)[:, None]).astype(np.float32)
     pairs = all_pairs(np.ones((images, images * per)), captions)
-    for told in (_told(similarity, captions, pairs, way) for way in WAYS):
+    for told in (one.told(True) for one in errors_of(similarity, captions, pairs).values()):
         assert told["recall"] == 1 and told["errors"] == 0 and told["known"] == 1
         assert told["likely"] == told["at_least"] == {"share": 0, "recall": 1}
 
@@ -87,7 +84,7 @@ def test_weights_do_not_make_more_of_the_errors_accepted_than_there_are() -> Non
     """A pair that stands for three others, which this model does not rank first."""
     similarity = np.array([[0, 1, 0], [0, 1, 0], [0, 0, 1]], np.float32)
     pairs = ValuedPairs(np.array([0]), np.array([1]), np.array([0.9], np.float32), np.array([4.0]))
-    told = _told(similarity, make_captions([["a"], ["b"], ["c"]]), pairs, "i2t")
+    told = errors_of(similarity, make_captions([["a"], ["b"], ["c"]]), pairs)["i2t"].told(True)
     assert told["errors"] == 1 and told["likely"] == {"share": 1, "recall": 1}
 
 
@@ -111,23 +108,22 @@ def test_people_accept_at_least_what_is_told(sees: float) -> None:
         values = random.random(own.shape)
         yes = random.random(own.shape) < values**2
         similarity = values * 0.5 + random.random(own.shape) + 0.6 * own + sees * yes
-        found = errors_of(similarity, np.arange(240), captions, curves[seed % 6], all_pairs(values, captions))
+        told = errors_of(similarity, captions, all_pairs(values, captions), None, curves[seed % 6])["t2i"].told(True)
         first = similarity.argmax(axis=0)
-        wrong = first != captions.owner
-        truth = yes[first, np.arange(240)][wrong].mean()
-        told = found["t2i"].told(True)
+        truth = yes[first, np.arange(240)][first != captions.owner].mean()
         inside += told["at_least"]["share"] <= truth
         assert told["at_least"]["share"] > 0.5 * truth * (sees == 0) and told["at_least"]["recall"] > told["recall"]
     assert inside >= 27  # of 30: below it with 97.5 % each, once in 100
 
 
-def test_a_model_is_audited_from_dense_relevance_and_from_shards(world: Path, tmp_path: Path) -> None:
+def test_a_model_is_audited_from_dense_relevance_and_from_shards(
+    world: Path, given: dict[str, Any], tmp_path: Path
+) -> None:
     matrix = np.load(world / "s.npy")
     np.save(tmp_path / "s.npy", np.random.default_rng(0).random(matrix.shape).astype(np.float32) + matrix / 10)
-    given: dict[str, Any] = {"similarity": [tmp_path / "s.npy"], "measure": "rouge_l"}
-    given["calibration"] = world / "calibration.json"
-    dense = audit(world / "captions", tmp_path / "d.html", relevance=world / "relevance", **given)["model"]
-    some = audit(world / "captions", tmp_path / "s.html", shards=world / "shards", **given)["model"]
+    given |= {"similarity": [tmp_path / "s.npy"]}
+    dense = audit(out=tmp_path / "d.html", relevance=world / "relevance", **given)["model"]
+    some = audit(out=tmp_path / "s.html", shards=world / "shards", **given)["model"]
     task, _ = load_task(world / "captions", similarity=tmp_path / "s.npy")
     recall = evaluate(task, EvaluateParams(metric=("recall@1",), samples=0))[0].json()
     for way in WAYS:
@@ -139,10 +135,9 @@ def test_a_model_is_audited_from_dense_relevance_and_from_shards(world: Path, tm
     assert said == [False, True]
 
 
-def test_a_stand_in_leaves_the_gallery(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stand_in_leaves_the_gallery(world: Path, given: dict[str, Any], tmp_path: Path, monkeypatch) -> None:
     """Without the encoder: any vectors of the captions."""
     vectors = lambda texts, model: np.random.default_rng(1).random((len(texts), 8), np.float32)  # noqa: E731
     monkeypatch.setattr("capgrade.measures.embeddings.embed", vectors)
-    given: dict[str, Any] = {"calibration": world / "calibration.json", "relevance": world / "relevance"}
-    found = audit(world / "captions", tmp_path / "d.html", stand_in=0, **given)["model"]
+    found = audit(**given, out=tmp_path / "d.html", relevance=world / "relevance", stand_in=0)["model"]
     assert found["i2t"]["known"] == pytest.approx(1) and found["t2i"]["known"] == pytest.approx(1)
