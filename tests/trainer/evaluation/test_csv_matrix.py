@@ -68,13 +68,3 @@ def test_what_is_wrong_is_named_with_its_row(captions, tmp_path):
     path.write_bytes(b"\xff\xfe1,2")
     with pytest.raises(InputError, match="UTF-8"):
         read_similarity(path, captions)
-
-
-def test_rows_of_a_square_matrix_are_images(tmp_path):
-    """As many captions as images: no shape tells, so nothing is turned."""
-    square = read_captions(captions_folder(tmp_path, np.arange(4)), None)
-    matrix = np.arange(16, dtype=np.float32).reshape(4, 4)
-    np.save(tmp_path / "s.npy", matrix)
-    np.savetxt(tmp_path / "s.csv", matrix, delimiter=",")
-    for name in ("s.npy", "s.csv"):
-        np.testing.assert_array_equal(read_similarity(tmp_path / name, square), matrix)
