@@ -85,21 +85,42 @@ def test_a_type_of_a_caller_goes(kernels: Path) -> None:
     assert said(kernels.parent, TAKES.format("ours")) == "7 1"
 
 
-@pytest.mark.parametrize(("kind", "size"), [("nbi", 0), ("nbi", 100), ("nbc", 5)])
-def test_kept_code_that_is_cut_short_is_compiled_anew(kernels: Path, kind: str, size: int) -> None:
+FULL = """
+import errno
+from numba.core.caching import IndexDataCacheFile
+def full(self, name, data):
+    raise OSError(errno.ENOSPC, "No space left on device", name)
+IndexDataCacheFile._save_data = full
+"""
+
+
+@pytest.mark.parametrize("how", ["nbi 0", "nbi 100", "nbc 5", "full disk", "another signature"])
+def test_kept_code_that_is_no_good_is_compiled_anew(kernels: Path, how: str) -> None:
+    """Cut short by a loss of power; named by the index of a run that found the disk full, which ends no run; or of
+    another signature, where two processes that start at once gave both the same name: the last one's is there."""
     assert said(kernels.parent, RUN.format(5)) == "12 0"
-    for path in (kernels / "__pycache__").glob(f"*.{kind}"):
-        path.write_bytes(path.read_bytes()[:size])
-    assert said(kernels.parent, RUN.format(5)) == "12 0"
-    assert said(kernels.parent, RUN.format(5)) == "12 1"
+    [index], [code] = ((kernels / "__pycache__").glob(f"*.{kind}") for kind in ("nbi", "nbc"))
+    kept = index.read_bytes()
+    if how == "another signature":
+        index.unlink()
+        assert said(kernels.parent, RUN.format(0.5)) == "7.5 0"
+        index.write_bytes(kept)
+    elif how == "full disk":
+        index.unlink()
+        code.unlink()
+        assert said(kernels.parent, FULL + RUN.format(5)) == "12 0"
+    else:
+        path = {"nbi": index, "nbc": code}[how[:3]]
+        path.write_bytes(path.read_bytes()[: int(how[4:])])
+    assert [said(kernels.parent, RUN.format(5)) for _ in range(2)] == ["12 0", "12 1"]
 
 
 def test_kept_where_sources_may_not_be_written(kernels: Path, tmp_path: Path) -> None:
     """As in read-only site-packages: a file where the folder of kept code would be."""
     (kernels / "__pycache__").write_text("")
     cache = str(tmp_path / "home")
-    assert said(kernels.parent, RUN.format(5), XDG_CACHE_HOME=cache, NUMBA_CACHE_DIR="") == "12 0"
-    assert said(kernels.parent, RUN.format(5), XDG_CACHE_HOME=cache, NUMBA_CACHE_DIR="") == "12 1"
+    home = {"XDG_CACHE_HOME": cache, "NUMBA_CACHE_DIR": ""}
+    assert [said(kernels.parent, RUN.format(5), **home) for _ in range(2)] == ["12 0", "12 1"]
     assert list(Path(cache).rglob("*.nbi")) and (kernels / "__pycache__").is_file()
 
 
@@ -112,22 +133,6 @@ def test_where_nothing_may_be_written_each_process_compiles(monkeypatch, caplog)
         kernels = [module.njit(cache=True)(lambda x: x + 1) for _ in range(2)]
     assert kernels[0](2) == 3
     assert len(caplog.records) == 1 and "set NUMBA_CACHE_DIR to a folder that may be written" in caplog.text
-
-
-FULL = """
-import errno
-from numba.core.caching import IndexDataCacheFile
-def full(self, name, data):
-    raise OSError(errno.ENOSPC, "No space left on device", name)
-IndexDataCacheFile._save_data = full
-"""
-
-
-def test_a_full_disk_ends_no_run(kernels: Path) -> None:
-    """One warning; the index that names a file that is not there harms no later run."""
-    assert said(kernels.parent, FULL + RUN.format(5)) == "12 0"
-    assert said(kernels.parent, RUN.format(5)) == "12 0"
-    assert said(kernels.parent, RUN.format(5)) == "12 1"
 
 
 def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
@@ -204,20 +209,6 @@ def test_the_digest_is_of_names_and_contents_of_files_with_kernels(tmp_path: Pat
         assert (found[-1] != found[-2]) == new
     (tmp_path / "real" / "a.py").rename(tmp_path / "real" / "c.py")
     assert module.digest.__wrapped__(tmp_path / "package") != found[-1]
-
-
-def test_code_of_another_signature_under_one_name_is_compiled_anew(kernels: Path) -> None:
-    """Two processes that start at once may give two signatures' code one name: the last one's is there."""
-    floats = "from kernels.outer import outer; print(outer(.5), sum(outer.stats.cache_hits.values()))"
-    assert said(kernels.parent, RUN.format(5)) == "12 0"
-    [data] = (kernels / "__pycache__").glob("*.nbc")
-    kept = data.read_bytes()
-    for path in (*(kernels / "__pycache__").glob("*.nb?"),):
-        path.unlink()
-    assert said(kernels.parent, floats) == "7.5 0"
-    data.write_bytes(kept)
-    assert said(kernels.parent, floats) == "7.5 0"
-    assert said(kernels.parent, floats) == "7.5 1"
 
 
 def test_a_kernel_that_a_kernel_calls_has_machine_code_of_its_own_only_where_python_calls_it() -> None:

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from capgrade import evaluate
 from capgrade.metrics import (
     Positives,
-    asp,
     base,
     coherent_score,
-    collapse,
     first_rank,
     map_at_r,
     ncs,
@@ -135,20 +133,6 @@ def test_options_of_functions_are_names_of_the_catalogue():
         np.testing.assert_array_equal(values, found[name], err_msg=name)
 
 
-def test_asp_of_large_tie_groups_agrees_with_the_double_sum():
-    random = np.random.default_rng(3)
-    scores, relevance = random.integers(0, 3, (1, 400)), random.integers(0, 4, (1, 400))
-    total = 0.0
-    for item in range(400):
-        spans = []
-        for row in (scores[0], relevance[0]):
-            above, tied = int((row > row[item]).sum()), int((row == row[item]).sum())
-            spans.append(np.arange(above + 1, above + tied + 1))
-        r, s = np.meshgrid(*spans)
-        total += (np.minimum(r, s) / np.maximum(r, s)).mean()
-    close(asp(scores, relevance)[0], total / 400)
-
-
 def test_reference_order_is_numpys_reversed_stable_argsort():
     """The parity mode: among ties the later index first, as argsort()[::-1] of the reference codes."""
     random = np.random.default_rng(0)
@@ -194,11 +178,3 @@ def test_a_cut_off_beyond_the_gallery_is_its_size():
         np.testing.assert_array_equal(of(far), of(9))
     ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[f"ncs_ordered@{far}"]
     np.testing.assert_allclose(ordered, 1, atol=1e-9)  # all places weigh nearly the same, and all are taken
-
-
-def test_semantic_map_rewards_collapse_and_says_so():
-    constant = np.full((60, 300), 0.99, np.float32)
-    assert semantic_map(constant, k=5) == pytest.approx(0.99)
-    spread = np.where(np.arange(60)[:, None] == np.repeat(np.arange(60), 5), 1.0, -0.5)
-    assert "COLLAPSED" in str(collapse(constant)) and not collapse(spread).collapsed
-    assert collapse(spread).contrast == pytest.approx(1 - (5 - 0.5 * 295) / 300)

@@ -1,4 +1,4 @@
-"""What users get wrong: one InputError each, that names it and says what to do. Infinities are ranked, or refused."""
+"""What users get wrong: one InputError each, that names it and says what to do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from capgrade.metrics import (
     Positives,
@@ -27,12 +25,9 @@ from capgrade.metrics import (
 from capgrade.metrics.base import Queries, own_positives
 from capgrade.metrics.catalogue import metric, score_all
 from capgrade.metrics.mined import mined_precision
-from capgrade.metrics.ranking import rank
 from capgrade.metrics.semantic_recall import extension_images
 from capgrade.metrics.uncertainty import paired_test
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.evaluation.task import read_similarity
-from tests.conftest import make_captions
 
 S = np.random.default_rng(0).random((4, 8))
 OWN = own_positives(np.arange(4), np.repeat(np.arange(4), 2))
@@ -141,21 +136,6 @@ def test_instances_are_classes_of_images(tmp_path) -> None:
 
 
 INF = np.inf
-DTYPES = st.sampled_from([np.float32, np.float64])
-
-
-@given(st.integers(2, 400), st.sampled_from([1, 3, 30, 10_000]), DTYPES, st.integers(0, 1000), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
-def test_a_ranking_is_a_stable_sort_with_its_groups_of_ties(n, levels, dtype, seed, infinite) -> None:
-    """Few levels and many, some nearer than float32 can tell, infinities; later index first."""
-    random = np.random.default_rng(seed)
-    scores = (random.integers(-levels, levels, (3, n)) * (1e-9 if seed % 2 else 1) + seed % 3).astype(dtype)
-    scores[random.random((3, n)) < infinite / 2] = -INF
-    scores[random.random((3, n)) < infinite / 9] = INF
-    found = rank(scores)
-    for row, order, end in zip(scores, found.order, found.end, strict=True):
-        np.testing.assert_array_equal(order, np.argsort(row, kind="stable")[::-1])
-        assert end.tolist() == [int((row >= row[item]).sum()) for item in order]
 
 
 def asp_of_mean(matrix: np.ndarray) -> dict[str, np.ndarray]:
@@ -191,14 +171,3 @@ def test_labels_whose_sums_overflow() -> None:
     with pytest.raises(InputError, match="one scale"):
         asp_of_mean(S * 1e300)
     assert np.isfinite(ndcg(S, S * 900, k=3, gain="exponential")).all()
-
-
-def test_a_similarity_file_may_leave_pairs_out_with_minus_infinity(tmp_path) -> None:
-    captions = make_captions([["a", "b"], ["c", "d"]])
-    matrix = np.array([[1.0, -INF, 0.5, -INF], [-INF, INF, 0.5, 2.0]], np.float32)
-    np.save(tmp_path / "s.npy", matrix)
-    np.testing.assert_array_equal(read_similarity(tmp_path / "s.npy", captions), matrix)
-    matrix[1, 2] = np.nan
-    np.save(tmp_path / "s.npy", matrix)
-    with pytest.raises(InputError, match="NaN for image 'i1', caption 'i1#0'"):
-        read_similarity(tmp_path / "s.npy", captions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -18,6 +17,8 @@ from hypothesis import strategies as st
 
 from capgrade import Labels, Qrels, Run, evaluate_lists
 from capgrade.schemas.errors import InputError
+
+from . import slow
 
 NAMES = ["ndcg@5", "ndcg_exp@5", "ncs@3", "recall@3", "r@3", "precision@3", "mrr@4", "map@4", "r_precision", "map@r"]
 RANX = {"ndcg@5": "ndcg@5", "ndcg_exp@5": "ndcg_burges@5", "recall@3": "hit_rate@3", "r@3": "recall@3",
@@ -42,23 +43,21 @@ def made(seed: int, queries: int = 6, documents: int = 12) -> tuple[dict, dict]:
 
 
 def loop(name: str, found: dict, judged: dict) -> float:
-    """One query, from the definitions."""
+    """One query, from the definitions of matrices: what is not listed comes behind others that nobody judged."""
     base, _, k = name.partition("@")
-    listed = sorted(found, key=lambda d: -found[d])
-    relevant = [d for d in judged if judged[d] > 0]
-    k = len(relevant) if name in ("r_precision", "map@r") else int(k)
-    gains = [judged.get(d, 0) for d in listed[:k]]
-    ideal = sorted(judged.values(), reverse=True)[:k]
-    hits = [g > 0 for g in gains]
-    if base in ("ndcg", "ndcg_exp"):
-        gain = (lambda r: 2**r - 1) if base == "ndcg_exp" else (lambda r: r)
-        dcg = [sum(gain(r) / math.log2(p + 2) for p, r in enumerate(some)) for some in (gains, ideal)]
-        return dcg[0] / dcg[1]
+    documents = list(dict.fromkeys([*found, *range(9), *judged]))
+    gains = [judged.get(d, 0) for d in documents]
+    order = [documents.index(d) for d in sorted(found, key=lambda d: -found[d])]
+    order += [at for at in range(len(documents)) if at not in order]
+    positives = [at for at, gain in enumerate(gains) if gain > 0]
+    k = len(positives) if name in ("r_precision", "map@r") else int(k)
+    hits = [at in positives for at in order[:k]]
     return {
-        "ncs": sum(gains) / sum(ideal), "recall": float(any(hits)), "r": sum(hits) / len(relevant),
+        "ndcg": slow.ndcg(order, gains, k), "ndcg_exp": slow.ndcg(order, gains, k, True),
+        "ncs": slow.ncs(order, gains, k), "recall": slow.recall(order, positives, k),
+        "r": slow.share(order, positives, k), "r_precision": slow.share(order, positives, k),
         "precision": sum(hits) / k, "mrr": next((1 / (p + 1) for p, hit in enumerate(hits) if hit), 0.0),
-        "map": sum(hit * sum(hits[: p + 1]) / (p + 1) for p, hit in enumerate(hits)) / len(relevant),
-        "r_precision": sum(hits) / len(relevant),
+        "map": sum(hit * sum(hits[: p + 1]) / (p + 1) for p, hit in enumerate(hits)) / len(positives),
     }[base]  # fmt: skip
 
 
