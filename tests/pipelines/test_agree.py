@@ -10,7 +10,6 @@ import pytest
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from tests.conftest import DATA, call, caption_table, random_sets, write_captions_folder
 
@@ -20,11 +19,6 @@ SETS = random_sets(12, seed=8)
 @pytest.fixture
 def captions_dir(tmp_path: Path) -> Path:
     return write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
 
 
 def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(captions_dir: Path, tmp_path: Path) -> None:
@@ -42,12 +36,12 @@ def test_the_table_is_markdown_and_latex_too(
     captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"i{i},i{k}#0,{(i + k) % 4}" for i in range(12) for k in range(3)]
-    judged = write(tmp_path / "j.csv", "\n".join(["image_id,caption_id,score", *rows]))
+    (judged := tmp_path / "j.csv").write_text("\n".join(["image_id,caption_id,score", *rows]))
     line = ["agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l"]
     out = {suffix: tmp_path / f"agreement{suffix}" for suffix in (".md", ".tex", ".json")}
     for path in out.values():
-        assert call(*map(str, line), "--out", str(path)) == 0
-        assert call(*map(str, line), "--out", str(path)) == 0, "its own file is replaced"
+        for _ in range(2):
+            assert call(*line, "--out", path) == 0, "its own file is replaced"
     said = capsys.readouterr().out
     assert "non-own" not in said and said.count("captions") >= 3
     figures = json.loads(out[".json"].read_text())
@@ -58,8 +52,8 @@ def test_the_table_is_markdown_and_latex_too(
     latex = out[".tex"].read_text()
     assert latex.startswith(r"\begin{tabular}{lrrrrrrrr}") and rf"rouge\_l & {value} &" in latex
     for suffix, mine in ((".tex", "mine"), (".tex", latex.replace("pearson", "mine")), (".md", "| measure | mine |")):
-        write(out[suffix], mine)
-        assert call(*map(str, line), "--out", str(out[suffix])) == 2 and out[suffix].read_text() == mine
+        out[suffix].write_text(mine)
+        assert call(*line, "--out", out[suffix]) == 2 and out[suffix].read_text() == mine
 
 
 def test_published_figures_on_coco(coco: Captions, tmp_path: Path) -> None:
@@ -67,13 +61,7 @@ def test_published_figures_on_coco(coco: Captions, tmp_path: Path) -> None:
     judgements = DATA / "coco" / "cxc_sits_test.csv"
     if not judgements.is_file():
         pytest.skip("the Crisscrossed Captions judgements of ../shared/data are not here")
-    schema = with_metadata(coco.table.schema, {"kind": "captions", "tokenizer": "ptb_py"})
-    rows = {
-        "captions.arrow": write_arrow(
-            tmp_path / "c" / "captions.arrow", schema, coco.table.replace_schema_metadata(schema.metadata).to_batches()
-        )
-    }
-    write_manifest(tmp_path / "c", "captions", params={}, inputs={}, rows=rows)
+    write_captions_folder(tmp_path / "c", [coco.table])
     result = agree(tmp_path / "c", judgements, ["cider", "rouge_l"], MeasuresParams())
     assert result["cider"]["pearson"] == pytest.approx({"all": 0.7384, "non_original": 0.487}, abs=5e-4)
     assert result["rouge_l"]["pearson"] == pytest.approx({"all": 0.7742, "non_original": 0.4587}, abs=5e-4)

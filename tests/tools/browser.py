@@ -50,13 +50,6 @@ def listen(page: Page) -> list[str]:
     return heard
 
 
-def open_file(page: Page, path: Path) -> list[str]:
-    """Open a page from disk; what `listen` hears."""
-    heard = listen(page)
-    page.goto(path.resolve().as_uri())
-    return heard
-
-
 @contextmanager
 def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """The explorer in a thread of this process: yields its address, stops when the block ends."""
@@ -76,7 +69,8 @@ def running(explorer: Explorer, reviews: Path, host: str = "127.0.0.1", port: in
 def opened_file(browser: Browser, path: Path, **view: Any) -> tuple[Page, list[str]]:
     """A report or an audit, its open charts drawn; and what `listen` hears."""
     page = browser.new_page(offline=True, **view)
-    heard = open_file(page, path)
+    heard = listen(page)
+    page.goto(path.resolve().as_uri())
     page.wait_for_selector("html[data-drawn]", state="attached", timeout=30_000)
     return page, heard
 

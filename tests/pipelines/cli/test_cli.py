@@ -43,6 +43,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for line in run.strip().splitlines():
         assert call(*line.split()) == 0
     np.save(folder / "sims.npy", np.random.default_rng(0).normal(size=(15, len(rows))))
+    np.save(folder / "nan.npy", np.full((15, len(rows)), np.nan))
     (folder / "texts.csv").write_text("candidate,references,score\na dog,the dog,1\na cat,the dog,0\n")
     of_texts = ("agree", "--judgements", folder / "texts.csv", "--measures", "rouge_l")
     assert call(*of_texts, "--out", folder / "of_texts.json") == 0
@@ -191,6 +192,7 @@ captions --parse dog --input c => --input with --parse
 relevance --captions {w} --measures cider --out {o} => no manifest.json: not a finished captions
 relevance --captions {w}/c --measures cider --out {o} cider
     => unexpected 'cider' -> see capgrade relevance --help; options of Apache Beam follow `--`
+shards --captions {w}/c --set shards.top=[1 --out {o} => 'shards.top=[1' is not valid YAML: 
 shards --captions {w}/c --part 1/2 --join --out {o} => --part and --join together -> make the parts first
 agree --captions no --judgements j --measures cider --out x.json --calibrate ./x.json
     => --out and another output have one path
@@ -202,6 +204,8 @@ publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/c/manifest
     => manifest.json: not agreement figures of captions -> give what capgrade agree --captions --out wrote
 publish --captions {w}/c --shards {w}/s --license mit --agreement {w}/of_texts.json --out {o}
     => of_texts.json: not agreement figures of captions -> give 
+evaluate --captions {w}/c --similarity {w}/nan.npy
+    => nan.npy: NaN for image 'i0', caption 'i0#0', 15 such rows -> score every pair
 publish --out nowhere --replace => --replace without --push
 publish --out no --push user/name --layout mteb => --layout without --captions and --shards
 publish --out no --push a/b --calibration crisscrossed => --calibration without --captions and --shards
