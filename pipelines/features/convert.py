@@ -77,10 +77,10 @@ def export_regions(format: str, folder: Path, out: Path) -> int:
     images = _counted(f"writing {out.name}", store, len(store))
     if format != "npz":
         return WRITERS[format](out, images)
-    with output_folder(out, "npz") as folder:
-        written = WRITERS[format](folder, images)
+    with output_folder(out, "npz") as unfinished:
+        written = WRITERS[format](unfinished, images)
         rows = {f"{image_id}.npz": 0 for image_id in store.ids}
-        write_manifest(folder, "npz", params={}, inputs={}, rows=rows)
+        write_manifest(unfinished, "npz", params={}, inputs={}, rows=rows)
         return written
 
 

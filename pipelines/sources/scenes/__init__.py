@@ -12,9 +12,9 @@ import pyarrow as pa
 from capgrade.pipelines.sources.scenes.drawings import png
 from capgrade.pipelines.sources.scenes.grammar import captions
 from capgrade.pipelines.sources.scenes.sampling import sample_scene
-from capgrade.pipelines.sources.scenes.scene import PREDICATES, SPLITS, Meaning, Scene
+from capgrade.pipelines.sources.scenes.scene import SPLITS, Meaning, Scene
 from capgrade.pipelines.sources.scenes.truth import truth
-from capgrade.pipelines.sources.scenes.world import COLOURS, KINDS, SIZES
+from capgrade.pipelines.sources.scenes.world import COLOURS, KINDS, PREDICATES, SIZES
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.files import with_metadata, write_arrow
 from capgrade.schemas.params import ScenesParams

@@ -9,25 +9,8 @@ import numpy as np
 
 from capgrade.pipelines.sources.scenes.sampling import stream
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Relation, Scene, SceneObject, Span
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, is_a
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, WORDS, is_a
 
-PHRASES = {
-    "left of": ("to the left of", "on the left of", "left of"),
-    "right of": ("to the right of", "on the right of", "right of"),
-    "above": ("above", "over"),
-    "below": ("below", "underneath"),
-    "on": ("on", "on top of"),
-    "under": ("under", "beneath"),
-    "next to": ("next to", "beside", "near", "close to"),
-    "in front of": ("in front of",),
-    "behind": ("behind",),
-    "holding": ("holding", "carrying", "with"),
-    "riding": ("riding", "riding on"),
-}
-NUMBERS = {2: ("two", "two", "a pair of", "a couple of"), 3: ("three",), 4: ("four",), 5: ("five",), 6: ("six",)}
-SIZE_WORDS = {"small": ("small", "little", "tiny"), "large": ("large", "big", "huge")}
-CLOTHED = ("in {}", "dressed in {}", "wearing {}", "in {} clothes")
-OPENINGS = ("a picture of", "a photo of", "this image shows", "an image of", "we see", "a drawing of")
 HYPERNYM_SHARE = 0.12
 SYNONYM_SHARE = 0.4
 COLOUR_SHARE = 0.55
@@ -73,15 +56,15 @@ class Draft:
         colour = items[0].colour if self.chance(COLOUR_SHARE) and len({i.colour for i in items}) == 1 else ""
         size = items[0].size if self.chance(SIZE_SHARE) and len({i.size for i in items}) == 1 else ""
         person = KINDS[kind].family == "person"
-        adjectives = [self.one_of(SIZE_WORDS[size])] if size else []
+        adjectives = [self.one_of(WORDS["sizes"][size])] if size else []
         if colour and not person:
             adjectives.append(self.one_of(("gray", "grey")) if colour == "gray" else colour)
         noun = " ".join([*adjectives, one if len(items) == 1 else many])
         start = len(self.words)
         article = "an" if noun[0] in "aeiou" else "a"
-        self.say(f"{article if len(items) == 1 else self.one_of(NUMBERS[len(items)])} {noun}")
+        self.say(f"{article if len(items) == 1 else self.one_of(WORDS['numbers'][len(items)])} {noun}")
         if colour and person:
-            self.say(self.one_of(CLOTHED).format(colour))
+            self.say(self.one_of(WORDS["clothed"]).format(colour))
         self.mentions.append(Mention(concept, len(items) if len(items) > 1 else 0, colour, size, tuple(objects)))
         self.spans.append(Span(start, len(self.words), tuple(objects)))
         return len(self.mentions) - 1
@@ -98,7 +81,7 @@ class Draft:
             self.say("is")
         elif verb:
             self.say("is" if self.chance(0.6) else "")
-        phrases = PHRASES[fact.predicate]
+        phrases = WORDS["relations"][fact.predicate]
         if verb and fact.predicate == "holding":
             phrases = phrases[:2] if self.words[-1] == "is" else phrases
         self.say(self.one_of(phrases))
@@ -163,7 +146,7 @@ def one_thing(draft: Draft) -> None:
 def several(draft: Draft) -> None:
     """A photo of a cow, two trees and a house in a meadow."""
     if draft.chance(0.4):
-        draft.say(draft.one_of(OPENINGS))
+        draft.say(draft.one_of(WORDS["openings"]))
     groups = _pick_groups(draft, 2 + int(draft.rng.integers(2)))
     for k, group in enumerate(groups):
         if k:

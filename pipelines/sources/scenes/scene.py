@@ -6,19 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SPLITS = ("train", "val", "test")
-PREDICATES = (
-    "left of",
-    "right of",
-    "above",
-    "below",
-    "on",
-    "under",
-    "next to",
-    "in front of",
-    "behind",
-    "holding",
-    "riding",
-)
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 
 

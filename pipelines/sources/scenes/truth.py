@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from capgrade.pipelines.sources.scenes.scene import PREDICATES, Meaning, Scene
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, COLOURS, CONCEPTS, KINDS, SIZES, is_a
+from capgrade.pipelines.sources.scenes.scene import Meaning, Scene
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, COLOURS, CONCEPTS, KINDS, PREDICATES, SIZES, is_a
 
 MENTION, NUMBER, RELATION, PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15

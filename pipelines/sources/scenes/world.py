@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-SIZES = ("small", "large")
-Names = tuple[tuple[str, str], ...]  # (singular, plural), the usual word first
+Names = Sequence[tuple[str, str]]  # (singular, plural), the usual word first
 Band = tuple[float, float]  # from, to: shares of the picture's side, downwards
 
 
@@ -21,7 +21,7 @@ class ObjectKind:
     group: str  # nearest relatives: "pet"
     family: str  # "animal"
     names: Names
-    colours: dict[str, float]  # of people, that of their clothes
+    colours: dict[str, float]  # how often each comes; of people, that of their clothes
     height: float
     aspect: float
     place: str = "ground"  # ground, water, air or wall
@@ -47,35 +47,18 @@ class Background:
     air: Band  # where the middle of flying and hanging objects is
     water: Band | None
     kinds: dict[str, float]
-    adverbials: tuple[str, ...]
-
-
-def _names(text: str) -> Names:
-    """Read "dog/dogs, puppy/puppies"."""
-    pairs = [pair.strip().split("/") for pair in text.split(",")]
-    return tuple((one, many) for one, many in pairs)
-
-
-def _kind(name: str, given: dict[str, Any]) -> ObjectKind:
-    words = given["colours"].split()  # "brown 5 black 3", which become shares
-    weights = {colour: float(weight) for colour, weight in zip(words[::2], words[1::2], strict=True)}
-    total = sum(weights.values())
-    colours = {colour: weight / total for colour, weight in weights.items()}
-    return ObjectKind(name, **{**given, "names": _names(given["names"]), "colours": colours})
-
-
-def _background(name: str, given: dict[str, Any]) -> Background:
-    pairs = [entry.rsplit(" ", 1) for entry in given["kinds"].split(", ")]  # "cow 8, teddy bear 2"
-    kinds = {kind: float(weight) for kind, weight in pairs}
-    return Background(name, **{**given, "kinds": kinds, "adverbials": tuple(given["adverbials"].split(", "))})
+    adverbials: Sequence[str]
 
 
 _WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text(encoding="utf-8"))
 COLOURS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _WORLD["colours"].items()}
-KINDS = {name: _kind(name, given) for name, given in _WORLD["kinds"].items()}
-BACKGROUNDS = {name: _background(name, given) for name, given in _WORLD["backgrounds"].items()}
-HYPERNYMS = {name: _names(text) for name, text in _WORLD["hypernyms"].items()}
+KINDS = {name: ObjectKind(name, **given) for name, given in _WORLD["kinds"].items()}
+BACKGROUNDS = {name: Background(name, **given) for name, given in _WORLD["backgrounds"].items()}
+HYPERNYMS: dict[str, Names] = _WORLD["hypernyms"]
 CONCEPTS = (*KINDS, *HYPERNYMS)  # what a caption's noun may mean
+WORDS: dict[str, Any] = _WORLD["words"]
+SIZES = tuple(WORDS["sizes"])
+PREDICATES = tuple(WORDS["relations"])
 
 
 def is_a(kind: str, concept: str) -> bool:
