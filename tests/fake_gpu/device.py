@@ -28,13 +28,7 @@ from tests.fake_gpu.kernels import KERNELS  # noqa: E402
 
 DEVICE = "cuda:0"
 # Lengths of packed captions lie on the processor.
-MAY_MIX = {
-    "_to_copy",
-    "copy_",
-    "_pack_padded_sequence",
-    "_pad_packed_sequence",
-    "gru",
-}  # lengths of packed captions lie on the processor
+MAY_MIX = {"_to_copy", "copy_", "_pack_padded_sequence", "_pad_packed_sequence", "gru"}
 WAITS = {"_local_scalar_dense", "nonzero", "equal", "masked_select", "unique2", "_unique2", "is_nonzero"}
 counted: Counter[str] = Counter()  # "kernels", and why the processor waited: "waits", "copies back"
 
@@ -125,7 +119,7 @@ def _count(name: str, args: Any, any_ours: bool, on_gpu: bool) -> None:
     counted["kernels"] += name not in VIEWS
 
 
-VIEWS = {"view", "_unsafe_view", "slice", "select", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t"}
+VIEWS = {"view", "_unsafe_view", "slice", "select", "unsqueeze", "squeeze", "expand", "permute", "transpose"}
 VIEWS |= {
     "detach",
     "alias",

@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.schemas.params import MeasuresParams, TrainParams
-from capgrade.trainer.fit import train as stage
 from tests.fake_gpu.device import FakeGpu
 from tests.trainer.conftest import Small, small  # noqa: F401  a fixture
-from tests.trainer.fit.test_train import losses, params
+from tests.trainer.fit import runs
+from tests.trainer.fit.test_going_on import stopped
 
 
 def run(small: Small, out: Path, device: str, epochs: int = 2, precision: str = "float32") -> None:  # noqa: F811
-    wanted: TrainParams = params(f"train.device={device}", f"train.precision={precision}", epochs=epochs)
     with FakeGpu() if device != "cpu" else nullcontext():
-        stage.train(small.data, out, wanted, MeasuresParams())
+        runs.run(small.data, out, f"train.device={device}", f"train.precision={precision}", epochs=epochs)
 
 
 def numbers(out: Path) -> list[float]:
-    return [float(loss) for loss in losses(out)]
+    return [float(loss) for loss in runs.column(out, "loss")]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -39,25 +37,10 @@ def test_a_run_is_the_processors(small: Small, tmp_path: Path, precision: str) -
 
 @pytest.mark.parametrize(("first", "then"), [("cpu", "cuda"), ("cuda", "cpu")])
 def test_a_run_goes_on_on_another_device(
-    small: Small,  # noqa: F811
-    tmp_path: Path,
-    first: str,
-    then: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    small: Small, tmp_path: Path, first: str, then: str, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:  # fmt: skip
     run(small, tmp_path / "whole", "cpu", epochs=3)
-    count, real = {"steps": 0}, stage.scored_batch
-
-    def stops(*args: object) -> object:
-        count["steps"] += 1
-        if count["steps"] == 9:  # in the second epoch of six steps
-            raise KeyboardInterrupt
-        return real(*args)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stage, "scored_batch", stops)
-        with pytest.raises(KeyboardInterrupt):
-            run(small, tmp_path / "part", first, epochs=3)
+    stopped(monkeypatch, "scored_batch", 9, lambda: run(small, tmp_path / "part", first, epochs=3))  # second epoch
     torch.manual_seed(99)
     run(small, tmp_path / "part", then, epochs=3)
     assert len(numbers(tmp_path / "part")) == 18

@@ -116,11 +116,11 @@ def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkey
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.pt"])
-def test_a_finished_run_that_lost_a_file_is_not_reported(small, tmp_path, name):
-    run(small.data, tmp_path, epochs=1)
-    (tmp_path / name).unlink()
+def test_a_finished_run_that_lost_a_file_is_not_reported(small, trained, tmp_path, name):
+    copy = shutil.copytree(trained, tmp_path / "run")
+    (copy / name).unlink()
     with pytest.raises(InputError, match="missing, though the manifest lists it -> start afresh with --restart"):
-        run(small.data, tmp_path, epochs=1)
+        run(small.data, copy, epochs=12)
 
 
 def key(data: Data, *sets: str, given: tuple[str, ...] = (), **more) -> str:
@@ -129,10 +129,11 @@ def key(data: Data, *sets: str, given: tuple[str, ...] = (), **more) -> str:
     return prepare(data, params(*sets, **more), measures).key
 
 
-def test_a_run_is_of_its_measures_and_of_no_other(small):
+def test_a_run_is_of_its_measures_and_not_of_where_it_is_computed(small):
     plain, mixed = key(small.data), "mixtures={both: {rouge_l: 0.5, bleu: 0.5}}"
     assert plain != key(small.data, given=("rouge_l.references=mean",))
     assert plain == key(small.data, given=("sbert.references=mean",)), "another measure's"
+    assert plain == key(small.data, "train.workers=3", "train.patience=4", "train.device=auto", epochs=9)
     both = [key(small.data, "train.measure=both", given=(mixed, *more)) for more in ((), ("bleu.n=2",))]
     assert both[0] != both[1], "of a measure within a mixture"
 
@@ -162,17 +163,11 @@ def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_ru
     assert all(before != after for before, after in found.values())
 
 
-def test_another_vocabulary_to_start_from_is_another_run(small, tmp_path):
-    run(small.data, tmp_path / "first", epochs=1)
-    start = f"train.init={tmp_path / 'first'}"
+def test_another_vocabulary_to_start_from_is_another_run(small, trained, tmp_path):
+    start = f"train.init={shutil.copytree(trained, tmp_path / 'first')}"
     before, path = key(small.data, start), tmp_path / "first/vocabulary.json"
     path.write_text(path.read_text().replace(json.loads(path.read_text())["words"][0], "zebra"))
     assert key(small.data, start) != before
-
-
-def test_where_and_how_quickly_it_is_computed_is_no_other_run(small):
-    elsewhere = "train.workers=3", "train.patience=4", "train.device=auto"
-    assert key(small.data) == key(small.data, *elsewhere, epochs=9)
 
 
 TINY = "embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1"

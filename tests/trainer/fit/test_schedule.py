@@ -15,12 +15,15 @@ from capgrade.measures import choose
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.region_store import RegionStore
+from capgrade.schemas.regions import write_regions
 from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import scored_batch, train
 from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.search.encode import similarity
 from capgrade.trainer.search.index import embed
+from tests.capgrade.metrics import slow
 from tests.conftest import call
 from tests.trainer.fit import runs
 
@@ -95,26 +98,33 @@ def test_a_run_starts_from_another(small, tmp_path: Path, capsys) -> None:
         train(small.data, tmp_path / "fourth", params(f"train.init={tmp_path / 'none'}"), MeasuresParams())
 
 
-def test_validation_in_folds_is_the_mean_of_blocks(small) -> None:
+@pytest.mark.parametrize("fold", [None, 4])
+def test_validation_is_the_mean_of_both_ways_and_of_folds(small, fold) -> None:
+    """By the slow definitions; ndcg_exp is TERAN's dcg.py (gain 2^rel - 1), ncs and ncs_ordered are `softer` and
+    `softer_order` of SAM's metric.py, 104-123."""
     torch.manual_seed(0)
-    setup = prepare(small.data, params("train.measure=rouge_l"), MeasuresParams())
-    assert setup.validation is not None and setup.validation_relevance is not None
-    found = validate(setup.model, setup.validation, setup.validation_relevance, 4)
-    whole = similarity(setup.model.eval(), setup.validation)
-    owner = setup.validation.captions.owner
-    recalls = []
-    for first in (0, 4):
-        columns = np.flatnonzero((owner >= first) & (owner < first + 4))
-        block = whole[first : first + 4, columns]
-        own = owner[columns] - first
-        for scores, right in (
-            (block, own[None] == np.arange(4)[:, None]),
-            (block.T, own[:, None] == np.arange(4)[None]),
-        ):
-            order = np.argsort(-scores, axis=1, kind="stable")
-            ranked = np.take_along_axis(right, order, 1)
-            recalls.append(sum(100 * ranked[:, :k].any(1).mean() for k in (1, 5, 10)))
-    assert found["rsum"] == pytest.approx(sum(recalls) / 2, abs=1e-6)
+    setup = prepare(small.data, params("train.measure=cider"), MeasuresParams())
+    labels, names = setup.validation_relevance, ("ndcg_exp", "ncs", "ncs_ordered")
+    assert setup.validation is not None and labels is not None
+    owner, rows = setup.validation.captions.owner, []
+    found = validate(setup.model, setup.validation, labels, fold, names)
+    whole = similarity(setup.model.eval(), setup.validation), labels, owner == np.arange(8)[:, None]
+    for first in range(0, 8, fold or 8):
+        some = np.ix_(range(first, first + (fold or 8)), np.flatnonzero(whole[2][first : first + (fold or 8)].any(0)))
+        for way in ([x[some] for x in whole], [x[some].T for x in whole]):
+            for scores, values, own in zip(*way, strict=True):
+                order, r = np.argsort(-scores, kind="stable").tolist(), values.tolist()
+                at = {k: (order, r, k) for k in (1, 5, 10)}
+                rows.append({
+                    "rsum": sum(200 * slow.recall(order, np.flatnonzero(own), k) for k in at),
+                    "ndcg": slow.ndcg(order, r, 25), "ndcg_exp": slow.ndcg(order, r, 25, exponential=True),
+                    "ncs": sum(200 * slow.ncs(*one) for one in at.values()),
+                    "ncs_ordered": sum(200 * slow.ncs_ordered(*one) for one in at.values()), "of": len(scores),
+                })  # fmt: skip
+    for name in ("rsum", "ndcg", *names):
+        ways = [np.mean([row[name] for row in rows if row["of"] == size]) for size in {row["of"] for row in rows}]
+        assert found[name] == pytest.approx(np.mean(ways), rel=1e-5), name
+    assert not set(names) & validate(setup.model, setup.validation, labels).keys(), "computed where it is asked for"
     with pytest.raises(InputError, match="validation_fold 3 does not divide the 8 images"):
         prepare(small.data, params("train.validation_fold=3"), MeasuresParams())
 
@@ -140,74 +150,32 @@ def test_validation_is_on_the_first_images_alone(small, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, values[:5, columns])
 
 
-def test_the_best_epoch_is_found_by_what_the_authors_code_prints(small) -> None:
-    """TERAN's dcg.py (gain 2^rel - 1) and SAM's metric.py: `softer` (104-112) and `softer_order` (114-123)."""
-    torch.manual_seed(0)
-    setup = prepare(small.data, params("train.measure=cider"), MeasuresParams())
-    labels = setup.validation_relevance
-    assert labels is not None
-    names = ("ndcg_exp", "ncs", "ncs_ordered")
-    found = validate(setup.model, setup.validation, labels, None, names)
-    scores = similarity(setup.model.eval(), setup.validation)
-    want = dict.fromkeys(names, 0.0)
-    for S, r in ((scores, labels), (scores.T, labels.T)):
-        gained = np.take_along_axis(r, np.argsort(-S, axis=1, kind="stable"), 1).astype(np.float64)
-        ideal = -np.sort(-r.astype(np.float64), axis=1)
-        discount = np.log2(np.arange(min(25, r.shape[1])) + 2)
-        dcg, best = (((2 ** x[:, : len(discount)] - 1) / discount).sum(1) for x in (gained, ideal))
-        want["ndcg_exp"] += float((dcg / best).mean()) / 2
-        for k in (1, 5, 10):
-            weights = np.array([np.log2(k - place + 1) for place in range(k)])
-            for name, w in (("ncs", np.ones(k)), ("ncs_ordered", weights)):
-                w = w[: r.shape[1]]
-                ratio = (gained[:, :k] * w).mean(1) / ((ideal[:, :k] * w).mean(1) + 1e-10)
-                want[name] += 100 * float(ratio.mean())
-    for name in names:
-        assert found[name] == pytest.approx(want[name], rel=1e-5), name
-    assert not set(names) & validate(setup.model, setup.validation, labels).keys(), "computed where it is asked for"
-
-
-def test_both_best_epochs_are_kept(small, tmp_path: Path, monkeypatch) -> None:
+def test_both_best_epochs_are_kept(small, trained, tmp_path: Path, monkeypatch) -> None:
     """rsum is best after the first epoch, NDCG after the third."""
-    values = iter(
-        [{"rsum": 9.0, "ndcg": 0.1}, {"rsum": 5.0, "ndcg": 0.2}, {"rsum": 7.0, "ndcg": 0.3}, {"rsum": 8.0, "ndcg": 0.2}]
-    )
-    monkeypatch.setattr(module, "validate", lambda *_: next(values))
-    kept = []
-    keep = module.save_model
+    values, kept, keep = iter([(9.0, 0.1), (5.0, 0.2), (7.0, 0.3), (8.0, 0.2)]), [], module.save_model
+    monkeypatch.setattr(module, "validate", lambda *_: dict(zip(("rsum", "ndcg"), next(values), strict=True)))
     monkeypatch.setattr(module, "save_model", lambda out, model, name: (kept.append(name), keep(out, model, name)))
-    run = tmp_path / "run"
+    run, files = tmp_path / "run", ["model.safetensors", "model-ndcg.safetensors"]
     train(small.data, run, params("train.also_best_by=ndcg", "train.epochs=4"), MeasuresParams())
-    assert kept == ["model.safetensors", "model-ndcg.safetensors", "model-ndcg.safetensors", "model-ndcg.safetensors"]
-    assert {"model.safetensors", "model-ndcg.safetensors"} <= json.loads((run / "manifest.json").read_text())[
-        "files"
-    ].keys()
-    found = [np.load(_embedded(small, run, tmp_path / name, name) / "similarity.npy") for name in ("rsum", "ndcg")]
-    assert not np.allclose(*found)
-    plain = tmp_path / "plain"
-    monkeypatch.undo()
-    train(small.data, plain, params(), MeasuresParams())
+    assert kept == [*files, files[1], files[1]]
+    assert set(files) <= json.loads((run / "manifest.json").read_text())["files"].keys()
+
+    def embedded(run: Path, best_by: str) -> np.ndarray:
+        embed(run, small.data.captions, small.data.regions, "test", tmp_path / best_by, best_by=best_by)
+        return np.load(tmp_path / best_by / "similarity.npy")
+
+    assert not np.allclose(embedded(run, "rsum"), embedded(run, "ndcg"))
     with pytest.raises(InputError, match="train.also_best_by"):
-        _embedded(small, plain, tmp_path / "none", "ndcg")
+        embedded(trained, "ndcg")
     with pytest.raises(InputError, match="name another"):
         params("train.also_best_by=rsum")
 
 
-def _embedded(small, run: Path, out: Path, best_by: str) -> Path:
-    embed(run, small.data.captions, small.data.regions, "test", out, best_by=best_by)
-    return out
-
-
-def test_features_of_another_size_are_refused(small, tmp_path: Path, capsys) -> None:
-    from capgrade.schemas.region_store import RegionStore
-    from capgrade.schemas.regions import write_regions
-
-    train(small.data, tmp_path / "run", params(), MeasuresParams())
+def test_features_of_another_size_are_refused(small, trained, tmp_path: Path, capsys) -> None:
     others = [replace(one, features=one.features[:, :8].copy()) for one in RegionStore(small.data.regions)]
     write_regions(tmp_path / "others", others, dtype="float32")
-    line = "evaluate", "--run", str(tmp_path / "run"), "--captions", str(small.data.captions), "--split", "test"
+    line = "evaluate", "--run", str(trained), "--captions", str(small.data.captions), "--split", "test"
     assert call(*line, "--regions", str(tmp_path / "others")) == 2
     assert "8 numbers per region, 16 in training" in capsys.readouterr().err
     with pytest.raises(InputError, match="do not match: project.weight"):
-        other = replace(small.data, regions=tmp_path / "others")
-        train(other, tmp_path / "next", params(f"train.init={tmp_path / 'run'}"), MeasuresParams())
+        runs.run(replace(small.data, regions=tmp_path / "others"), tmp_path / "next", f"train.init={trained}")

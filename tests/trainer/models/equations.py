@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import BatchNorm1d
 
 from .made import OWNER, PAIRS, REGIONS, images, normed, texts
@@ -96,19 +96,21 @@ def written(c: Any, regions: Tensor, words: Tensor) -> Tensor:
     return total
 
 
-def self_pooling(layer: Any, parts: list[Tensor]) -> list[Tensor]:
-    """SGRAF, eq. 1-2, of all sets of a batch: norms are over all of them."""
-    maybe = lambda x, norm: x if isinstance(norm, nn.Identity) else normed(x, norm)  # noqa: E731
+def self_pooling(layer: Any, parts: list[Tensor], norms: bool, unit_mean: bool = False) -> list[Tensor]:
+    """SGRAF, eq. 1-2, of all sets of a batch: norms, which regions alone have, are over all of them."""
+    maybe = lambda x, norm: normed(x, norm) if norms else x  # noqa: E731
     local = maybe(layer.parts(torch.cat(parts)), layer.part_norm).tanh().split([len(v) for v in parts])
-    means = torch.stack([unit(v.mean(0)) if layer.unit_mean else v.mean(0) for v in parts])
+    means = torch.stack([unit(v.mean(0)) if unit_mean else v.mean(0) for v in parts])
     whole = maybe(layer.mean(means), layer.mean_norm).tanh()
     return [unit(layer.common(a * m).softmax(0).T @ v)[0] for v, a, m in zip(parts, local, whole, strict=True)]
 
 
 def cvse(model: Any) -> list[Tensor]:
     g, chosen = model.graph, model.concept_words
-    image = torch.stack(self_pooling(model.pool_regions, [unit(model.project(v)) for v in sets()]))
-    caption = torch.stack(self_pooling(model.pool_words, [unit(states) for states, _ in read(model)]))
+    image = torch.stack(self_pooling(model.pool_regions, [unit(model.project(v)) for v in sets()], True))
+    caption = torch.stack(
+        self_pooling(model.pool_words, [unit(states) for states, _ in read(model)], False, unit_mean=True)
+    )
     x = g.edges @ (model.read.embed.weight[chosen] @ g.first.weight.T)
     concepts = unit(g.edges @ (torch.where(x > 0, x, 0.2 * x) @ g.second.weight.T))
     owner, tokens = OWNER.tolist(), texts(PAIRS).tokens.tolist()
@@ -180,8 +182,8 @@ def sgr(model: Any) -> list[Tensor]:
 def graf(model: Any, one_vector: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """Eq. 3-5, a caption after the other: nodes [n, 1 + L, K] of it and each image are made one vector."""
     regions, words = [unit(model.project(v)) for v in sets()], [unit(states) for states, _ in read(model)]
-    pictures, columns = torch.stack(self_pooling(model.pool_regions, regions)), []
-    for some, whole in zip(words, self_pooling(model.pool_words, words), strict=True):
+    pictures, columns = torch.stack(self_pooling(model.pool_regions, regions, True)), []
+    for some, whole in zip(words, self_pooling(model.pool_words, words, False), strict=True):
         nodes = []
         for v, picture in zip(regions, pictures, strict=True):
             s = table(lambda a, b: a @ b, v, some)

@@ -21,7 +21,7 @@ VOCABULARY = 19
 REGIONS = (4, 6, 1, 5, 6)
 WORDS = (3, 7, 1, 5, 3, 4)
 PAIRS = WORDS[:5]
-OWNER = torch.tensor([0, 0, 1, 1, 2])
+OWNER = torch.tensor([0, 1, 2, 0, 1])  # captions of one image say other concepts of CVSE
 VOCAB = ("the", "dog", "red", "a", "cat", "2", "runs", "sofa", "of", "car")  # numbers from 4 on
 
 TERN = {"embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16, "dropout": 0.0}
