@@ -35,10 +35,6 @@ class Prepared:
     sizes: tuple[tuple[int, int], ...]
     digests: tuple[str, ...]
 
-    def pin_memory(self) -> Prepared:
-        """As a DataLoader asks for it: its numbers in pinned memory, for a GPU's copy."""
-        return replace(self, images=self.images.pin_memory())
-
 
 @dataclass(frozen=True)
 class Decoded:
@@ -49,8 +45,8 @@ class Decoded:
     problems: dict[int, str]
 
     def pin_memory(self) -> Decoded:
-        """What a DataLoader calls in a thread of its own."""
-        return replace(self, prepared=[one.pin_memory() for one in self.prepared])
+        """What a DataLoader calls in a thread of its own: the pictures in pinned memory, for a GPU's copy."""
+        return replace(self, prepared=[replace(one, images=one.images.pin_memory()) for one in self.prepared])
 
 
 class Decoder(Dataset):
