@@ -23,13 +23,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Captions:
     return read_captions(write_captions_folder(folder, [caption_table(random_sets(40, seed=5, least=2))]))
 
 
-def bench(captions: Path, *more: str, measures: str = "rouge_l", status: int = 0) -> None:
-    """`capgrade bench shards`, which ends as expected."""
-    given = ["--captions", str(captions), "--measures", measures]
-    sets = [word for one in (*more, "shards.windows.among=0.1") for word in ("--set", one)]
-    assert call("bench", "shards", *given, *sets, "--json") == status
-
-
 @pytest.mark.parametrize("images", [7, 123])
 def test_a_corpus_is_a_captions_folder_of_the_size_asked_for(real: Captions, tmp_path: Path, images: int) -> None:
     for name in ("one", "two"):
@@ -66,14 +59,19 @@ def run_here(command: str, options: Sequence[str], **environment: str) -> dict[s
 def test_bench_shards_with_stand_in_vectors(
     real: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Those of another corpus are refused."""
     corpus(real, 80, tmp_path / "c", vectors=True)
     monkeypatch.setattr("capgrade.benchmarks.shards.run", run_here)
-    capsys.readouterr()
-    bench(tmp_path / "c", f"bench.embeddings={tmp_path}/c/vectors.npy", measures="rouge_l,sbert")
+    line = ["bench", "shards", "--captions", tmp_path / "c", "--measures", "rouge_l,sbert", "--json"]
+    line += ["--set", "shards.windows.among=0.1", "--set"]
+    assert call(*line, f"bench.embeddings={tmp_path}/c/vectors.npy") == 0
     said = capsys.readouterr().out  # the stage's line comes first
     row = json.loads(said[said.index("{") :])["shards"]
     assert (row["pairs"], row["ns_per_pair"]) == (80 * 400, 62_500) and row["kept_pairs"] > 80 * 5
     assert row["times_the_product"] == pytest.approx(2 / row["product_seconds"])
+    np.save(tmp_path / "v.npy", np.zeros((7, 4), np.float32))
+    assert call(*line, f"bench.embeddings={tmp_path}/v.npy") == 2
+    assert "7 vectors for 400 captions" in capsys.readouterr().err
 
 
 def test_what_a_command_takes_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,15 +80,6 @@ def test_what_a_command_takes_in_a_process_of_its_own(monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.executable", "false")  # a program that fails, sooner than Python does
     with pytest.raises(InputError, match="capgrade shards ended with status 1"):
         run("shards", [])
-
-
-def test_vectors_of_another_corpus_are_refused(
-    real: Captions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    corpus(real, 20, tmp_path / "c", vectors=False)
-    np.save(tmp_path / "v.npy", np.zeros((7, 4), np.float32))
-    bench(tmp_path / "c", f"bench.embeddings={tmp_path}/v.npy", measures="sbert", status=2)
-    assert "7 vectors for 100 captions" in capsys.readouterr().err
 
 
 def test_the_gates_beside_the_figures(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import CATALOGUE, Metric
-from capgrade.metrics.evaluation import DIRECTIONS, Evaluated, Evaluation
-from capgrade.schemas.console import console
+from capgrade.metrics.evaluation import DIRECTIONS, Evaluation
+from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_json, read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
@@ -57,10 +55,9 @@ def shown(name: str, value: float) -> str:
     return f"{scale(name) * value:.{digits}f}"
 
 
-def _cell(scored: Evaluated, item: Metric) -> str:
-    text = shown(item.name, scored.mean[item.name])
-    interval = scored.intervals.get(item.name)
-    return text if interval is None else f"{text} [{shown(item.name, interval[0])}, {shown(item.name, interval[1])}]"
+def _cell(name: str, value: float, interval: tuple[float, float] | None) -> str:
+    between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
+    return shown(name, value) + between
 
 
 def named(item: Metric) -> str:
@@ -78,31 +75,27 @@ def short(metrics: Sequence[Metric]) -> list[Metric]:
     return [item for item in chosen if item.k == cuts.get(_base(item.name), item.k)]
 
 
-def table(evaluation: Evaluation, metrics: Sequence[Metric]) -> Table:
-    """One evaluation: a row per metric, a column per direction."""
-    counts = evaluation.counts
-    title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{escape(HEADER)}"
-    made = Table("metric", "image to text", "text to image", title=title, title_justify="left")
+def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[str]]:
+    """A row per metric, a column per direction, then the sums."""
+    ways = [evaluation.scored[way] for way in DIRECTIONS]
     for item in metrics:
-        cells = (_cell(evaluation.scored[way], item) for way in DIRECTIONS)
-        made.add_row(escape(named(item)), *map(escape, cells))
+        yield [named(item), *(_cell(item.name, way.mean[item.name], way.intervals.get(item.name)) for way in ways)]
+    first = next((item.relevance for item in ways[0].metrics if item.relevance), "")
     for name, value in evaluation.sums.items():
-        interval = evaluation.sum_intervals.get(name)
-        between = "" if interval is None else f" [{shown(name, interval[0])}, {shown(name, interval[1])}]"
-        first = next((item.relevance for item in evaluation.scored["i2t"].metrics if item.relevance), "")
         label = f"{name}[{first}]" if name == "nsum" else name
-        made.add_row(escape(label), escape(shown(name, value) + between), "", style="bold")
-    return made
+        yield [label, _cell(name, value, evaluation.sum_intervals.get(name)), ""]
 
 
-def show(evaluations: Sequence[Evaluation], on: Console | None = None, *, every: bool = True) -> None:
+def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
     """Print each protocol's table (without `every` the short one), the collapse check beside lambda@K, and what was
     left out and why."""
-    on = on or console()
+    on = console()
     for evaluation in evaluations:
-        metrics = evaluation.scored["i2t"].metrics
+        metrics, counts = evaluation.scored["i2t"].metrics, evaluation.counts
         chosen = metrics if every else short(metrics)
-        on.print(table(evaluation, chosen))
+        title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{HEADER}"
+        columns = ("metric", "image to text", "text to image")
+        print_table(title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left")
         if len(chosen) < len(metrics):
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
             on.print(left, highlight=False)
@@ -110,7 +103,7 @@ def show(evaluations: Sequence[Evaluation], on: Console | None = None, *, every:
             for way, state in evaluation.collapse.items():
                 style = "bold red" if state.collapsed else "dim"
                 on.print(f"SemanticMap {way}: {state}", style=style, highlight=False)
-        for relevance, empty in evaluation.counts["zero_ideal"].items():
+        for relevance, empty in counts["zero_ideal"].items():
             if any(empty.values()):
                 counted = ", ".join(f"{count} {way}" for way, count in empty.items())
                 on.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")

@@ -87,11 +87,6 @@ NAMES = {
 }
 
 
-def as_is(text: str) -> str:
-    """The text itself."""
-    return text
-
-
 def without_soft_hyphens(text: str) -> str:
     """Soft hyphens are for line breaks; a token of nothing else is a hyphen."""
     return text.replace("\xad", "") or "-"
@@ -110,11 +105,6 @@ def bracketed(text: str) -> str:
 def ampersand(text: str) -> str:
     """`&amp;` as a character."""
     return re.sub("&amp;", "&", text, flags=re.IGNORECASE)
-
-
-def dashes(text: str) -> str:
-    """Three or four hyphens are a dash, which is two."""
-    return "--" if len(text) in (3, 4) else text
 
 
 _QUOTES = str.maketrans(
@@ -157,7 +147,7 @@ class Rule(NamedTuple):
 
     token: str
     lookahead: str = ""
-    write: Callable[[str], str | None] = as_is
+    write: Callable[[str], str | None] = str
     again: bool = False
 
 
@@ -234,7 +224,7 @@ RULES = [
         write=bracketed,
     ),
     *(Rule("\\" + mark, write=always(f"-{name}-")) for mark, name in BRACKETS.items()),
-    Rule("-+", write=dashes),
+    Rule("-+", write=lambda dash: "--" if len(dash) in (3, 4) else dash),  # a dash is two
     Rule(r"\.\.\.(\.\.?)?|\.[ \xa0]\.[ \xa0](\.[ \xa0](\.[ \xa0])?)?\.|[\x85\u2026]", write=always("...")),
     Rule(r"@+|#+|_+|\*+|\\\*(\\\*(\\\*)?)?|[!?]+|{pause}|[.=/]"),
     Rule(r"{hyphened}\.", "{pause}", without_soft_hyphens),

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from rich.console import Console
 
 from capgrade.metrics import ndcg
 from capgrade.metrics.eccv import original_images
@@ -130,20 +129,25 @@ def test_numbers_of_something_else_are_refused(tmp_path, content):
         side_by_side({"a": tmp_path / "m.json"}, ["recall@1"])
 
 
-def printed(found, **how):
-    console = Console(record=True, width=140)
-    show(found, console, **how)
-    return console.export_text()
+@pytest.fixture
+def printed(capsys, monkeypatch):
+    def text(found, **how):
+        monkeypatch.setenv("COLUMNS", "140")
+        capsys.readouterr()
+        show(found, **how)
+        return capsys.readouterr().out
+
+    return text
 
 
-def test_table_says_percent_and_warns_of_collapse(task):
+def test_table_says_percent_and_warns_of_collapse(task, printed):
     collapsed = Task(np.full_like(SIMILARITY, 0.99) + 1e-4 * SIMILARITY, OWNER, task.relevance)
     text = printed(evaluate(collapsed, FAST, notes=["PMRP left out"]))
     assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
     assert "percent" in text and "COLLAPSED" in text and "note: PMRP left out" in text and "lambda@1" in text
 
 
-def test_short_table_has_what_matters_and_says_what_prints_the_rest():
+def test_short_table_has_what_matters_and_says_what_prints_the_rest(printed):
     found = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS, "sbert": LABELS}), FAST)
     text = printed(found, every=False)
     rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
