@@ -10,21 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade import evaluate
-from capgrade.metrics import (
-    Positives,
-    base,
-    coherent_score,
-    first_rank,
-    map_at_r,
-    ncs,
-    ndcg,
-    ranking,
-    recall,
-    recall_share,
-    semantic_map,
-    semantic_recall,
-)
+from capgrade import evaluate, metrics
+from capgrade.metrics import Positives, base, ranking
 from capgrade.metrics.catalogue import CATALOGUE, metric
 
 from . import slow
@@ -123,10 +110,10 @@ def test_options_of_functions_are_names_of_the_catalogue():
     scores, relevance = rng.uniform(-1, 1, (3, 7)), rng.integers(0, 3, (3, 7)) / 2
     groups = {"query_group": np.arange(3), "candidate_group": owner}
     calls = {
-        "sr_other@2(m=3)": semantic_recall(scores, relevance, k=2, m=3, **groups),
-        "sr_soft_other@2(m=3)": semantic_recall(scores, relevance, k=2, m=3, weight="soft", **groups),
-        "cs_tau_a@4": coherent_score(scores, relevance, k=4, variant="a"),
-        "lambda_other@3": semantic_map(scores, k=3, **groups),
+        "sr_other@2(m=3)": metrics.semantic_recall(scores, relevance, k=2, m=3, **groups),
+        "sr_soft_other@2(m=3)": metrics.semantic_recall(scores, relevance, k=2, m=3, weight="soft", **groups),
+        "cs_tau_a@4": metrics.coherent_score(scores, relevance, k=4, variant="a"),
+        "lambda_other@3": metrics.semantic_map(scores, k=3, **groups),
     }
     found = evaluate(scores, relevance, list(calls), owner=owner, intervals=None).i2t.values
     for name, values in calls.items():
@@ -143,10 +130,10 @@ def test_reference_order_is_numpys_reversed_stable_argsort():
     for query, items in enumerate(own):
         order = tuple(np.argsort(scores[query], kind="stable")[::-1])
         one = slice(query, query + 1)
-        close(recall(scores, positives, k=3, ties="reference")[query], slow.recall(order, items, 3))
-        close(first_rank(scores, positives, ties="reference")[query], slow.first(order, items))
-        close(map_at_r(scores, positives, ties="reference")[query], slow.average_precision(order, items))
-        value = ndcg(scores[one], relevance[one], k=8, ties="reference")[0]
+        close(metrics.recall(scores, positives, k=3, ties="reference")[query], slow.recall(order, items, 3))
+        close(metrics.first_rank(scores, positives, ties="reference")[query], slow.first(order, items))
+        close(metrics.map_at_r(scores, positives, ties="reference")[query], slow.average_precision(order, items))
+        value = metrics.ndcg(scores[one], relevance[one], k=8, ties="reference")[0]
         close(value, slow.ndcg(order, relevance[query], 8))
 
 
@@ -169,12 +156,12 @@ def test_a_cut_off_beyond_the_gallery_is_its_size():
     """And takes no memory of its own."""
     scores, relevance = np.random.default_rng(0).random((2, 4, 9))
     own, far = relevance > 0.5, 10**11
-    for of in (
-        lambda k: recall(scores, own, k), lambda k: recall_share(scores, own, k), lambda k: ndcg(scores, relevance, k),
-        lambda k: ncs(scores, relevance, k), lambda k: ncs(scores, relevance, k, form="eq5"),
-        lambda k: coherent_score(scores, relevance, k), lambda k: semantic_recall(scores, relevance, k, m=3),
-        lambda k: semantic_map(scores, k),
+    for of, labels, options in (
+        (metrics.recall, own, {}), (metrics.recall_share, own, {}), (metrics.ndcg, relevance, {}),
+        (metrics.ncs, relevance, {}), (metrics.ncs, relevance, {"form": "eq5"}),
+        (metrics.coherent_score, relevance, {}), (metrics.semantic_recall, relevance, {"m": 3}),
     ):  # fmt: skip
-        np.testing.assert_array_equal(of(far), of(9))
+        np.testing.assert_array_equal(of(scores, labels, far, **options), of(scores, labels, 9, **options))
+    np.testing.assert_array_equal(metrics.semantic_map(scores, far), metrics.semantic_map(scores, 9))
     ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[f"ncs_ordered@{far}"]
     np.testing.assert_allclose(ordered, 1, atol=1e-9)  # all places weigh nearly the same, and all are taken
