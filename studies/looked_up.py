@@ -9,7 +9,7 @@ the same `--runs` a stopped command goes on where it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,9 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.params import RelevanceParams, load_params
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.fit.setup import Data
-from capgrade.trainer.fit.train import train
 from studies import arguments, write_rows
-from studies.results import PRESETS, RUNS, kept, scored, table
+from studies.results import PRESETS, RUNS, kept, table
+from studies.results import result as trained
 
 HEAD = "| loss | labels | kept | "  # how the table begins
 COLUMNS = ("rsum", "ndcg@25", "asp", "kendall_tau_b")
@@ -75,20 +75,14 @@ def permuted(captions: Path, folder: Path, measure: str) -> Path:
 
 def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
     """Train and score one run, a folder of `runs`: see `results.scored`."""
-    overrides = [f"train.{each}" for each in (f"preset={loss}", f"seed={seed}", *sets)]
-    measure = load_params(PRESETS, overrides).train.measure
-    folder = None
+    measure = load_params(PRESETS, [f"train.{each}" for each in (f"preset={loss}", *sets)]).train.measure
+    told, folder = [f"measure={measure}"], None
     if labels.unknown == "permuted":
-        folder, measure = permuted(data.captions, runs, measure), f"{measure}_permuted"
+        folder, told = permuted(data.captions, runs, measure), [f"measure={measure}_permuted", "relevance=shards"]
     elif labels.unknown != "exact":
         folder = made(data.captions, runs, labels, measure)
-        overrides += [f"train.unknown={labels.unknown}"]
-    overrides += [f"train.measure={measure}", *(["train.relevance=shards"] if folder else [])]
-    params = load_params(PRESETS, overrides)
-    name = measure.removesuffix("_permuted")
-    run = runs / "-".join([loss, name, labels.unknown, f"{labels.share:g}", *sets, f"seed={seed}"])
-    train(Data(data.captions, data.regions, folder), run, params.train, params.measures)
-    return scored(data, run)
+        told += [f"unknown={labels.unknown}", "relevance=shards"]
+    return trained(replace(data, shards=folder), runs / f"{labels.share:g}", loss, [*sets, *told], seed)
 
 
 def main() -> None:
