@@ -331,6 +331,6 @@ def reproduce(
 
     table = stage(
         name, captions, regions, out, judgements=judgements, split=split, rows=row or [], params=given.params,
-        sets=given.sets or [], small=small, say=lambda text: typer.echo(text, err=True),
+        sets=given.sets or [], small=small,
     )  # fmt: skip
     typer.echo(json.dumps(table, indent=2) if given.as_json else f"{markdown(table)}\n-> {out / name}")

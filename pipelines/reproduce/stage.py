@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from capgrade.schemas.inputs import found_digests
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams, RelevanceParams
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.say import tell
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
 from capgrade.trainer.fit.setup import Data
@@ -45,7 +46,6 @@ SPLIT = "test"
 def reproduce(
     name: str, captions: Path, regions: Path | None, out: Path, *, judgements: Path | None = None, split: str = SPLIT,
     rows: Sequence[str] = (), params: Path | None = None, sets: Sequence[str] = (), small: bool = False,
-    say: Callable[[str], None] = print,
 ) -> dict[str, Any]:  # fmt: skip
     """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
     content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and what
@@ -67,7 +67,7 @@ def reproduce(
     if unknown := sorted(set(rows) - known.keys()):
         raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
-    given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out, say)
+    given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out)
     with output_folder(out / name, KIND) as folder:
         parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
         table = as_json(name, recipe, parts, [*recipe.notes, *given.left_out], small)
@@ -91,7 +91,6 @@ class _Inputs:
     regions: Path | None
     judgements: Path | None
     out: Path
-    say: Callable[[str], None]
     left_out: list[str] = field(default_factory=list)
     similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)  # sections and ensembles share runs
 
@@ -137,7 +136,7 @@ class _Inputs:
         run, split = self.run(name), self.captions.split
         index = run / (f"index-{pooling}" if pooling else "index")
         if (name, pooling) not in self.similarities:
-            self.say(f"run {name}")
+            tell(f"run {name}")
             train(Data(self.captions_dir, self.regions), run, self.settings.runs[name], self.settings.measures)
             wanted = made_from(run, self.captions, {"regions": digest(self.regions / MANIFEST)})
             try:

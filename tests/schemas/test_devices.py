@@ -17,7 +17,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "local", "count", "device"),
+    ("name", "local", "count", "expected"),
     [
         ("cpu", 3, 2, "cpu"),
         ("auto", 0, 0, "cpu"),
@@ -25,16 +25,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         ("cuda", 1, 2, "cuda:1"),
         ("cuda:0", 1, 2, "cuda:0"),
         ("cuda:7", 0, 8, "cuda:7"),
-    ],
-)
-def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, local: int, count: int, device: str) -> None:
-    gpus(monkeypatch, count)
-    assert device_of(name, local) == torch.device(device)
-
-
-@pytest.mark.parametrize(
-    ("name", "local", "count", "told"),
-    [
         ("cuda", 0, 0, "no GPU 0 for device cuda: torch sees 0 -> use device cpu, or install a torch build"),
         ("cuda:7", 0, 2, "no GPU 7 for device cuda:7: torch sees 2 -> use cuda:0 to cuda:1"),
         ("cuda", 2, 2, "no GPU 2 for device cuda: torch sees 2 -> start at most 2 processes, one on each GPU"),
@@ -43,11 +33,12 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, name: str, local: int, count: 
         ("cuda:", 0, 2, "unknown device 'cuda:' -> choose from"),
     ],
 )
-def test_a_device_that_is_not_there(
-    monkeypatch: pytest.MonkeyPatch, name: str, local: int, count: int, told: str
-) -> None:
+def test_a_name_is_a_device_or_an_error(monkeypatch, name: str, local: int, count: int, expected: str) -> None:
     gpus(monkeypatch, count)
-    with pytest.raises(InputError, match=told):
+    if "->" not in expected:
+        assert device_of(name, local) == torch.device(expected)
+        return
+    with pytest.raises(InputError, match=expected):
         device_of(name, local)
 
 

@@ -58,28 +58,26 @@ def test_nor_one_that_its_vocabulary_names(kind: str, tmp_path: Path, asked: lis
     assert asked == []
 
 
-DAMAGED = [  # of the configuration
-    {"params": {"model": {"name": ["vse"]}}}, {"feature_dim": "8"}, {"feature_dim": -8}, {"model": None},
-    {"model": {"text_model": 3}}, {"model": {"pretrained": ["a"]}},
-]  # fmt: skip
+VSE = {"params": {"model": {"name": "vse"}}, "model": {}, "feature_dim": 8}
+DAMAGED = {
+    "configuration of a run": (CONFIG, [{**VSE, **change} for change in (
+        {"params": {"model": {"name": ["vse"]}}}, {"feature_dim": "8"}, {"feature_dim": -8}, {"model": None},
+        {"model": {"text_model": 3}}, {"model": {"pretrained": ["a"]}},
+    )]),
+    "vocabulary": (VOCABULARY, [
+        {"model": 3}, {"checkpoint": None}, {"tokenizer": "lower_split", "words": 3},
+        {"tokenizer": ["x"], "words": ["a"]}, {"tokenizer": "lower_split", "words": ["a", 1]},
+    ]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("change", DAMAGED)
-def test_a_damaged_configuration_is_one_error(change: dict, tmp_path: Path) -> None:
-    run = theirs(tmp_path / "run", "vse")
-    (run / CONFIG).write_text(json.dumps({**json.loads((run / CONFIG).read_text()), **change}))
-    with pytest.raises(InputError, match=f"{CONFIG}: not the configuration of a run"):
-        load_run(run)
-
-
-@pytest.mark.parametrize(
-    "content", [{"model": 3}, {"checkpoint": None}, {"tokenizer": "lower_split", "words": 3},
-                {"tokenizer": ["x"], "words": ["a"]}, {"tokenizer": "lower_split", "words": ["a", 1]}]
-)  # fmt: skip
-def test_a_damaged_vocabulary_is_one_error(content: dict, tmp_path: Path) -> None:
-    (tmp_path / VOCABULARY).write_text(json.dumps(content))
-    with pytest.raises(InputError, match=f"{VOCABULARY}: not a vocabulary"):
-        load_tokens(tmp_path / VOCABULARY)
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_file_is_one_error(what: str, tmp_path: Path) -> None:
+    run, (name, contents) = theirs(tmp_path / "run", "vse"), DAMAGED[what]
+    for content in contents:
+        (run / name).write_text(json.dumps(content))
+        with pytest.raises(InputError, match=f"{name}: not (a|the) {what}"):
+            load_run(run)
 
 
 def test_a_folder_of_a_model_is_on_this_machine(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +38,8 @@ def pictured(small, tmp_path_factory) -> Data:
     return Data(small.data.captions, images=folder)
 
 
-def params(*sets: str, preset: str = "clip") -> TrainParams:
-    return load_params(None, [f"train.preset={preset}", *SETS, *sets]).train
+def params(*more: str, sets: Sequence[str] = SETS) -> TrainParams:
+    return load_params(None, ["train.preset=clip", *sets, *more]).train
 
 
 @pytest.mark.parametrize("preset", ["clip_graded", "siglip_graded"])
@@ -71,9 +72,7 @@ def test_a_run_from_the_first_step_to_a_search(pictured: Data, tmp_path: Path, c
 def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_path: Path) -> None:  # noqa: F811
     """Without a step worth the name a run's model is the checkpoint, which is known by its digest."""
     given = f"train.model.options={{pretrained: {folders['clip']}}}"
-    still = load_params(
-        None, ["train.preset=clip", *SETS[2:], given, "train.lr=1e-12", "train.encoder_lr=1e-12", "train.epochs=1"]
-    ).train
+    still = params(*SETS[2:], given, "train.lr=1e-12", "train.encoder_lr=1e-12", "train.epochs=1", sets=())
     train(pictured, tmp_path, still, MeasuresParams())
     model, tokens, config = load_run(tmp_path)
     from transformers import AutoModel

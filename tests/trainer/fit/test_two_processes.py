@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -72,18 +72,12 @@ dist.destroy_process_group()
 """
 
 
-class Two(NamedTuple):
-    """What the script leaves on two processes, and what each of them says."""
-
-    folder: Path
-    said: list[dict[str, Any]]
-
-
 @pytest.fixture(scope="module")
-def two(small, tmp_path_factory) -> Two:
+def two(small, tmp_path_factory) -> tuple[Path, list[dict[str, Any]]]:
+    """What the script leaves on two processes, and what each of them says."""
     folder = tmp_path_factory.mktemp("two")
     given = f"from pathlib import PosixPath\nALIKE, FOLDER = {ALIKE}, {small.data.captions.parent!r}\n"
-    return Two(folder, on_processes(2, given + SCRIPT, folder))
+    return folder, on_processes(2, given + SCRIPT, folder)
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -92,25 +86,22 @@ def test_two_processes_learn_as_one(small, two, tmp_path, monkeypatch, name):
     sets, epochs = ALIKE[name]
     whole = keep_gradients(stage, monkeypatch)
     run(small.sampled if "train.relevance=shards" in sets else small.data, tmp_path, *sets, epochs=epochs)
-    found = [[float(x) for x in column(folder, "loss")] for folder in (tmp_path, two.folder / name)]
+    found = [[float(x) for x in column(folder, "loss")] for folder in (tmp_path, two[0] / name)]
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert len(found[0]) == (3 if name == "rest" else 6 * epochs), "48 pairs in batches of 8; or in 20, 20 and 8"
     for rank in range(2 if name != "unused" else 0):  # a deep network: rounding grows there from step to step
-        gradients = torch.load(two.folder / f"{name}{rank}.pt")
+        gradients = torch.load(two[0] / f"{name}{rank}.pt")
         assert len(gradients) == len(whole) and all(step.any() for step in whole)
         for both, one in zip(gradients, whole, strict=True):
             assert (both - one).abs().max() < 1e-3 * one.abs().max()
 
 
-def test_the_first_process_decides_with_one_set_of_statistics(two):
-    first, second = two.said
+def test_the_first_process_decides_and_errors_reach_both(two):
+    first, second = two[1]
     assert first["summary"] == second["summary"] and first["summary"]["best"]["rsum"] == 9
     assert first["summary"]["epochs"] == first["calls"] == second["calls"] == 3
     assert first["kept"] == second["kept"] and any("running_mean" in name for name in first["kept"][0])
-
-
-def test_gather_leaves_others_gradients_alone_and_errors_reach_both(two):
-    for found in two.said:
+    for found in two[1]:
         assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
         assert torch.tensor(found["x"]).eq(2).all()
         assert "has trained 2 epochs" in found["refused"]

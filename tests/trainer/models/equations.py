@@ -108,9 +108,8 @@ def self_pooling(layer: Any, parts: list[Tensor], norms: bool, unit_mean: bool =
 def cvse(model: Any) -> list[Tensor]:
     g, chosen = model.graph, model.concept_words
     image = torch.stack(self_pooling(model.pool_regions, [unit(model.project(v)) for v in sets()], True))
-    caption = torch.stack(
-        self_pooling(model.pool_words, [unit(states) for states, _ in read(model)], False, unit_mean=True)
-    )
+    words = [unit(states) for states, _ in read(model)]
+    caption = torch.stack(self_pooling(model.pool_words, words, False, unit_mean=True))
     x = g.edges @ (model.read.embed.weight[chosen] @ g.first.weight.T)
     concepts = unit(g.edges @ (torch.where(x > 0, x, 0.2 * x) @ g.second.weight.T))
     owner, tokens = OWNER.tolist(), texts(PAIRS).tokens.tolist()
@@ -138,23 +137,21 @@ def scan(model: Any) -> list[Tensor]:
 def stacked_attention(config: Any, regions: Tensor, words: Tensor) -> Tensor:
     """The score of one pair: regions [k, D], words [n, D]; eq. 1-6 (i2t) and 7-10 (t2i) of Lee et al. 2018."""
     asking, asked = (words, regions) if config.direction == "t2i" else (regions, words)
-    s = table(lambda v, e: v @ e, asked, asking)
-    if config.first_norm.startswith("clipped"):
-        s = torch.where(s > 0, s, 0.1 * s)
-    if config.first_norm.endswith("l2norm"):
-        s = torch.stack([row / (row.pow(2).sum().sqrt() + 1e-8) for row in s])
-    if config.first_norm.endswith("l1norm"):
-        s = torch.stack([row / (row.abs().sum() + 1e-8) for row in s])
-    if config.first_norm == "softmax":
-        s = torch.stack([row.exp() / row.exp().sum() for row in s])
-    cosines = []
-    for j, e in enumerate(asking):
-        weights = (config.temperature * s[:, j]).exp()
-        attended = sum(w / weights.sum() * v for w, v in zip(weights, asked, strict=True))
-        cosines.append(attended @ e / (attended.norm() * e.norm()))
-    r = torch.stack(cosines)
+    seen = attended(asking, asked, config.temperature, config.first_norm)
+    r = torch.cosine_similarity(seen, asking, dim=1)
     lse = (config.sharpness * r).exp().sum().log() / config.sharpness
     return {"lse": lse, "mean": r.sum() / len(r), "max": r.max(), "sum": r.sum()}[config.pooling]
+
+
+def attended(asking: Tensor, asked: Tensor, temperature: float, norm: str = "clipped_l2norm") -> Tensor:
+    """What each who asks attends to, [asking, D]; `norm` is over those who ask."""
+    s = table(lambda v, e: v @ e, asked, asking)
+    if norm.startswith("clipped"):
+        s = torch.where(s > 0, s, 0.1 * s)
+    lengths = {"l2norm": s.pow(2).sum(1, True).sqrt(), "l1norm": s.abs().sum(1, True), "softmax": s.exp().sum(1, True)}
+    if (kind := norm.removeprefix("clipped_")) in lengths:
+        s = (s.exp() if kind == "softmax" else s) / (lengths[kind] + 1e-8 * (kind != "softmax"))
+    return (temperature * s).softmax(0).T @ asked
 
 
 def saf(model: Any) -> list[Tensor]:
@@ -186,10 +183,7 @@ def graf(model: Any, one_vector: Callable[[Tensor], Tensor]) -> list[Tensor]:
     for some, whole in zip(words, self_pooling(model.pool_words, words, False), strict=True):
         nodes = []
         for v, picture in zip(regions, pictures, strict=True):
-            s = table(lambda a, b: a @ b, v, some)
-            s = torch.where(s > 0, s, 0.1 * s)
-            s = s / (s.norm(dim=1, keepdim=True) + 1e-8)
-            context = unit((model.config.temperature * s).softmax(0).T @ v)
+            context = unit(attended(some, v, model.config.temperature))
             local = unit(model.local((context - some) ** 2))
             nodes.append(torch.cat([unit(model.whole((picture - whole) ** 2))[None], local]))
         columns.append(model.out(one_vector(torch.stack(nodes))).sigmoid())

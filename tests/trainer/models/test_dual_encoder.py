@@ -46,14 +46,7 @@ def _tokenizer() -> Any:
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory) -> dict[str, Path]:
     """A random CLIP and a random SigLIP as transformers save them, with tokenizer and image processor."""
-    from transformers import (
-        CLIPConfig,
-        CLIPImageProcessorPil,
-        CLIPModel,
-        SiglipConfig,
-        SiglipImageProcessorPil,
-        SiglipModel,
-    )
+    import transformers as hf
 
     torch.manual_seed(0)
     tokenizer, made = _tokenizer(), {}
@@ -62,15 +55,15 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     text |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     text |= {"pad_token_id": tokenizer.pad_token_id}
     vision, square = {**layers, "image_size": SIDE, "patch_size": 8}, {"height": SIDE, "width": SIDE}
-    clip = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=12))
-    siglip = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
+    clip = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12))
+    siglip = hf.SiglipModel(hf.SiglipConfig(text_config=text, vision_config=vision))
     with torch.no_grad():  # values that training may have reached
         clip.logit_scale.fill_(3.1)
         siglip.logit_scale.fill_(1.7)
         siglip.logit_bias.fill_(-2.5)
     processors = {
-        "clip": CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=square),
-        "siglip": SiglipImageProcessorPil(size=square),
+        "clip": hf.CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=square),
+        "siglip": hf.SiglipImageProcessorPil(size=square),
     }
     for name, model in (("clip", clip), ("siglip", siglip)):
         made[name] = tmp_path_factory.mktemp(name)
