@@ -24,14 +24,13 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.output import refuse_foreign
-from capgrade.schemas.reviews import INFORMATION, PLAN, POOL, SEMANTIC_MAP, Item, ReviewPlan, read_plan
+from capgrade.schemas.reviews import INFORMATION, LINES, PLAN, POOL, SEMANTIC_MAP, Item, ReviewPlan, read_plan
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
 STRATA = ("pool", "uncertain", "random")
 BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
-FILE = "pairs.jsonl"
 
 
 def information(pairs: LabelledPairs) -> np.ndarray:
@@ -110,7 +109,7 @@ def write_lines(folder: Path, plan: ReviewPlan, captions: Captions) -> None:
         if item.stratum is not None:
             line |= {"stratum": item.stratum, "probability": plan.probability(item)}
         lines.append(json.dumps(line, ensure_ascii=False))
-    write_text(folder / FILE, "".join(f"{line}\n" for line in lines))
+    write_text(folder / LINES, "".join(f"{line}\n" for line in lines))
 
 
 def pooled(

@@ -76,7 +76,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     """
     corpus = read_corpus(folders)
     captions, images = corpus.captions, folders.images
-    models = _models(folders, corpus)
+    models = read_models(folders, corpus)
     if images is None and folders.captions and (folders.captions / TABLE).is_file():
         images = folders.captions  # generated scenes come with theirs
     pictures = PictureLookup() if images is None else find(captions, images)
@@ -97,7 +97,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     return explorer
 
 
-def _models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelVoice]:
+def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelVoice]:
     """Each named by its folder; by the whole path where that name is taken."""
     if folders.indexes and len(folders.indexes) != len(folders.runs):
         remedy = "give each --run its --index, in order, or none"

@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical, read_json
 from capgrade.schemas.lines import appended_lines
 
-PLAN, RATINGS = "plan.json", "ratings-*.jsonl"  # in a review's folder
+PLAN, LINES, RATINGS = "plan.json", "pairs.jsonl", "ratings-*.jsonl"  # in a review's folder
 INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"
 SCORES = range(6)
 STRICT = ConfigDict(extra="forbid")  # a misspelt key is an error rather than a default

@@ -133,7 +133,7 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     from capgrade.explorer.plans import misses_again, most_informative, pooled, write_lines, write_plan
-    from capgrade.explorer.start import read_corpus
+    from capgrade.explorer.start import read_corpus, read_models
 
     corpus = read_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
@@ -148,13 +148,7 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     elif not folders.runs:
         plan = most_informative(corpus.pairs, *drawn, asked.count, asked.seed)
     else:
-        from capgrade.explorer.models import model_voice
-
-        run = folders.runs[0]
-        index = folders.indexes[0] if folders.indexes else run / "index"
-        plan = misses_again(
-            model_voice(run.resolve().name, run, index, corpus.captions), *drawn, asked.count, asked.seed
-        )
+        plan = misses_again(read_models(folders, corpus)[0], *drawn, asked.count, asked.seed)
     write_plan(out, plan)
     write_lines(out, plan, corpus.captions)
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")

@@ -21,6 +21,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
 from capgrade.schemas.lines import read_lines
 from capgrade.schemas.params import ParamsBlock, read_yaml, validated
+from capgrade.schemas.reviews import LINES
 
 FOLDER = Path(__file__).parent
 CAPTIONS, PICTURES = FOLDER / "captions.yaml", FOLDER / "pictures.yaml"  # the ones that come with capgrade
@@ -30,7 +31,6 @@ _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 ALL = "all"
-LINES = "pairs.jsonl"  # in the folder of a review
 
 
 class Prompt(ParamsBlock):

@@ -7,11 +7,15 @@ import socket
 import subprocess
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from capgrade.explorer.ratings import ReviewRatings
+from capgrade.explorer.voices import DEPTH
 from capgrade.pipelines.publish.folder import publish
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.reviews import read_plan
 from tests.conftest import call
 from tests.pipelines.publish.conftest import BOTH, PARAMS
@@ -78,6 +82,21 @@ def test_a_review_is_chosen_from_a_dataset_and_exported(folder: Path, tmp_path: 
         ReviewRatings.open(review).rate("ann", item, item)
     assert call("explore", "--reviews", review, "--export", tmp_path / "judgements.csv") == 0
     assert "6 pairs" in capsys.readouterr().out
+
+
+def test_a_review_of_what_a_model_misses(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that ranks each caption's own image last; its index is where `evaluate --run` puts it."""
+
+    def loaded(name: str, run: Path, index: Path, captions: Captions) -> SimpleNamespace:
+        first = [np.delete(np.arange(captions.n_images), owner)[:DEPTH] for owner in captions.owner]
+        assert index == run / "index"
+        return SimpleNamespace(name=name, first_images=lambda _: (np.arange(captions.n_captions), np.array(first)))
+
+    monkeypatch.setattr("capgrade.explorer.models.model_voice", loaded)
+    sample = ("explore", "--sample", tmp_path / "review", "--dataset", folder / "dataset", "--set", "explore.count=3")
+    assert call(*sample, "--run", tmp_path / "mine") == 0
+    plan = read_plan(tmp_path / "review")
+    assert (len(plan.items), plan.facts["model"], plan.facts["hits"]) == (3 * DEPTH, "mine", 0)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from PIL import Image
 
 from capgrade.explorer.app import make_app
 from capgrade.explorer.gate import LARGEST_FORM, LARGEST_UPLOAD
@@ -51,25 +52,19 @@ def test_the_handlers_of_the_process_stay_open(world: World, monkeypatch: pytest
     assert closed == []
 
 
-def test_a_picture_is_taken_where_something_looks_at_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from PIL import Image
-
+def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(world: World, monkeypatch) -> None:
     assert client(world).post("/picture", files=PICTURE).status_code == 404
     monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
-    assert "a picture needs a trained model" in client(world).post("/picture", files=PICTURE).text
-    found = world.explorer.of_image(1)
+    ask, found = client(world), world.explorer.of_image(1)
+    assert "a picture needs a trained model" in ask.post("/picture", files=PICTURE).text
     monkeypatch.setattr("capgrade.explorer.answers.Explorer.of_upload", lambda *_: found)
-    assert "uploaded picture: not a readable picture" in client(world).post("/picture", files=PICTURE).text
+    assert "uploaded picture: not a readable picture" in ask.post("/picture", files=PICTURE).text
     Image.new("RGB", (9, 9)).save(data := io.BytesIO(), "PNG")
-    answer = client(world).post("/picture", files={"picture": ("x.png", data.getvalue())}).text
+    answer = ask.post("/picture", files={"picture": ("x.png", data.getvalue())}).text
     assert "Captions for your picture" in answer and answer.count("/?caption=") == 16
-    too_large = {"content-length": str(LARGEST_UPLOAD + 1)}
-    assert client(world).post("/picture", content=b"", headers=too_large).status_code == 413
-
-
-def test_bodies_are_bounded(world: World) -> None:
-    ask = client(world)
-    assert ask.post("/review", content=b"", headers={"content-length": str(LARGEST_FORM + 1)}).status_code == 413
+    for path, most in {"/picture": LARGEST_UPLOAD, "/review": LARGEST_FORM}.items():
+        assert ask.post(path, content=b"", headers={"content-length": str(most + 1)}).status_code == 413
+        assert ask.post(path, content=b"", headers={"content-length": str(most)}).status_code != 413
     assert ask.post("/review", content=iter([b"reviewer=x"])).status_code == 411, "sent in chunks of no known length"
 
 
