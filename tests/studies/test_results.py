@@ -10,7 +10,7 @@ import yaml
 from capgrade.losses import LossTerms
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import load_params
-from capgrade.trainer.models import kind_of
+from capgrade.trainer.models import model_of
 from studies import looked_up, results
 
 
@@ -19,7 +19,7 @@ def test_every_preset_can_be_trained_and_is_of_a_comparison() -> None:
     compared = {preset for preset, _ in chosen} | set(looked_up.ORIGINS)
     for preset, sets in [*chosen, *((loss, ()) for loss in looked_up.ORIGINS)]:
         train = load_params(results.PRESETS, [f"train.{one}" for one in (f"preset={preset}", *sets)]).train
-        assert kind_of(train.model.name)
+        assert model_of(train.model.name)
         LossTerms(train.loss)
     assert yaml.safe_load(results.PRESETS.read_text())["presets"].keys() == compared
 

@@ -16,7 +16,7 @@ from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
-from capgrade.trainer.models import configure, kind_of
+from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import Transform
 
 
@@ -56,7 +56,7 @@ ImageStore = RegionStore | PictureStore  # images by their ids, as sets of regio
 
 def open_images(name: str, options: dict[str, Any], regions: Path | None, images: Path | None) -> ImageStore:
     """The store that a model reads. InputError where it is not given, for the other one, and for an unknown model."""
-    model = kind_of(name).model
+    model = model_of(name)
     given, other, wanted = (images, regions, "images") if model.reads == "pictures" else (regions, images, "regions")
     if given is None:
         raise InputError(f"model '{name}' reads {model.reads}, which are not given", remedy=f"give --{wanted}")

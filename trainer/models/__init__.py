@@ -1,51 +1,41 @@
-"""Retrieval models: one per file, by name."""
+"""Retrieval models: one per file, by name. A model's options are the dataclass that its `__init__` takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import Config, RetrievalModel
-from capgrade.trainer.models.cvse import Cvse, CvseConfig
-from capgrade.trainer.models.dual_encoder import DualEncoder, DualEncoderConfig, Siglip
-from capgrade.trainer.models.scan import Scan, ScanConfig
-from capgrade.trainer.models.sgraf import Saf, Sgr, SgrafConfig
-from capgrade.trainer.models.single_stream import SingleStream, SingleStreamConfig
-from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
-from capgrade.trainer.models.vse import Vse, VseConfig
-from capgrade.trainer.models.vse_infinity import VseInfinity, VseInfinityConfig
-from capgrade.trainer.models.vsrn import Vsrn, VsrnConfig
+from capgrade.trainer.models.cvse import Cvse
+from capgrade.trainer.models.dual_encoder import DualEncoder, Siglip
+from capgrade.trainer.models.scan import Scan
+from capgrade.trainer.models.sgraf import Saf, Sgr
+from capgrade.trainer.models.single_stream import SingleStream
+from capgrade.trainer.models.tern import TERAN, TERN
+from capgrade.trainer.models.vse import Vse
+from capgrade.trainer.models.vse_infinity import VseInfinity
+from capgrade.trainer.models.vsrn import Vsrn
 
-
-@dataclass(frozen=True)
-class Kind:
-    """A model by name: the dataclass of its options, and what is built of that, the feature length and the
-    vocabulary."""
-
-    config: type[Any]
-    model: type[RetrievalModel]
-
-
-MODELS = {
-    "vse": Kind(VseConfig, Vse),
-    "vse_infinity": Kind(VseInfinityConfig, VseInfinity),
-    "vsrn": Kind(VsrnConfig, Vsrn),
-    "cvse": Kind(CvseConfig, Cvse),
-    "clip": Kind(DualEncoderConfig, DualEncoder),
-    "siglip": Kind(DualEncoderConfig, Siglip),
-    "scan": Kind(ScanConfig, Scan),
-    "saf": Kind(SgrafConfig, Saf),
-    "sgr": Kind(SgrafConfig, Sgr),
-    "single_stream": Kind(SingleStreamConfig, SingleStream),
-    "tern": Kind(TernConfig, TERN),
-    "teran": Kind(TeranConfig, TERAN),
+MODELS: dict[str, type[Any]] = {
+    "vse": Vse,
+    "vse_infinity": VseInfinity,
+    "vsrn": Vsrn,
+    "cvse": Cvse,
+    "clip": DualEncoder,
+    "siglip": Siglip,
+    "scan": Scan,
+    "saf": Saf,
+    "sgr": Sgr,
+    "single_stream": SingleStream,
+    "tern": TERN,
+    "teran": TERAN,
 }
 
 
-def kind_of(name: str) -> Kind:
+def model_of(name: str) -> type[RetrievalModel]:
     """InputError for an unknown model, listing the known ones."""
     if name not in MODELS:
         raise InputError(f"unknown model '{name}'", remedy=f"choose from: {', '.join(MODELS)}")
@@ -57,7 +47,7 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
 
     Raises InputError for an unknown model or option, listing the known ones, and for a value that does not fit.
     """
-    kind = kind_of(name).config
+    kind = get_type_hints(model_of(name).__init__)["config"]
     known = {field.name for field in fields(kind)}
     unknown = sorted(options.keys() - known)
     if unknown:
@@ -73,4 +63,4 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
 
 
 def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> RetrievalModel:
-    return MODELS[name].model(config, feature_dim, vocabulary_size)
+    return MODELS[name](config, feature_dim, vocabulary_size)

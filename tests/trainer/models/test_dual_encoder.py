@@ -92,7 +92,7 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     tokens.save(tmp_path / "vocabulary.json")
     assert load_tokens(tmp_path / "vocabulary.json") == tokens
     model = build(name, config, 0, tokens.size).train().double()  # rounding in float32 is another on every processor
-    transform = MODELS[name].model.transform(config)
+    transform = MODELS[name].transform(config)
     texts = pad_texts(tokens.encode_texts(CAPTIONS))
     batch = _batch([transform(one) for one in _pictures()])
     images, captions = model(replace(batch, features=batch.features.double()), texts)
@@ -128,7 +128,7 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
 @pytest.mark.parametrize("name", ["clip", "siglip"])
 def test_pictures_of_a_random_model_are_prepared_as_a_checkpoints(folders, name: str) -> None:
     """CLIP's shorter side becomes n pixels and its centre is cut out; SigLIP's sides both become n."""
-    of = MODELS[name].model.transform
+    of = MODELS[name].transform
     own, theirs = (of(configure(name, given, 0, 0)) for given in (SMALL, {"pretrained": str(folders[name])}))
     for picture in _pictures():
         assert own(picture).dtype == np.float32 and own(picture).shape == (3, SIDE, SIDE)
@@ -165,7 +165,7 @@ def test_where_the_temperature_starts_and_what_keeps_it() -> None:
 def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> None:
     def made(name: str, **options: Any) -> object:
         config = configure(name, options, 0, 0)
-        MODELS[name].model.transform(config)
+        MODELS[name].transform(config)
         return build(name, config, 0, 30)
 
     broken, shapeless = tmp_path / "broken", tmp_path / "shapeless"
