@@ -132,24 +132,17 @@ def test_bad_input_is_one_line(line: str, message: str, small: Small, tmp_path: 
     assert said.startswith("error: ") and message in said and len(said.splitlines()) == 1
 
 
-def test_the_list(capsys) -> None:
+def test_the_list_says_what_a_recipe_needs_and_where_its_network_is_not_the_papers(capsys) -> None:
     assert call("reproduce", "--list", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["sam-1"] == {
-        "paper": "SAM", "table": "1", "needs": ["captions", "judgements", "spice"], "verified": "here",
-        "network": None,
-    }  # fmt: skip
+    needed = {"needs": ["captions", "judgements", "spice"], "verified": "here", "network": None}
+    assert found["sam-1"] == {"paper": "SAM", "table": "1", **needed}
     assert {one["verified"] for one in found.values()} == {"here", "scenes"}
-
-
-def test_a_network_that_is_not_the_papers_is_said_in_the_list_and_above_the_table(capsys) -> None:
     assert call("reproduce", "--list") == 0
     for line in capsys.readouterr().out.splitlines():
         assert ("InceptionResNet-V1 on 256 x 256" in line) == line.startswith("semanticmap-"), line
-    recipe = load_recipe("semanticmap-3")
-    found = as_json("semanticmap-3", recipe, [], ["a note"], small=False)
-    lines = markdown(found).splitlines()
-    assert "five residual blocks on 32 x 32 pixels" in lines[2] and "five" in found["network"]
+    table = as_json("semanticmap-3", load_recipe("semanticmap-3"), [], ["a note"], small=False)
+    assert "five residual blocks on 32 x 32 pixels" in markdown(table).splitlines()[2] and "five" in table["network"]
     assert "network" not in as_json("sam-5", load_recipe("sam-5"), [], [], small=False)
 
 

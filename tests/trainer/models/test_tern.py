@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from capgrade.schemas.errors import InputError
+from capgrade.trainer.data.pairs import pad_texts
+from capgrade.trainer.data.text import ModelTokens
 from capgrade.trainer.models.base import CaptionTokens, Images
-from capgrade.trainer.models.tern import TERAN, TERN, TeranConfig, TernConfig
+from capgrade.trainer.models.tern import TERN
 from capgrade.trainer.models.text_encoder import load_tokenizer, word_pieces
 
 from . import made
 
-SIZES = {"feature_dim": 12, "embed_dim": 8, "image_layers": 2, "joint_layers": 1, "heads": 2, "feedforward": 16}
 TEXTS = ["a red dog runs .", "a dog and a cat", "the", "the playing cat plays on a red onion"]
 
 
@@ -26,19 +27,15 @@ def images(counts=(3, 5, 2, 4)) -> Images:
 
 
 def texts(model: str) -> CaptionTokens:
-    rows = [torch.tensor(row.ids) for row in word_pieces(TEXTS, model)]
-    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    return CaptionTokens(tokens, torch.arange(tokens.shape[1]) < torch.tensor([len(row) for row in rows])[:, None])
+    return pad_texts(ModelTokens(model).encode_texts(TEXTS))
 
 
-def tern(bert: str, **options) -> TERN:
-    torch.manual_seed(0)
-    return TERN(TernConfig(**SIZES, text_model=bert, **options)).eval()
+def tern(bert: str, name: str = "tern", **options) -> TERN:
+    return made.made(name, **{**made.TERN, "text_model": bert, **options}).float().eval()
 
 
-def teran(bert: str, **options) -> TERAN:
-    torch.manual_seed(0)
-    return TERAN(TeranConfig(**SIZES, text_model=bert, **options)).eval()
+def teran(bert: str, **options) -> TERN:
+    return tern(bert, "teran", **options)
 
 
 def test_boxes_count_and_the_order_of_regions_does_not(bert):
@@ -65,7 +62,8 @@ def test_words_that_take_part(bert):
     assert teran(bert).encode_captions(given).mask.sum(1).tolist() == (lengths - 2).tolist()
     assert teran(bert, padding="authors").encode_captions(given).mask.sum(1).tolist() == (lengths - 3).tolist()
     mask = teran(bert, stop_words="english").encode_captions(given).mask
-    pieces = [[p for p, m in zip(row, keep, strict=False) if m] for row, keep in zip(pieced(bert), mask, strict=True)]
+    pieced = [load_tokenizer(bert)[0].convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)]
+    pieces = [[p for p, m in zip(row, keep, strict=False) if m] for row, keep in zip(pieced, mask, strict=True)]
     assert pieces == [
         ["red", "dog", "run", "##s", "."],
         ["dog", "cat"],
@@ -74,18 +72,12 @@ def test_words_that_take_part(bert):
     ]
 
 
-def pieced(bert: str) -> list[list[str]]:
-    tokenizer, _ = load_tokenizer(bert)
-    return [tokenizer.convert_ids_to_tokens(row.ids) for row in word_pieces(TEXTS, bert)]
-
-
 def test_frozen_text_encoder(bert):
     model = teran(bert, freeze_text=True).train()
     assert not model.text_encoder.encoder.training
     model.scores(model.encode_images(images()), model.encode_captions(texts(bert))).sum().backward()
-    assert (
-        all(p.grad is None for p in model.text_encoder.parameters()) and model.text_projection.weight.grad is not None
-    )
+    assert all(p.grad is None for p in model.text_encoder.parameters())
+    assert model.text_projection.weight.grad is not None
     assert len(model.parameter_groups(1e-3, 1e-5)) == 1
 
 
@@ -96,6 +88,6 @@ def test_teran_loads_tern(bert):
 
 def test_bad_settings(bert):
     with pytest.raises(InputError, match="5 heads do not divide"):
-        TERN(TernConfig(**{**SIZES, "heads": 5}, text_model=bert))
+        tern(bert, heads=5)
     with pytest.raises(InputError, match="stop words"):
         teran(bert, stop_words="nowhere.txt")

@@ -9,7 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, RobertaTokenizerFast
 
+from capgrade.measures.embeddings import load_encoder
+from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.errors import InputError
+from capgrade.trainer.data.pairs import pad_texts
+from capgrade.trainer.data.text import ModelTokens
 from capgrade.trainer.models.base import CaptionTokens
 from capgrade.trainer.models.text_encoder import TextEncoder, load_tokenizer, stop_pieces, word_pieces, word_starts
 
@@ -17,13 +21,9 @@ CAPTIONS = ["A white doggy is on the right of a woman dressed in orange.", "A la
 
 
 def test_hidden_states_equal_sentence_transformers():
-    from capgrade.measures.embeddings import load_encoder
-    from capgrade.pretrained import EMBEDDED
-
-    rows = [torch.tensor(row.ids) for row in word_pieces(CAPTIONS)]
-    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    rows = ModelTokens(EMBEDDED).encode_texts(CAPTIONS)
     with torch.inference_mode():
-        states = TextEncoder().eval()(CaptionTokens(tokens, tokens != 0))
+        states = TextEncoder().eval()(pad_texts(rows))
     expected = load_encoder(EMBEDDED).encode(CAPTIONS, output_value="token_embeddings")
     for row, state, known in zip(rows, states, expected, strict=True):
         known = known[: len(row)].cpu()
