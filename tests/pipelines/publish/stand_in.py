@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -24,48 +25,42 @@ from tests.tools.served import serving
 
 TOKEN = "hf_RecognisableTokenOfTheTests"
 LFS = (".parquet", ".png")
-LICENCES = {"cc-by-4.0", "apache-2.0", "other"}
-TASKS = {"text-retrieval", "image-to-text"}
 
 
 @dataclass(frozen=True)
-class Blob:
-    """A file of a commit: bytes kept in git, or the SHA-256 of an LFS object."""
+class File:
+    """A file of a commit: its bytes, git's id of it, and its SHA-256 if it is an LFS object."""
 
-    size: int
+    data: bytes
     oid: str
     sha256: str | None = None
 
+    @classmethod
+    def of(cls, data: bytes, sha256: str | None = None) -> File:
+        kept = sha256.encode() if sha256 else b"blob %d\0" % len(data) + data
+        return cls(data, hashlib.sha1(kept).hexdigest(), sha256)
+
     def entry(self, path: str) -> dict[str, Any]:
-        lfs = {"lfs": {"oid": self.sha256, "size": self.size, "pointerSize": 130}} if self.sha256 else {}
-        return {"type": "file", "path": path, "size": self.size, "oid": self.oid, **lfs}
+        size = len(self.data)
+        lfs = {"lfs": {"oid": self.sha256, "size": size, "pointerSize": 130}} if self.sha256 else {}
+        return {"type": "file", "path": path, "size": size, "oid": self.oid, **lfs}
 
 
 @dataclass
 class Repo:
-    commits: dict[str, dict[str, Blob]] = field(default_factory=dict)
+    commits: dict[str, dict[str, File]] = field(default_factory=dict)
     head: str = ""
     private: bool = False
     tags: dict[str, str] = field(default_factory=dict)
 
-    def add(self, files: dict[str, Blob]) -> str:
-        oid = hashlib.sha1(f"{self.head}{sorted(files.items())}{len(self.commits)}".encode()).hexdigest()
+    def add(self, files: dict[str, File]) -> str:
+        ids = sorted((path, file.oid) for path, file in files.items())
+        oid = hashlib.sha1(f"{self.head}{ids}{len(self.commits)}".encode()).hexdigest()
         self.commits[oid], self.head = files, oid
         return oid
 
     def at(self, revision: str) -> str:
         return self.head if revision == "main" else self.tags.get(revision, revision)
-
-
-@dataclass
-class Failure:
-    """What a route does instead of its work, or after it: a status, a broken connection, or a late answer."""
-
-    status: int = 500
-    times: int = 10**9
-    drop: bool = False
-    delay: float = 0.0
-    after: bool = False
 
 
 class RefusedError(Exception):
@@ -104,30 +99,22 @@ class Hub:
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.objects: dict[str, bytes] = {}  # LFS objects by SHA-256
-        self.blobs: dict[str, bytes] = {}  # git's by id
-        self.failures: dict[str, Failure] = {}
+        self.failures: dict[str, dict[str, Any]] = {}
         self.log: list[tuple[str, str]] = []  # route, and the file or repository it was asked for
         self.lock = threading.RLock()
         self.address = ""
 
     def fail(self, route: str, **how: Any) -> None:
-        self.failures[route] = Failure(**how)
+        """What it answers instead of its work, or `after` it, the first `times`: a `status`, a broken connection
+        (`drop`), or a late one (`delay`, seconds)."""
+        self.failures[route] = {"times": 10**9, **how}
 
     def asked(self, route: str) -> list[str]:
         return [what for name, what in self.log if name == route]
 
     def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
         found = self.repos[repo]
-        commit = found.commits[found.at(revision)]
-        return {path: self.content(blob) for path, blob in commit.items()}
-
-    def content(self, blob: Blob) -> bytes:
-        return self.objects[blob.sha256] if blob.sha256 else self.blobs[blob.oid]
-
-    def regular(self, data: bytes) -> Blob:
-        oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        self.blobs[oid] = data
-        return Blob(len(data), oid)
+        return {path: file.data for path, file in found.commits[found.at(revision)].items()}
 
     def change(self, repo: str, path: str, data: bytes | None) -> None:
         """A commit of somebody else."""
@@ -135,7 +122,7 @@ class Hub:
         if data is None:
             del files[path]
         else:
-            files[path] = self.regular(data)
+            files[path] = File.of(data)
         self.repos[repo].add(files)
 
     def repo(self, name: str, revision: str = "main") -> tuple[Repo, str]:
@@ -156,7 +143,7 @@ class Hub:
         if name in self.repos:
             raise RefusedError(409, "You already created this dataset repo", url=url)
         self.repos[name] = Repo(private=body.get("private", body.get("visibility") == "private"))
-        self.repos[name].add({".gitattributes": self.regular(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
+        self.repos[name].add({".gitattributes": File.of(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
         return {"url": url, "name": name}
 
     @route("POST", r"/api/validate-yaml")
@@ -178,22 +165,13 @@ class Hub:
     @route("GET", rf"/api/datasets/{DATASET}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?")
     def tree(self, asked: Asked) -> Answer:
         repo, commit = self.repo(asked.name, asked.revision)
-        below, recursive = asked.path, asked.query.get("recursive", ["False"])[0].lower() == "true"
-        prefix = below + "/" if below else ""
-        found, folders = [], {}
-        for path, blob in sorted(repo.commits[commit].items()):
-            rest = path.removeprefix(prefix)
-            if not path.startswith(prefix):
-                continue
-            if "/" in rest:
-                for k in range(1, rest.count("/") + 1) if recursive else [1]:
-                    folder = prefix + "/".join(rest.split("/")[:k])
-                    folders[folder] = {"type": "directory", "path": folder, "oid": "0" * 40, "size": 0}
-            if recursive or "/" not in rest:
-                found.append(blob.entry(path))
-        if below and not found and not folders:
-            raise RefusedError(404, f"{below} does not exist", "EntryNotFound")
-        return [*folders.values(), *found]
+        prefix, recursive = asked.path + "/" if asked.path else "", asked.query["recursive"] == ["true"]
+        files = {path: file for path, file in repo.commits[commit].items() if path.startswith(prefix)}
+        folders = {folder.as_posix() for path in files for folder in PurePosixPath(path).parents[:-1]}
+        found = [{"type": "directory", "path": one, "oid": "0" * 40, "size": 0} for one in sorted(folders)]
+        found += [files[path].entry(path) for path in sorted(files)]
+        inside = [(one, one["path"].removeprefix(prefix)) for one in found if one["path"].startswith(prefix)]
+        return [one for one, rest in inside if recursive or "/" not in rest]
 
     @route("POST", rf"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)")
     def preupload(self, asked: Asked) -> Answer:
@@ -234,12 +212,11 @@ class Hub:
         for line in lines[1:]:
             key, value = line["key"], line["value"]
             if key == "file":
-                files[value["path"]] = self.regular(base64.b64decode(value["content"]))
+                files[value["path"]] = File.of(base64.b64decode(value["content"]))
             elif key == "lfsFile":
                 if value["oid"] not in self.objects:
                     raise RefusedError(400, f"LFS object of {value['path']} was not uploaded")
-                pointer = hashlib.sha1(value["oid"].encode()).hexdigest()
-                files[value["path"]] = Blob(len(self.objects[value["oid"]]), pointer, value["oid"])
+                files[value["path"]] = File.of(self.objects[value["oid"]], value["oid"])
             elif key == "deletedFile":
                 del files[value["path"]]
         oid = repo.add(files)
@@ -258,8 +235,8 @@ class Hub:
         repo, commit = self.repo(asked.name, asked.revision)
         if asked.path not in repo.commits[commit]:
             raise RefusedError(404, "Entry not found", "EntryNotFound")
-        blob = repo.commits[commit][asked.path]
-        return self.content(blob), {"ETag": f'"{blob.sha256 or blob.oid}"', "X-Repo-Commit": commit}
+        file = repo.commits[commit][asked.path]
+        return file.data, {"ETag": f'"{file.sha256 or file.oid}"', "X-Repo-Commit": commit}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -288,11 +265,11 @@ class _Handler(BaseHTTPRequestHandler):
             hub.log.append((route, asked.path or asked.name))
             failure = hub.failures.get(route)
             if failure:
-                failure.times -= 1
-                if failure.times <= 0:
+                failure["times"] -= 1
+                if not failure["times"]:
                     del hub.failures[route]
-        if failure and not failure.after:
-            self._fail(failure)
+        if failure and not failure.get("after"):
+            self._fail(**failure)
             return
         try:
             if route not in OPEN and self.headers.get("Authorization") != f"Bearer {TOKEN}":
@@ -303,18 +280,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(refused)
             return
         if failure:
-            self._fail(failure)
+            self._fail(**failure)
         elif isinstance(answer, tuple):
             self._send_file(*answer)
         else:
             self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
-    def _fail(self, failure: Failure) -> None:
-        time.sleep(failure.delay)
-        if failure.drop or failure.delay:
+    def _fail(self, status: int = 500, drop: bool = False, delay: float = 0.0, **_: Any) -> None:
+        time.sleep(delay)
+        if drop or delay:
             self.close_connection = True
         else:
-            self._refuse(RefusedError(failure.status, "made to fail"))
+            self._refuse(RefusedError(status, "made to fail"))
 
     def _refuse(self, refused: RefusedError) -> None:
         """A careless server: it repeats what it was given, the token with it."""
@@ -323,13 +300,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(refused.status, json.dumps({"error": text, **refused.more}).encode(), headers)
 
     def _send_file(self, data: bytes, headers: dict[str, str]) -> None:
-        whole, wanted = len(data), re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if wanted is None:
             self._send(200, data, {**headers, "Accept-Ranges": "bytes"})
             return
-        first, last = int(wanted[1]), min(int(wanted[2] or whole), whole - 1)
-        span = {"Content-Range": f"bytes {first}-{last}/{whole}", "Accept-Ranges": "bytes"}
-        self._send(206, data[first : last + 1], {**headers, **span})
+        first, part = int(wanted[1]), data[int(wanted[1]) :][: int(wanted[2] or len(data)) - int(wanted[1]) + 1]
+        span = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+        self._send(206, part, {**headers, "Content-Range": span, "Accept-Ranges": "bytes"})
 
     def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)

@@ -19,7 +19,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 
 from .conftest import DATA, README, REPO, write_folder
-from .stand_in import TOKEN, Asked, Hub, RefusedError, Repo
+from .stand_in import TOKEN, Asked, File, Hub, RefusedError, Repo
 
 SECOND = "relevance/train-00001-of-00002.parquet"
 
@@ -98,7 +98,7 @@ def foreign(hub: Hub) -> dict[str, bytes]:
     """Somebody's repository whose folders are called as ours are."""
     files = {"README.md": b"theirs", "captions/a.txt": b"a", "figures/f.svg": b"f", "src/x.py": b"x"}
     hub.repos[REPO] = Repo()
-    hub.repos[REPO].add({name: hub.regular(data) for name, data in files.items()})
+    hub.repos[REPO].add({name: File.of(data) for name, data in files.items()})
     return files
 
 
