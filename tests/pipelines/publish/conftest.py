@@ -62,8 +62,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions, shards of train and val, dense relevance of val, and the folder `out` published from them; nobody
-    changes them."""
+    """Captions, shards of train and val, dense relevance of both (`dense`, `relevance`), and the folder `out` published
+    from them; nobody changes them."""
     root, tables = tmp_path_factory.mktemp("made"), []
     for split, sets in SETS.items():
         table = caption_table(sets, split)
@@ -75,7 +75,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, top in (("train", 3), ("val", 2)):
         kept = ShardsParams(split=split, measures=BOTH, top=top, uniform=3)
         shards(root / "captions", root / split, kept, MEASURES)
-    relevance(root / "captions", root / "relevance", RelevanceParams(split="val", measures=BOTH), MEASURES)
+    for folder, split in (("dense", "train"), ("relevance", "val")):
+        relevance(root / "captions", root / folder, RelevanceParams(split=split, measures=BOTH), MEASURES)
     publish(root / "captions", [root / "train", root / "val"], root / "out", PARAMS, None, root / "relevance")
     return root
 

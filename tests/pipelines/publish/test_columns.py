@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,12 @@ from capgrade.pipelines.publish.card import cell
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
-from capgrade.schemas.params import AgreeParams, MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import AgreeParams, MeasuresParams, ShardsParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
-from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .conftest import BOTH, PARAMS
 
@@ -152,15 +151,13 @@ def test_a_measure_with_the_name_of_such_a_column_is_refused(made: Path, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of two measures, and a calibration of one."""
+def world(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibration of one of two measures, and what is published with it."""
     folder: Path = tmp_path_factory.mktemp("calibrated")
-    captions = write_captions_folder(folder / "captions", [caption_table(random_sets(24, seed=5), "train")])
-    shards(captions, folder / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
-    relevance(captions, folder / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
-    judged, out = folder / "dense" / "rouge_l.arrow", folder / "calibration.json"
-    agree(captions, judged, ["rouge_l"], MeasuresParams(), calibrate=out, params=AgreeParams(accept=0.3))
-    publish(captions, [folder / "shards"], folder / "out", PARAMS, calibration=out)
+    judged, out = made / "dense" / "rouge_l.arrow", folder / "calibration.json"
+    accept = AgreeParams(accept=0.3)
+    agree(made / "captions", judged, ["rouge_l"], MeasuresParams(), "train", calibrate=out, params=accept)
+    publish(made / "captions", [made / "train"], folder / "out", PARAMS, calibration=out)
     return folder
 
 
@@ -174,7 +171,7 @@ def test_columns_are_the_curves_at_each_value(world: Path) -> None:
     assert not table["rouge_l_score"].null_count and table["original"].to_numpy().any()  # own pairs too
 
 
-def test_the_manifest_and_the_card_say_which_calibration(world: Path) -> None:
+def test_the_manifest_and_the_card_say_which_calibration(made: Path, world: Path) -> None:
     sha = digest(world / "calibration.json")
     manifest = json.loads((world / "out" / "manifest.json").read_text())
     facts = manifest["calibration"]
@@ -185,7 +182,7 @@ def test_the_manifest_and_the_card_say_which_calibration(world: Path) -> None:
     said = (world / "out" / "README.md").read_text()
     assert sha in said and "## What a value means to people" in said
     assert "--calibration calibration.json" in said and "| `rouge_l_accepted` | float32 | probability" in said
-    assert str(world) not in said + json.dumps(manifest)
+    assert not any(str(place) in said + json.dumps(manifest) for place in (made, world))
     found = {field["name"] for one in json.loads((world / "out" / "croissant.json").read_text())["recordSet"]
              for field in one["field"]}  # fmt: skip
     assert {"rouge_l_score", "rouge_l_accepted"} <= found
@@ -193,12 +190,12 @@ def test_the_manifest_and_the_card_say_which_calibration(world: Path) -> None:
 
 
 def test_the_one_that_comes_with_capgrade_is_named_in_the_commands(
-    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever runs the commands of the card has no crisscrossed.json, and has the name."""
     for one in (columns, card_module):
         monkeypatch.setattr(one, "SHIPPED", world / "calibration.json")
-    publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=world / "calibration.json")
+    publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS, calibration=world / "calibration.json")
     said = (tmp_path / "out" / "README.md").read_text()
     assert "--calibration calibration --out dataset" in said and "# calibration" not in said
 
@@ -218,10 +215,12 @@ def test_labels_load_them_beside_the_measures(world: Path) -> None:
     assert labels.exact("rouge_l").block(*some)[1].all()
 
 
-def test_calibrations_that_do_not_fit(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrations_that_do_not_fit(made: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = Path(shutil.copytree(made / "train", tmp_path / "shards"))
+
     def refused(message: str, calibration: Path) -> None:
         with pytest.raises(InputError, match=message):
-            publish(world / "captions", [world / "shards"], tmp_path / "out", PARAMS, calibration=calibration)
+            publish(made / "captions", [copied], tmp_path / "out", PARAMS, calibration=calibration)
         assert not (tmp_path / "out" / "manifest.json").exists()
 
     found = json.loads((world / "calibration.json").read_text())
@@ -231,7 +230,7 @@ def test_calibrations_that_do_not_fit(world: Path, tmp_path: Path, monkeypatch: 
     write = tables.write_table
 
     def meanwhile(*args: Any) -> Any:
-        manifest = world / "shards" / "manifest.json"
+        manifest = copied / "manifest.json"
         manifest.write_bytes(manifest.read_bytes() + b"\n")
         return write(*args)
 

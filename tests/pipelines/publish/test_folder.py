@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
@@ -26,16 +26,14 @@ from .conftest import BOTH, PARAMS
 
 
 def test_the_folder_loads(made: Path, tmp_path: Path) -> None:
-    captions_dir, shards_dir = made / "captions", made / "train"
-    manifest = publish(captions_dir, [shards_dir], tmp_path / "out", PARAMS)
-    pairs = load_dataset(str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
+    pairs = load_dataset(str(made / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
     assert pairs.features["cider"] == Value("float32")
     assert pairs.features["weight"] == Value("float32")
     assert pairs.features["original"] == Value("bool")
     assert pairs.features["reasons"].feature == Value("string")
-    assert len(pairs) == json.loads((shards_dir / "manifest.json").read_text())["pairs"]
-    captions = read_captions(captions_dir, "train")
-    texts = load_dataset(str(tmp_path / "out"), "captions", split="train", cache_dir=str(tmp_path / "hf"))
+    assert len(pairs) == read_manifest(made / "train", "shards")["pairs"]
+    captions = read_captions(made / "captions", "train")
+    texts = load_dataset(str(made / "out"), "captions", split="train", cache_dir=str(tmp_path / "hf"))
     assert texts["caption"][:] == captions.texts
     assert texts["tokens"][3] == captions.table["tokens"][3].as_py()
     own = {(r["image_id"], r["caption_id"]) for r in pairs if r["original"]}
@@ -45,6 +43,7 @@ def test_the_folder_loads(made: Path, tmp_path: Path) -> None:
     for row in pairs:
         by_image[row["image_id"]] += row["weight"]
     assert np.mean(list(by_image.values())) == pytest.approx(captions.n_captions, rel=0.2)
+    manifest = read_manifest(made / "out", "publish")
     assert manifest["files"]["captions/train-00000-of-00001.parquet"]["rows"] == captions.n_captions
 
 
@@ -53,7 +52,7 @@ def test_many_pairs_make_several_files(made: Path, tmp_path: Path, monkeypatch) 
     manifest = publish(made / "captions", [made / "train"], tmp_path / "out", PARAMS)
     assert len([name for name in manifest["files"] if name.startswith("relevance/")]) > 1
     pairs = load_dataset(str(tmp_path / "out"), "relevance", split="train", cache_dir=str(tmp_path / "hf"))
-    assert len(pairs) == json.loads((made / "train" / "manifest.json").read_text())["pairs"]
+    assert len(pairs) == read_manifest(made / "train", "shards")["pairs"]
 
 
 def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> None:

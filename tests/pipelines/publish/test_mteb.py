@@ -26,21 +26,14 @@ PARAMS = TINY.model_copy(update={"layout": "mteb", "measure": "rouge_l", "grades
 
 
 @pytest.fixture(scope="module")
-def dense(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("dense") / "train"
-    relevance(made / "captions", out, RelevanceParams(split="train", measures=("cider", "rouge_l")), MeasuresParams())
-    return out
-
-
-@pytest.fixture(scope="module")
-def benchmark(made: Path, dense: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def benchmark(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "out"
-    publish(made / "captions", [dense, made / "relevance"], out, PARAMS)  # train and val
+    publish(made / "captions", [made / "dense", made / "relevance"], out, PARAMS)  # train and val
     return out
 
 
-def test_the_tables_are_those_of_plain_loops(made: Path, dense: Path, benchmark: Path) -> None:
-    labels = Labels.load(dense, captions=made / "captions", measures=["rouge_l"])
+def test_the_tables_are_those_of_plain_loops(made: Path, benchmark: Path) -> None:
+    labels = Labels.load(made / "dense", captions=made / "captions", measures=["rouge_l"])
     values = labels.block(labels.image_ids, labels.caption_ids).relevance
     pairs = {
         (image, caption): values[i, c]
@@ -68,15 +61,15 @@ def test_the_tables_are_those_of_plain_loops(made: Path, dense: Path, benchmark:
         assert (np.diff([order[name] for name in qrels["query-id"]]) >= 0).all()
 
 
-def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, dense: Path, tmp_path: Path) -> None:
+def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, tmp_path: Path) -> None:
     params = PARAMS.model_copy(update={"measure": "cider", "grades": {"more than any": 11.0}})
-    publish(made / "captions", [dense], tmp_path / "out", params)
+    publish(made / "captions", [made / "dense"], tmp_path / "out", params)
     qrels = pq.read_table(tmp_path / "out" / "t2i-qrels")
     assert set(qrels["score"].to_pylist()) == {0}
     assert qrels["query-id"].to_pylist() == pq.read_table(tmp_path / "out" / "texts")["id"].to_pylist()
 
 
-def test_card_croissant_and_manifest_hold_for_it(made: Path, dense: Path, benchmark: Path, tmp_path: Path) -> None:
+def test_card_croissant_and_manifest_hold_for_it(made: Path, benchmark: Path, tmp_path: Path) -> None:
     card = (benchmark / "README.md").read_text()
     assert "| 2 | fits | 0.5 |" in card and "mteb counts it as 0" in card and "capgrade relevance" in card
     checked = check(str(benchmark))
@@ -89,7 +82,7 @@ def test_card_croissant_and_manifest_hold_for_it(made: Path, dense: Path, benchm
     (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").write_bytes(b"")
     assert "not in manifest.json" in str(check(str(benchmark)).problems[0])
     (benchmark / "t2i-qrels" / "train-00001-of-00002.parquet").unlink()
-    publish(made / "captions", [dense, made / "relevance"], tmp_path / "again", PARAMS)
+    publish(made / "captions", [made / "dense", made / "relevance"], tmp_path / "again", PARAMS)
     assert all(
         (tmp_path / "again" / n).read_bytes() == (benchmark / n).read_bytes() for n in ("manifest.json", "SHA256SUMS")
     )
