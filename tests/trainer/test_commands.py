@@ -68,27 +68,3 @@ def test_what_an_evaluation_or_a_search_is_of(line: str, message: str, capsys) -
     assert call(*line.split()) == 2
     said = capsys.readouterr().err
     assert message.partition(" -> ")[0] in said and message.rpartition(" -> ")[2] in said
-
-
-FEW = ["--set", "train.batch_size=8", "--set", "train.min_count=1", "--set", "train.device=cpu"]
-# What is wrong -> the arguments after the data, and part of the one line.
-BAD = {
-    "an unknown preset": (["--preset", "samm"], "samm"),
-    "no shards for a look-up": (["--preset", "sam", "--set", "train.relevance=shards"], "give --shards"),
-    "a batch larger than the split": (["--preset", "triplet", "--set", "train.batch_size=500"], "500"),
-    "an unknown measure": (["--preset", "sam", "--set", "train.measure=cidr"], "unknown measure 'cidr'"),
-    "regions of any number": (["--preset", "saf", *FEW, "--set", "train.model.options={region_norm: authors}"],
-                              "region_norm authors takes 36"),
-    "too few concepts": (["--preset", "cvse", *FEW, "--set", "train.model.options={concepts: 300}"],
-                         "300 concepts are asked"),
-    "a model that is not there": (["--set", "train.model.name=clap"], "unknown model 'clap'"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(data: list[str], tmp_path: Path, capsys, case: str) -> None:
-    arguments, message = BAD[case]
-    capsys.readouterr()
-    assert call("train", *data, *arguments, "--out", str(tmp_path / "run")) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and message in said and len(said.splitlines()) == 1

@@ -73,29 +73,24 @@ def test_steps_of_several_batches_and_averaged_weights(small, tmp_path: Path, se
     assert whole == again
 
 
-def test_a_run_starts_from_another(small, tmp_path: Path, capsys) -> None:
-    train(small.data, tmp_path / "first", params(), MeasuresParams())
-    frozen = params(f"train.init={tmp_path / 'first'}", "train.lr=1e-30", "train.seed=3")
-    done = train(small.data, tmp_path / "second", frozen, MeasuresParams())
-    assert done["not_initialised"] == []
-    for name, value in weights(tmp_path / "first").items():
-        torch.testing.assert_close(weights(tmp_path / "second")[name], value, rtol=0, atol=0)
-    wider = params(f"train.init={tmp_path / 'first'}", "train.model.options={embed: 16, word: 12}")
+def test_a_run_starts_from_another(small, trained, tmp_path: Path, capsys) -> None:
+    def start(name: str, *sets: str, init: Path = trained) -> list[str]:
+        given = f"train.init={init}", "train.lr=1e-30", *sets
+        return runs.run(small.data, tmp_path / name, *given, epochs=1)["not_initialised"]
+
+    assert start("same", "train.seed=3") == []
+    for name, value in weights(trained).items():
+        torch.testing.assert_close(weights(tmp_path / "same")[name], value, rtol=0, atol=0)
+    wider = "train.model.options={embed: 32, word: 12}"
     with pytest.raises(InputError, match="do not match: read.embed.weight"):
-        train(small.data, tmp_path / "third", wider, MeasuresParams())
-    loose = wider.model_copy(update={"init_strict": False, "lr": 1e-30})
-    done = train(small.data, tmp_path / "third", loose, MeasuresParams())
-    assert done["not_initialised"] == ["read.embed.weight", "read.gru.weight_ih_l0"]
+        start("wider", wider)
+    assert start("wider", wider, "train.init_strict=false") == ["read.embed.weight", "read.gru.weight_ih_l0"]
     assert "2 do not match and start afresh: read.embed.weight" in capsys.readouterr().err
-    torch.testing.assert_close(
-        weights(tmp_path / "third")["project.weight"], weights(tmp_path / "first")["project.weight"]
-    )
-    less = params(f"train.init={tmp_path / 'first'}", "train.images=0.4")  # by itself it would number other words
-    train(small.data, tmp_path / "less", less, MeasuresParams())
-    read = [(tmp_path / run / "vocabulary.json").read_text() for run in ("first", "less")]
-    assert read[0] == read[1]
+    torch.testing.assert_close(weights(tmp_path / "wider")["project.weight"], weights(trained)["project.weight"])
+    start("less", "train.images=0.4")  # by itself it would number other words
+    assert (tmp_path / "less/vocabulary.json").read_text() == (trained / "vocabulary.json").read_text()
     with pytest.raises(InputError, match="no model to start from"):
-        train(small.data, tmp_path / "fourth", params(f"train.init={tmp_path / 'none'}"), MeasuresParams())
+        start("none", init=tmp_path / "none")
 
 
 @pytest.mark.parametrize("fold", [None, 4])

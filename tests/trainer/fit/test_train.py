@@ -127,6 +127,14 @@ REFUSED = {  # what does not fit: preset and settings, whether with shards, and 
     "labels of other captions than those learnt from": (
         "sam", (*LOOKED_UP, "train.captions_per_image=1"), True,
         "relevance by all captions of the split, where 24 of 48 are learnt from"),
+    "an unknown preset": ("samm", (), False, "samm"),
+    "no shards for a look-up": ("sam", ("train.relevance=shards",), False, "give --shards"),
+    "a batch larger than the split": ("triplet", ("train.batch_size=500",), False, "a batch of 500"),
+    "an unknown measure": ("sam", ("train.measure=cidr",), False, "unknown measure 'cidr'"),
+    "regions of any number": ("saf", ("train.model.options={region_norm: authors}",), False,
+                              "region_norm authors takes 36"),
+    "too few concepts": ("cvse", ("train.model.options={concepts: 300}",), False, "300 concepts are asked"),
+    "a model that is not there": ("triplet", ("train.model.name=clap",), False, "unknown model 'clap'"),
 }  # fmt: skip
 
 
