@@ -306,6 +306,7 @@ def of_matrix(
     graded = {} if relevance is None else {"": as_numpy(relevance)}
     positives = {} if own is None else {"": lists_of(own, similarity.shape)}
     options |= {name: "" for name, given in (("relevance", relevance), ("lists", own)) if given is not None}
+    options |= {} if queries is None else {"removes": True}
     task = Queries(similarity, queries, candidates, graded, positives, codes, ties)
     values = per_query(task, partial(score, **options))
     if not hasattr(scores, "detach"):

@@ -55,7 +55,7 @@ def ncs(
     """
     return of_matrix(
         scores, ncs_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
-        form=check_choice("form", form, FORMS), removes=query_group is not None,
+        form=check_choice("form", form, FORMS),
     )  # fmt: skip
 
 

@@ -33,8 +33,7 @@ def semantic_map(scores: Matrix, k: int = 5, *, query_group: Matrix = None, cand
     >>> semantic_map(np.array([[0.5, 0.25, 0.75]]), k=2)
     array([0.625])
     """
-    groups, removes = (query_group, candidate_group), query_group is not None
-    return of_matrix(scores, lambda_of, groups=groups, k=check_k(k), removes=removes)
+    return of_matrix(scores, lambda_of, groups=(query_group, candidate_group), k=check_k(k))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def semantic_recall(
     """
     return of_matrix(
         scores, sr_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
-        m=check_k(m), weight=check_choice("weight", weight, WEIGHTS), removes=query_group is not None,
+        m=check_k(m), weight=check_choice("weight", weight, WEIGHTS),
     )  # fmt: skip
 
 

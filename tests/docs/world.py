@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,14 @@ capgrade train --preset sam {DATA} {TINY} --out data/runs/scenes_sam
 capgrade train --preset teran {DATA} --set train.model.options='{TERAN}' --set train.batch_size=4 --epochs 1 --set train.device=cpu --out data/runs/scenes_teran
 capgrade evaluate --run data/runs/scenes_sam {DATA} --split test --index data/embeddings/scenes_sam --relevance data/relevance --out data/evaluation/scenes_sam
 capgrade evaluate --run data/runs/scenes_sam {DATA} --split test --metric recall@1
+capgrade captions --source coco --input examples/captions.json --split test --out captions
+capgrade relevance --captions captions --out relevance
 """  # noqa: E501
 
 
 def make_world() -> None:
-    """In the working directory: a pipeline's folder `data`, and the captions of its test split in everyone's layout."""
+    """In the working directory, which has `examples`: a pipeline's folder `data`, and the captions of its test split in
+    everyone's layout."""
     for line in PIPELINE.strip().splitlines():
         assert call(*shlex.split(line)[1:]) == 0, line
     captions = read_captions(Path("data/captions"), "test")
@@ -50,7 +54,8 @@ def make_world() -> None:
     for picture in read[:4]:
         Path("val2014").mkdir(exist_ok=True)
         Path("val2014", f"{picture.image_id}.png").write_bytes(picture.read())
-    np.save("sims.npy", np.load("data/embeddings/scenes_sam/similarity.npy"))
+    shutil.copyfile("data/embeddings/scenes_sam/similarity.npy", "sims.npy")
+    shutil.copytree("data/dataset", "dataset")
     one = "--source tsv --input captions.tsv --split test --out one"
     assert call("captions", *one.split()) == 0
     head, *rows = Path("captions.tsv").read_text(encoding="utf-8").splitlines()

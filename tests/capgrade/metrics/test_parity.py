@@ -7,10 +7,8 @@ import pytest
 from scipy.stats import kendalltau
 from sklearn.metrics import ndcg_score
 
-from capgrade.metrics import coherent_score, kendall_tau, ncs, ndcg
-from capgrade.metrics.base import Queries
-from capgrade.metrics.catalogue import metric, score_all
-from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
+from capgrade import evaluate
+from capgrade.metrics import coherent_score, kendall_tau, ndcg
 
 
 def kinds(head):
@@ -87,7 +85,6 @@ def test_sr_and_ncs_are_the_authors_code(m, k):
     matrix = random.random((images * each, images))
     similarity, owner = random.random((images, images * each)), np.repeat(np.arange(images), each)
     extension = authors_extension(matrix, each, 30)
-    assert extension_images(matrix.T, owner, m=m).tolist() == [row[:m] for row in extension]
     hard, soft, gathered = [], [], []
     for image in range(images):
         order = [c for c in np.argsort(similarity[image])[::-1] if owner[c] != image]
@@ -97,11 +94,7 @@ def test_sr_and_ncs_are_the_authors_code(m, k):
         soft.append(matrix[hits, image].sum() / (matrix[relevant, image].sum() + 1e-20) / (each * m))
         ideal = sorted((matrix[c, image] for c in order), reverse=True)[:k]
         gathered.append(matrix[order[:k], image].mean() / (np.mean(ideal) + 1e-10))
-    groups = {"query_group": np.arange(images), "candidate_group": owner}
-    lists = extension_set(extension_images(matrix.T, owner, m=m), np.arange(images), owner)
-    for weight, theirs in (("hard", hard), ("soft", soft)):
-        name = {"hard": f"sr_authors@{k}(m={m})", "soft": f"sr_soft_authors@{k}(m={m})"}[weight]
-        queries = Queries(similarity, *groups.values(), {"": matrix.T}, {extension_name("", m): lists})
-        np.testing.assert_allclose(score_all(queries, [metric(name)])[name], theirs, atol=1e-12)
-    ours = ncs(similarity, matrix.T, k=k, form="authors", **groups)
-    np.testing.assert_allclose(ours, gathered, atol=1e-12)
+    authors = {f"sr_authors@{k}(m={m})": hard, f"sr_soft_authors@{k}(m={m})": soft, f"ncs_authors@{k}": gathered}
+    found = evaluate(similarity, matrix.T, list(authors), owner=owner, intervals=None).i2t.values
+    for name, theirs in authors.items():
+        np.testing.assert_allclose(found[name], theirs, atol=1e-12, err_msg=name)

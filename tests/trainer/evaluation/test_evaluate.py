@@ -152,7 +152,7 @@ def test_short_table_has_what_matters_and_says_what_prints_the_rest(printed):
     text = printed(found, every=False)
     rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
     assert rows[:4] == ["recall@1", "recall@5", "recall@10", "medr"]
-    assert {"ndcg@25[cider]", "ncs@10[cider]", "asp[sbert]", "kendall_tau_b[sbert]", "rsum"} < set(rows)
+    assert {"ndcg@25[cider]", "ncs@10[cider]", "asp[sbert]", "kendall_tau_b[sbert]", "rsum", "nsum[cider]"} < set(rows)
     assert len(rows) < 20 and not [row for row in rows if row.startswith(("sr", "lambda", "ncs@1["))]
     every = len(found[0].scored["i2t"].metrics)
     assert f"{len(rows) - 2} of {every} metrics; --all prints every one" in " ".join(text.split())
