@@ -109,6 +109,8 @@ def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
     assert rows[0].split("|")[2:] == rows[1].split("|")[2:], "the same labels under either name"
     stored = json.loads((both / "metrics.json").read_text())
     assert f"{stored['nsum']:.1f}" in side_by_side({"both": both}, ["nsum"])
+    row = next(row for row in json.loads((both / "curves_k.json").read_text()) if row["k"] == 5)
+    assert row["ncs"] == stored[row["direction"]]["ncs@5"], "curves are of the first measure"
 
 
 def test_a_metric_without_a_value_is_a_dash_and_never_the_best(task, tmp_path):
