@@ -19,7 +19,7 @@ from capgrade.measures.imported import Imported
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
-from capgrade.pipelines.features import READERS, WRITERS, convert
+from capgrade.pipelines.features import WRITERS, convert
 from capgrade.pipelines.features.npz import MOST_BYTES
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources import read_source
@@ -34,6 +34,7 @@ from capgrade.schemas.shards import read_shards, shard_name
 from capgrade.trainer.evaluation.task import read_similarity
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
+from tests.pipelines.features.test_layouts import MADE
 
 QUICK = settings(
     max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -72,7 +73,7 @@ def read_texts(folder: Path) -> list[Any]:
 
 def read_regions(folder: Path) -> list[Any]:
     name = folder.name.partition(" ")[0]
-    file = {"tsv": "a.tsv", "lxmert": "a.tsv", "scan": "t_ims.npy", "h5": "t.h5"}.get(name)
+    file = {"tsv": "a.tsv", "lxmert": "a.tsv", "scan": "dev_ims.npy", "h5": "dev.h5"}.get(name)
     return list(convert.read_regions(name, folder / file if file else folder))
 
 
@@ -91,19 +92,8 @@ def write_files(folder: Path) -> Path:
         (folder / ("test_caps.txt" if name == "precomp" else "captions_x.json")).write_bytes(SOURCES[name])
         if beside:
             (folder / FORMATS[f"texts/{folder.name}"][0]).write_bytes(b"a.jpg\n")
-    elif name == "npz":
-        WRITERS["npz"](folder, IMAGES[:1])
-    elif name == "teran":
-        for part in ("bu_att", "bu_box"):
-            (folder / part).mkdir()
-        np.savez(folder / "bu_att" / "0.npz", feat=IMAGES[0].features)
-        np.save(folder / "bu_box" / "0.npy", IMAGES[0].boxes)
-    elif name == "h5":
-        with h5py.File(folder / "t.h5", "w") as file:
-            file.create_dataset("feat", data=np.stack([image.features for image in IMAGES]))
-        (folder / "t_ids.txt").write_text("0\n1\n")
-    elif name == "scan":
-        WRITERS["scan"](folder / "t_ims.npy", IMAGES)
+    elif name in MADE:
+        MADE[name](folder)
     elif name == "npy":
         np.save(folder / "m.npy", MATRIX)
     elif name == "arrow":
@@ -114,14 +104,8 @@ def write_files(folder: Path) -> Path:
     elif name == "shards":
         captions = write_captions_folder(folder.with_name("of_shards"), [caption_table(SETS)])
         shards(captions, folder, ShardsParams(measures=("rouge_l",), top=2, uniform=2), MeasuresParams())
-    elif name == "regions":
-        write_regions(folder, iter(IMAGES), dtype="float32")
     else:
-        WRITERS["tsv"](folder / "a.tsv", IMAGES)
-    if name == "lxmert":
-        fields = (folder / "a.tsv").read_bytes().splitlines()[0].split(b"\t")
-        ids, scores = b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", b"AAAAAAAAAAAAAAAA"
-        (folder / "a.tsv").write_bytes(b"\t".join([*fields[:3], ids, scores, ids, scores, *fields[3:]]) + b"\n")
+        write_regions(folder, iter(IMAGES), dtype="float32")
     return folder
 
 
@@ -138,10 +122,10 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "texts/precomp ids": ("test_ids.txt", read_texts),
     "texts/flickr lists": ("list.txt", read_texts),
     **{f"regions/{name}": ("a.tsv", read_regions) for name in ("tsv", "lxmert")},
-    "regions/npz": ("0.npz", read_regions),
-    "regions/teran": ("bu_box/0.npy", read_regions),
-    "regions/scan": ("t_ims.npy", read_regions),
-    **{f"regions/{name} ids": ("t_ids.txt", read_regions) for name in ("scan", "h5")},
+    "regions/npz": ("a.npz", read_regions),
+    "regions/teran": ("bu_box/2.npy", read_regions),
+    "regions/scan": ("dev_ims.npy", read_regions),
+    **{f"regions/{name} ids": ("dev_ids.txt", read_regions) for name in ("scan", "h5")},
     "matrices/npy": ("m.npy", use_matrix),
     "matrices/arrow": ("m.arrow", use_matrix),
     **OURS,
@@ -257,14 +241,14 @@ def test_json_that_python_will_not_parse(content: bytes, tmp_path: Path) -> None
 
 def _virtual(file: h5py.File, folder: Path) -> None:
     layout = h5py.VirtualLayout((2, 3, 4), "f4")
-    layout[:] = h5py.VirtualSource(str(folder / "inner" / "t.h5"), "feat", (2, 3, 4))
+    layout[:] = h5py.VirtualSource(str(folder / "inner" / "dev.h5"), "feat", (2, 3, 4))
     file.create_virtual_dataset("feat", layout)
 
 
 ZIPPED = {"chunks": (2**20, 64, 8), "maxshape": (None, None, None), "compression": "gzip"}
 # Of other files, made to fill the memory, and of objects: what is written, and a part of what is said.
 H5: dict[str, tuple[Callable[[h5py.File, Path], object], str]] = {
-    "external link": (lambda f, at: f.__setitem__("feat", h5py.ExternalLink(f"{at}/inner/t.h5", "/feat")), ""),
+    "external link": (lambda f, at: f.__setitem__("feat", h5py.ExternalLink(f"{at}/inner/dev.h5", "/feat")), ""),
     "soft link": (lambda f, at: f.__setitem__("feat", h5py.SoftLink("/feat")), ""),
     "external": (lambda f, at: f.create_dataset("feat", (2, 3, 4), "f4", external=[(f"{at}/secret", 0, 96)]), ""),
     "virtual": (_virtual, ""),
@@ -281,7 +265,7 @@ def test_h5_that_is_not_read(kind: str, tmp_path: Path) -> None:
     write, said = H5[kind]
     with h5py.File(tmp_path / "t.h5", "w") as file:
         write(file, tmp_path)
-    refused(lambda: list(READERS["h5"](tmp_path / "t.h5")), tmp_path, said)
+    refused(lambda: list(convert.read_regions("h5", tmp_path / "t.h5")), tmp_path, said)
 
 
 def npy(shape: str, dtype: str = "<f4", body: bytes = b"\0" * 64) -> bytes:
@@ -302,35 +286,35 @@ HUGE = [
 def test_headers_that_lie(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t_ims.npy").write_bytes(content)
     (tmp_path / "t_ids.txt").write_text("0\n1\n")
-    refused(lambda: list(READERS["scan"](tmp_path / "t_ims.npy")), tmp_path)
+    refused(lambda: list(convert.read_regions("scan", tmp_path / "t_ims.npy")), tmp_path)
     refused(lambda: Imported("x", str(tmp_path / "t_ims.npy")).fit(CAPTIONS), tmp_path)
     refused(lambda: read_similarity(tmp_path / "t_ims.npy", CAPTIONS), tmp_path)
     teran = write_files(tmp_path / "teran")
-    (teran / "bu_box" / "0.npy").write_bytes(content)
-    refused(lambda: list(READERS["teran"](teran)), tmp_path)
-    with zipfile.ZipFile(teran / "bu_att" / "0.npz", "w") as archive:
+    (teran / "bu_box" / "2.npy").write_bytes(content)
+    refused(lambda: list(convert.read_regions("teran", teran)), tmp_path)
+    with zipfile.ZipFile(teran / "bu_att" / "2.npz", "w") as archive:
         archive.writestr("feat.npy", content)
-    refused(lambda: list(READERS["teran"](teran)), tmp_path)
+    refused(lambda: list(convert.read_regions("teran", teran)), tmp_path)
 
 
 def test_an_archive_made_to_fill_the_memory(tmp_path: Path) -> None:
     teran = write_files(tmp_path / "teran")
     with (
-        zipfile.ZipFile(teran / "bu_att" / "0.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        zipfile.ZipFile(teran / "bu_att" / "2.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("feat.npy", "w", force_zip64=True) as member,
     ):
         for _ in range(MOST_BYTES // 2**24 + 1):
             member.write(bytes(2**24))
-    refused(lambda: list(READERS["teran"](teran)), tmp_path, "bytes when unpacked")
+    refused(lambda: list(convert.read_regions("teran", teran)), tmp_path, "bytes when unpacked")
 
 
 def test_a_row_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("capgrade.pipelines.features.tsv.MOST_BYTES", 2**16)
     path = write_files(tmp_path / "tsv") / "a.tsv"
-    assert len(list(READERS["tsv"](path))) == 2
+    assert len(list(convert.read_regions("tsv", path))) == 2
     with path.open("ab") as file:
         file.truncate(2**32)  # of zeros, on no disk
-    refused(lambda: list(READERS["tsv"](path)), tmp_path, "a row of more than")
+    refused(lambda: list(convert.read_regions("tsv", path)), tmp_path, "a row of more than")
 
 
 @pytest.mark.parametrize("dims", [[2**63, 2, 0], [3], [2**64 - 1]])

@@ -17,7 +17,7 @@ from PIL import Image
 from capgrade.pipelines.verify import verify
 from capgrade.schemas import output
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, write_manifest, write_text
+from capgrade.schemas.files import MANIFEST, read_manifest, write_manifest, write_text
 from capgrade.schemas.locks import LOCK, only_run
 from capgrade.schemas.output import STAGE, UNFINISHED, WORK, output_folder, signed, starting
 from capgrade.schemas.regions import Regions, write_regions
@@ -236,7 +236,7 @@ def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "key"])
-def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: str | None, tmp_path: Path) -> None:
+def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: str | None, tmp_path: Path, capsys) -> None:
     out = tmp_path / "out"
     made_by("tables", out)
     before = everything(out)
@@ -247,6 +247,9 @@ def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: str | None, tmp_
         now = everything(out)
         assert {name: data for name, data in now.items() if not name.startswith((UNFINISHED, STAGE))} == before
         assert (out / UNFINISHED).exists() == (key is not None)
+    assert read_manifest(out, "tables")["stage"] == "tables"
+    said = "read as it was before a run that has not ended; run `capgrade evaluate --compare` again"
+    assert (said in capsys.readouterr().err) == (key is not None)
     with pytest.raises(ValueError), output_folder(tmp_path / "new", "tables", key):
         raise ValueError
     assert not (tmp_path / "new").exists()

@@ -21,9 +21,7 @@ from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     atomic,
-    read_manifest,
     write_arrow,
-    write_manifest,
     write_text,
 )
 from capgrade.schemas.locks import LOCK, holder, only_run
@@ -90,27 +88,6 @@ def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) 
     assert holder(tmp_path / "out") is None
     assert parent.stdin is not None
     parent.stdin.close()
-
-
-def test_a_run_stopped_before_its_end_keeps_its_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt), output_folder(out, "shards", "key") as folder:
-        write_text(folder / WORK / "parts" / "0.json", "{}")
-        raise KeyboardInterrupt
-    with output_folder(out, "shards", "key") as folder:
-        assert (folder / WORK / "parts" / "0.json").is_file()
-        write_text(folder / "a.csv", "x\n")
-        write_manifest(folder, "shards", params={}, inputs={}, rows={"a.csv": 1})
-    assert {path.name for path in out.iterdir()} == {"a.csv", "manifest.json"}
-    before = read_manifest(out, "shards")
-    with pytest.raises(KeyboardInterrupt), output_folder(out, "shards", "another key") as folder:
-        assert not list((folder / WORK / "parts").iterdir())
-        write_text(folder / "a.csv", "y\n")
-        raise KeyboardInterrupt
-    capsys.readouterr()
-    assert read_manifest(out, "shards") == before
-    assert "read as it was before a run that has not ended; run `capgrade shards` again" in capsys.readouterr().err
-    assert (out / "a.csv").read_text() == "x\n", "until another has ended"
 
 
 @pytest.fixture

@@ -100,6 +100,8 @@ def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
 def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV + more))
+    with pytest.raises(InputError, match="c.tsv: no captions: empty, or a header alone -> check that it is whole"):
+        captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS))
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.execution import job as module
+from capgrade.pipelines.execution.job import Worker
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
@@ -68,44 +68,33 @@ def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cl
     assert len(tasks) == 2 and all(tasks.values()), tasks  # Dask does not reshuffle: the graph must have many elements
 
 
-def test_exchanged_through_a_store(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, machine: Path
-) -> None:
-    """Workers that do not see the output: files go through a URL, and nothing stays there."""
-    store = tmp_path / "bucket"
-    exchanged = PARAMS.model_copy(update={"exchange": f"file://{store}"})
-    assert made(captions_dir, tmp_path / "out", exchanged, PROCESSES) == expected
-    assert not [path for path in store.rglob("*") if path.is_file()] and not list(machine.glob("capgrade-*"))
-
-
 def test_what_a_store_has_is_not_computed_again(
     captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that was stopped, and lost its own parts, takes those at the URL; a damaged one is known by its digest and
     made anew."""
-    store, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+    params = PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
+    make, handed = Worker.make, list[int]()
+    monkeypatch.setattr(Worker, "make", lambda self, block: (handed.append(block), make(self, block))[1])
 
     def stopped(folder: Path, *_: object) -> None:
         shutil.rmtree(folder / WORK / "parts")
         (folder / WORK / "parts").mkdir()
-        raise KeyboardInterrupt
+        raise RuntimeError
 
     with monkeypatch.context() as patch:
         patch.setattr("capgrade.pipelines.shards.write_shards", stopped)
-        run, again = module._run, []
         for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(RuntimeError):
                 made(captions_dir, tmp_path / "out", params, ())
-            patch.setattr(module, "_run", lambda job, todo, options: again.append((job, todo, options)))
-        assert not again
-        part, receipt = store.rglob("000000-pairs.arrow"), store.rglob("000001-.json")
-        for file in (next(part), next(receipt)):
+        assert handed == [0, 1, 2, 3]
+        for name in ("000000-pairs.arrow", "000001-.json"):
+            file = next((tmp_path / "bucket").rglob(name))
             file.write_bytes(file.read_bytes()[:-7])
+        patch.setattr(Worker, "make", lambda _, block: handed.append(block))
         with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
             made(captions_dir, tmp_path / "out", params, ())
-        assert again[0][1] == [0, 1]
-        patch.setattr(module, "_run", run)
-    assert made(captions_dir, tmp_path / "out", params, ()) == expected
+    assert made(captions_dir, tmp_path / "out", params, ()) == expected and handed[4:] == [0, 1, 0, 1]
 
 
 def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:

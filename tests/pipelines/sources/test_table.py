@@ -83,8 +83,10 @@ def test_json_lines_hold_one_caption_or_several(read: Read) -> None:
 
 
 CSV, JSONL = "image_id,caption\n7,A\n", '{"image_id": 7, "caption": "A"}\n'
+RETURNS = r"rows end with carriage returns alone, as on old Macs -> end them with line feeds: tr"
 WRONG: dict[str, list[tuple[str, str]]] = {
     "tsv": [
+        (TSV.replace("\n", "\r"), RETURNS),
         ("", r"row 1: no header -> name the columns in the first row"),
         ("image\tcaption\n", r"row 1: no column 'image_id' for the image_id -> .*; there are: image, caption"),
         ("image_id\ttext\n", r"row 1: no column 'caption' for the caption -> .*--column caption=NAME"),
@@ -96,6 +98,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         (TSV + "7 \tA bird.\n", r"row 5: 'image_id' is '7 ', with a space around it -> correct 'image_id'"),
     ],
     "csv": [
+        (CSV.replace("\n", "\r"), RETURNS),
         ("image_id,caption\n7,A dog, brown\n", r"row 2: the row has 3 fields, the header 2 -> a comma or quote"),
         (CSV + "\n", r"row 3: an empty row -> delete it"),
         (CSV + '8,"B\n9,C\n', r"row 3: not valid CSV: unexpected end of data -> close the quotes"),
@@ -103,10 +106,14 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("image_id;caption\n7;A\n", r"row 1: one column, 'image_id;caption' -> part columns by commas"),
     ],
     "jsonl": [
+        ((JSONL + JSONL).replace("\n", "\r"), RETURNS),
         (JSONL + '{"image_id": 8}', r"row 2: no 'caption' \(there is image_id\) -> give every row the fields of"),
         (JSONL + '{"image_id": 8,', r"row 2: not valid JSON at column 16.* -> correct this row"),
         (JSONL + "\n", r"row 2: an empty row -> delete it"),
-        (JSONL + '{"caption": "B", "image_id": 8, "caption": "A"}', r"row 2: 'caption' comes twice in one object -> k"),
+        (
+            JSONL + '{"caption": "B", "image_id": 8, "caption": "A"}',
+            r"row 2: 'caption' comes twice in one object -> k",
+        ),
         (JSONL + '["A"]', r"row 2: not a JSON object -> write one"),
         (JSONL + '{"image_id": 8, "caption": null}', r"row 2: 'caption' is None, not a text -> correct 'caption'"),
         (JSONL + '{"image_id": 8, "caption": []}', r"row 2: 'caption' is \[\], .* at least 1 item"),
@@ -125,7 +132,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
 
 @pytest.mark.parametrize(("source", "text", "message"), [(s, *one) for s, found in WRONG.items() for one in found])
 def test_bad_tables_are_refused(read: Read, source: str, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"captions.{source} {message}"):
+    with pytest.raises(InputError, match=rf"captions.{source}:? {message}"):
         read(source, text)
 
 
