@@ -77,7 +77,7 @@ CASES = [
     ("triplet_sn", {}), ("kendall", {}), ("kendall_windows", {}), ("kendall_windows", {"alpha": 0.4, "beta": 0.2}),
     ("daa", {"temperature": 0.05}), ("smooth_ap", {"temperature": 0.1}), ("ladder", {}),
     ("ladder", {"thresholds": [0.7, 0.3], "margins": [0.2, 0.1, 0.05], "weights": [1.0, 0.5, 0.25]}),
-    ("info_nce", {}), ("info_nce", {"targets": "relevance"}), ("soft_info_nce", {}),
+    ("info_nce", {}), ("info_nce", {"targets": "relevance", "softness": 0.5}), ("soft_info_nce", {}),
     ("soft_info_nce", {"temperature": 0.2, "softness": 0.5}),
     ("sigmoid", {}), ("sigmoid", {"temperature": 0.5, "bias": -1.0}), ("sigmoid", {"targets": "own"}),
     ("sigmoid", {"low": -0.5, "high": 5.0}),
