@@ -73,13 +73,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test") -> pa.Table:
-    """A captions table, tokens by whitespace, from the captions of each image."""
+def caption_table(reference_sets: Sequence[Sequence[str]], split: str = "test", prefix: str = "i") -> pa.Table:
+    """A captions table, tokens by whitespace, from the captions of each image; ids are the prefix and a number."""
     rows = [(i, k, text) for i, captions in enumerate(reference_sets) for k, text in enumerate(captions)]
     return pa.table(
         {
-            "image_id": [f"i{i}" for i, _, _ in rows],
-            "caption_id": [f"i{i}#{k}" for i, k, _ in rows],
+            "image_id": [f"{prefix}{i}" for i, _, _ in rows],
+            "caption_id": [f"{prefix}{i}#{k}" for i, k, _ in rows],
             "split": [split] * len(rows),
             "caption": [text for _, _, text in rows],
             "tokens": [text.split() for _, _, text in rows],

@@ -53,10 +53,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     tables, images = [], []
     for split, n, seed in (("train", 24, 1), ("val", 8, 2), ("test", 8, 3)):
         texts, objects = sets_of(n, seed)
-        table = caption_table(texts, split).to_pydict()
-        for name in ("image_id", "caption_id"):
-            table[name] = [f"{split}-{value}" for value in table[name]]
-        tables.append(caption_table(texts, split).from_pydict(table, schema=caption_table(texts).schema))
+        tables.append(caption_table(texts, split, f"{split}-i"))
         images += [regions_of(f"{split}-i{k}", found, rng) for k, found in enumerate(objects)]
     captions = write_captions_folder(folder / "captions", tables)
     write_regions(folder / "regions", images, dtype="float32")
