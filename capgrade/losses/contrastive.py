@@ -88,7 +88,13 @@ def _cross_entropy(
     return total / 2
 
 
-@declared("relevance")
+def check_range(low: float, high: float, **_: object) -> None:
+    """InputError for a range that does not rise."""
+    if high <= low:
+        raise InputError(f"loss 'sigmoid' has low {low:g} and high {high:g}", remedy="give a high above low")
+
+
+@declared("relevance", check_range)
 def sigmoid(
     scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
     weights: Tensor | None = None, *, temperature: Above0 | Tensor = 0.1, bias: Finite | Tensor = -10.0,
@@ -106,8 +112,6 @@ def sigmoid(
     1.3863
     """
     batch = batch_of("sigmoid", scores, relevance, own, known, weights)
-    if high <= low:
-        raise InputError(f"loss 'sigmoid' has low {low:g} and high {high:g}", remedy="give a high above low")
     wanted, seen = batch.own.float(), torch.ones_like(batch.own)
     if not isinstance(scores, ScoredBatch) and relevance is None:
         targets = "own"

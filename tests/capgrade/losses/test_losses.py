@@ -294,6 +294,7 @@ def test_terms_are_weighed_and_checked():
         ({"name": "triplet", "margin": "wide"}, "option 'margin' of loss 'triplet' is 'wide'"),
         ({"name": "triplet", "weight": "much"}, "option 'weight' of loss 'triplet' is 'much'"),
         ({"name": "ladder", "margins": [0.2]}, "loss 'ladder' has 1 thresholds, 1 margins, 2 weights"),
+        ({"name": "sigmoid", "low": 1, "high": 1}, "loss 'sigmoid' has low 1 and high 1 -> give a high above low"),
         ({"name": "kendall_windows", "alpha": 2.5}, "no window of alpha 2.5 and beta 0.1 fits"),
     ):
         with pytest.raises(InputError, match=message):
@@ -329,8 +330,7 @@ def test_logits_take_no_second_temperature():
 def test_a_batch_of_other_shapes_is_refused(name):
     """B images and 5 B captions give plausible numbers in some losses."""
     batch = batch_of(0, masked=True)
-    value = getattr(batch, name)
-    wide = torch.cat([value] * 5, dim=-1 if value.ndim == 2 and name not in ("images", "captions") else 0)
+    wide = torch.cat([getattr(batch, name)] * 5, dim=0 if name in ("images", "captions", "labels") else 1)
     with pytest.raises(InputError, match=r"of a batch is \[.*\], and \[.*\] fits (6 pairs|the \[6, 30\] scores)"):
         replace(batch, **{name: wide})
 
@@ -357,8 +357,6 @@ def test_tensors_that_do_not_fit_are_named():
     for name in COUNTED:
         with pytest.raises(InputError, match=f"'{name}' counts how many pairs each known one stands for, and weights"):
             FUNCTIONS[name](scores, relevance, own, known)
-    with pytest.raises(InputError, match="'sigmoid' has low 1 and high 0"):
-        losses.sigmoid(scores, relevance, own, low=1, high=0)
     with pytest.raises(InputError, match="loss 'info_nce' of own targets takes no relevance -> give targets="):
         losses.info_nce(scores, own, relevance)
 
