@@ -2,6 +2,6 @@
 
 import os
 
-from tests.fake_gpu.build import LIBRARY
+from tests.fake_gpu import LIBRARY
 
 collect_ignore_glob = [] if LIBRARY in os.environ else ["test_*.py"]

@@ -3,7 +3,7 @@
 A mixed device, `.numpy()` of a device tensor, lengths of packed captions on the device and wrong dtypes under
 `autocast("cuda")` become errors; what makes the processor wait for a GPU is counted. PyTorch's FakeTensorMode does not
 serve: it stops at data-dependent steps and misses processor tensors indexed by device ones. Import this before torch,
-which looks its hooks up once: `pytest -p tests.fake_gpu.device`, with the library of `build` named in the environment.
+which looks its hooks up once: `pytest -p tests.fake_gpu.device`, with the library that tests/test_fake_gpu.py builds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.fake_gpu.build import LIBRARY
+from tests.fake_gpu import LIBRARY
 
 ctypes.CDLL(os.environ[LIBRARY], mode=ctypes.RTLD_GLOBAL)
 
