@@ -43,7 +43,8 @@ def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
     fitted = Imported("people", str(path)).fit(CAPTIONS)
     assert fitted.score(np.array([3]), np.array([2])).tolist() == [[4]]
-    assert read_judged(path, ReviewPlan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))) == ({"m": {0: 4}}, (0, 5))
+    plan = ReviewPlan(POOL, "", 0, (Item("i3", CAPTIONS.caption_ids[2]),))
+    assert read_judged([path], plan) == ({"m": {0: 4}}, (0, 5))
 
 
 def test_agree_compares_a_judge_with_people_and_with_measures(

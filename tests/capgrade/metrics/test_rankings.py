@@ -45,7 +45,7 @@ def made(seed: int, queries: int = 6, documents: int = 12) -> tuple[dict, dict]:
 def loop(name: str, found: dict, judged: dict) -> float:
     """One query, from the definitions of matrices: what is not listed comes behind others that nobody judged."""
     base, _, k = name.partition("@")
-    documents = list(dict.fromkeys([*found, *range(9), *judged]))
+    documents = list(dict.fromkeys([*found, *range(99), *judged]))
     gains = [judged.get(d, 0) for d in documents]
     order = [documents.index(d) for d in sorted(found, key=lambda d: -found[d])]
     order += [at for at in range(len(documents)) if at not in order]
