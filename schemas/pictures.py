@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +36,7 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
     InputError, with `name` and `row`, for a picture of another format, of more than 16 bits, damaged, or oversized.
     """
     try:
-        with warnings.catch_warnings(), open_picture(data) as image:
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with open_picture(data) as image:
             turned = ImageOps.exif_transpose(image)
             if not image.mode.startswith(("I", "F")):
                 return np.array(turned.convert("RGB"))
@@ -51,8 +49,8 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
                 raise InputError(problem, file=name, row=row, remedy="convert it to 8 bits per channel")
             # Its own conversion cuts grey values above 255 to 255, which makes a 16-bit picture white.
             return np.repeat((np.asarray(turned) >> 8).astype(np.uint8)[:, :, None], 3, axis=2)
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError(f"too many pixels ({error})", file=name, row=row) from error
+    except Image.DecompressionBombError as error:
+        raise InputError(f"too many pixels ({error})", file=name, row=row, remedy="make it smaller") from error
     except UnidentifiedImageError:
         problem = f"not a readable picture (none of {', '.join(FORMATS)})"
         raise InputError(problem, file=name, row=row, remedy="convert it to one of these") from None

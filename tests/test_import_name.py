@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import capgrade
 from capgrade.schemas.extras import EXTRAS
 from tests.conftest import ROOT
 
@@ -21,12 +20,6 @@ def test_commands_and_names_in_texts_are_of_the_package(pattern: str) -> None:
     bare = "|".join(FOLDERS)
     text = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob(pattern) if path != Path(__file__))
     assert text and not re.findall(rf"-m (?:{bare})\b|(?:from|import) (?:{bare})[. ]|attr\(\"(?:{bare})\.", text)
-
-
-def test_links_lead_to_the_folders() -> None:
-    package = Path(capgrade.__file__).parent
-    for name in FOLDERS:
-        assert (package / name / "__init__.py").samefile(ROOT / name / "__init__.py")
 
 
 def imported_by(code: str) -> set[str]:

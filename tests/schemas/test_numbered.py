@@ -15,20 +15,14 @@ from capgrade.schemas.regions import write_regions
 from capgrade.schemas.shards import Shards, shard_name
 from tests.pipelines.features.made import made
 
-MANY = range(0, 100_003, 4_999), 100_003  # some numbers below and above 100,000, and how many there are
 
-
-def test_shards_beyond_a_hundred_thousand_are_in_image_order() -> None:
-    numbers, n = MANY
-    older = [f"shard-{k:05d}-of-{n:05d}.arrow" for k in [*numbers, 99_999, 100_000]]
+def test_shards_and_published_pairs_are_in_the_order_of_their_numbers() -> None:
+    """Names of older versions too, which have five digits at least."""
+    numbers, n = [*range(0, 100_003, 4_999), 99_999, 100_000], 100_003
+    older = [f"shard-{k:05d}-of-{n:05d}.arrow" for k in numbers]
     shards = Shards(Path("folder"), {"files": dict.fromkeys(sorted(older))}, pa.schema([]))
-    assert [path.name for path in shards.files] == [older[k] for k in np.argsort([*numbers, 99_999, 100_000])]
-    names = [shard_name(k, n) for k in numbers]
-    assert names == sorted(names), "who sorts them as text has their order too"
-    assert shard_name(3, 8) == "shard-00003-of-00008.arrow"
-
-
-def test_published_pairs_are_in_the_order_of_their_numbers() -> None:
+    assert [path.name for path in shards.files] == [older[k] for k in np.argsort(numbers)]
+    assert [shard_name(3, n), shard_name(3, 8)] == ["shard-000003-of-100003.arrow", "shard-00003-of-00008.arrow"]
     names = [f"relevance/train-{k:05d}-of-100002.parquet" for k in (0, 99_999, 100_000, 100_001)]
     manifest = {"files": dict.fromkeys([*sorted(names), "captions/train-00000-of-00001.parquet"])}
     assert [str(path) for path in _files(Path(), manifest, "relevance/train")] == names

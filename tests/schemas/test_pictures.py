@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import FORMATS, SUFFIXES, decode_image
 
 GREY16 = np.arange(0, 65536, dtype=np.uint16).reshape(256, 256)
+TURNED = Image.Exif()
+TURNED[0x0112] = 6  # a quarter turn
 
 
 def stored(image: Image.Image, format: str, **options: object) -> bytes:
@@ -24,28 +27,22 @@ def stored(image: Image.Image, format: str, **options: object) -> bytes:
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGB", "RGBA", "CMYK", "LA", "1"])
-def test_every_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
-    path = tmp_path / ("x.tif" if mode == "CMYK" else "x.png")
-    Image.new("RGB", (7, 5), (255, 255, 255)).convert(mode).save(path)
-    image = decode_image(path.read_bytes(), path)
-    assert image.shape == (5, 7, 3) and image.dtype == np.uint8
+def test_every_mode_becomes_rgb_and_is_turned(mode: str) -> None:
+    image = Image.new("RGB", (7, 5), (255, 255, 255)).convert(mode)
+    rgb = decode_image(stored(image, "TIFF" if mode == "CMYK" else "PNG", exif=TURNED), "x")
+    assert rgb.shape == (7, 5, 3) and rgb.dtype == np.uint8
 
 
-def test_exif_orientation_is_applied(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # a quarter turn
-    Image.new("RGB", (7, 5)).save(tmp_path / "x.jpg", exif=exif)
-    assert decode_image((tmp_path / "x.jpg").read_bytes(), tmp_path / "x.jpg").shape == (7, 5, 3)
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"not a picture", lambda data: data[:900]])
+def test_unreadable_pictures_are_named(damage: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(InputError, match=r"bad\.jpg row 3: not a readable picture"):
+        decode_image(damage(stored(Image.effect_noise((90, 90), 50), "JPEG")), "bad.jpg", 3)
 
 
-@pytest.mark.parametrize("kind", ["empty", "text", "truncated"])
-def test_unreadable_pictures_are_named(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "bad.jpg"
-    Image.effect_noise((90, 90), 50).save(path)
-    data = {"empty": b"", "text": b"not a picture", "truncated": path.read_bytes()[:900]}
-    path.write_bytes(data[kind])
-    with pytest.raises(InputError, match=r"bad\.jpg"):
-        decode_image(path.read_bytes(), path)
+def test_too_many_pixels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match="x: too many pixels .* -> make it smaller"):
+        decode_image(stored(Image.new("L", (20, 20)), "PNG"), "x")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -79,9 +76,7 @@ def test_16_bits_are_scaled(format: str) -> None:
 
 
 def test_16_bits_are_turned_by_their_orientation() -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    rgb = decode_image(stored(Image.fromarray(GREY16[:10]), "PNG", exif=exif), "x")
+    rgb = decode_image(stored(Image.fromarray(GREY16[:10]), "PNG", exif=TURNED), "x")
     np.testing.assert_array_equal(rgb[..., 0], np.rot90(GREY16[:10] // 256, -1))
 
 

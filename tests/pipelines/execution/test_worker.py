@@ -59,23 +59,23 @@ def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkey
     assert not list((tmp_path / "machine").iterdir())
 
 
-def test_where_a_copy_may_not_be_written_the_remedy_is_of_that_folder(job: Job, monkeypatch) -> None:
-    def refuse(path: Path, *args: object, **kwargs: object) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+@pytest.mark.parametrize(
+    ("where", "number", "remedies"),
+    [
+        ("pathlib.Path.mkdir", errno.EROFS, ["set TMPDIR to", "set CAPGRADE_CACHE to"]),
+        ("fsspec.implementations.local.LocalFileSystem.get_file", errno.ENOSPC, ["make room and run again"] * 2),
+    ],
+)
+def test_a_disk_of_ones_own_is_not_the_stores_fault(
+    where: str, number: int, remedies: list[str], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: object, **_: object) -> None:
+        raise OSError(number, os.strerror(number), str(given[-1]))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    for fetch, remedy in ((job.here, "TMPDIR"), (lambda: here(str(job.url)), "CAPGRADE_CACHE")):
-        with pytest.raises(InputError, match=f"cannot be written .* -> set {remedy} to"):
+    monkeypatch.setattr(where, refuse)
+    for fetch, remedy in zip((job.here, lambda: here(str(job.url))), remedies, strict=True):
+        with pytest.raises(InputError, match=rf"cannot be written \({os.strerror(number)}\) -> {remedy}"):
             fetch()
-
-
-def test_a_full_disk_is_not_the_stores_fault(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.get_file", full)
-    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\) -> make room and run again"):
-        job.here()
 
 
 def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
