@@ -12,7 +12,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
     MANIFEST,
-    check_size,
+    altered,
     digest,
     made_again,
     metadata_of,
@@ -120,15 +120,10 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
         manifest = parse_manifest(path, "run the command that wrote this folder again, with another --out")
     except InputError as error:
         return None, sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [_problem(path, error)]
-    kind, entries, problems = manifest["kind"], manifest["files"], []
+    kind, entries = manifest["kind"], manifest["files"]
+    sizes = {name: (folder / name).stat().st_size for name in entries if (folder / name).is_file()}
     remedy = made_again(kind, folder)
-    for name, entry in entries.items():
-        try:
-            check_size(folder / name, entry["bytes"], remedy)
-            if digest(folder / name) != entry.get("sha256"):
-                raise InputError("damaged: its SHA-256 is not the manifest's", file=folder / name, remedy=remedy)
-        except InputError as error:
-            problems.append(_problem(folder / name, error, remedy))
+    problems = list(altered(manifest, sizes, lambda name: digest(folder / name), f"{folder}/", remedy))
     weights = manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
     model = folder.parent / (weights or "model.safetensors")
     made_from = manifest.get("inputs", {}).get("model")

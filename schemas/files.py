@@ -13,7 +13,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -355,6 +355,26 @@ def check_size(path: Path, size: int, remedy: str) -> None:
         raise InputError("missing, though the manifest lists it", file=path, remedy=remedy)
     if path.stat().st_size != size:
         raise InputError(f"{path.stat().st_size} bytes where the manifest says {size}", file=path, remedy=remedy)
+
+
+def altered(
+    manifest: dict[str, Any], sizes: Mapping[str, int], sha256: Callable[[str], str], base: str, remedy: str
+) -> Iterator[InputError]:
+    """The files of a manifest that are missing, have another size or other bytes, or cannot be read. There are files
+    of these `sizes`; `sha256` reads one of them, and `base` stands before its name."""
+    for name, entry in manifest["files"].items():
+        try:
+            if name not in sizes:
+                problem = "missing, though the manifest lists it"
+            elif sizes[name] != entry["bytes"]:
+                problem = f"{sizes[name]} bytes where the manifest says {entry['bytes']}"
+            elif sha256(name) != entry.get("sha256"):
+                problem = "altered: its SHA-256 is not the manifest's"
+            else:
+                continue
+            yield InputError(problem, file=base + name, remedy=remedy)
+        except InputError as error:  # of a hub that does not give the file
+            yield error
 
 
 def read_json(path: Path, remedy: str = "give a whole JSON file") -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from capgrade.labels.published import hub_name
 from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MOST_BYTES, digest, parse_manifest, read_manifest
+from capgrade.schemas.files import MOST_BYTES, altered, digest, parse_manifest
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
@@ -45,8 +45,7 @@ def check(target: str, made: Path | None = None) -> Checked:
     Raises InputError when it cannot be read at all.
     """
     if Path(target).is_dir():
-        name, manifest = target, read_published(Path(target))
-        problems = folder_problems(Path(target), manifest)
+        name, (manifest, problems) = target, folder_problems(Path(target))
     else:
         name, revision = hub_name(target)
         from capgrade.labels.hub import Repository
@@ -67,22 +66,25 @@ def check(target: str, made: Path | None = None) -> Checked:
                 problem, remedy = f"tag {version} has another {other}", "give it a version of its own"
                 problems.append(InputError(problem, file=repository.address, remedy=remedy))
     if made is not None:
-        mine = read_manifest(made, "publish")
+        mine, wrong = folder_problems(made)
         names = sorted({*mine["files"], *manifest["files"]})
         differ = [file for file in names if mine["files"].get(file) != manifest["files"].get(file)]
         differ = differ or ([MANIFEST] if mine != manifest else [])
-        problems += folder_problems(made, mine)
+        problems += wrong
         problems += [InputError(f"not the {file} of {made}", file=name, remedy=PUSH) for file in differ]
     size = sum(entry["bytes"] for entry in manifest["files"].values())
     return Checked(name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
 
 
-def read_published(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder that `publish` wrote. InputError when it is none, or not what was written."""
+def folder_problems(folder: Path) -> tuple[dict[str, Any], list[InputError]]:
+    """The manifest of a folder that `publish` wrote, and its files that are missing, altered, or in the dataset's
+    folders without being listed. InputError when it is none."""
     path = folder / MANIFEST
     if not path.is_file():
         raise InputError(f"no {MANIFEST}: not a finished publish folder", file=folder, remedy="run `capgrade publish`")
-    return _of_publish(parse_manifest(path, AGAIN), path)
+    manifest = _of_publish(parse_manifest(path, AGAIN), path)
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    return manifest, _problems(manifest, sizes, lambda name: digest(folder / name), f"{folder}/", AGAIN)
 
 
 def _of_publish(manifest: dict[str, Any], file: Path | str) -> dict[str, Any]:
@@ -92,31 +94,12 @@ def _of_publish(manifest: dict[str, Any], file: Path | str) -> dict[str, Any]:
     return manifest
 
 
-def folder_problems(folder: Path, manifest: dict[str, Any]) -> list[InputError]:
-    """Files that are missing, altered, or in the dataset's folders without being listed."""
-    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    return _problems(manifest, sizes, lambda name: digest(folder / name), f"{folder}/", AGAIN)
-
-
 def _problems(
     manifest: dict[str, Any], sizes: Mapping[str, int], sha256: Callable[[str], str], base: str, remedy: str
 ) -> list[InputError]:
-    """Of the files with these `sizes`; `sha256` reads one of them, `base` stands before its name."""
-    problems = []
-    for name, entry in manifest["files"].items():
-        try:
-            if name not in sizes:
-                raise InputError("missing, though the manifest lists it", file=base + name, remedy=remedy)
-            if sizes[name] != entry["bytes"]:
-                problem = f"{sizes[name]} bytes where the manifest says {entry['bytes']}"
-                raise InputError(problem, file=base + name, remedy=remedy)
-            if (found := sha256(name)) != entry["sha256"]:
-                problem = f"altered: SHA-256 {found[:12]}..., made was {entry['sha256'][:12]}..."
-                raise InputError(problem, file=base + name, remedy=remedy)
-        except InputError as error:  # also of a hub that does not give the file
-            problems.append(error)
     extra = sorted(name for name in sizes if name.split("/")[0] in FOLDERS and name not in manifest["files"])
     problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
+    problems = [*altered(manifest, sizes, sha256, base, remedy)]
     return problems + [InputError(problem, file=base + name, remedy="delete it") for name in extra]
 
 

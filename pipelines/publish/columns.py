@@ -108,13 +108,13 @@ class Calibrated:
         """Column -> measure, in their order."""
         return {name + end: name for name in self.measures for end in (SCORE, ACCEPTED)}
 
-    def of_pairs(self, values: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    def of_pairs(self, values: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         """Each column from the values of its measure, float32 [n]: the expected score 0..5, or the probability 0..1."""
         found = {}
         for column, name in self.columns.items():
             curve = self.calibration.curves[name]
             meant = curve.expected if column.endswith(SCORE) else curve.probability
-            found[column] = pa.array(meant(values[name].to_numpy()).astype(np.float32))
+            found[column] = pa.array(meant(values[name]).astype(np.float32))
         return found
 
     def facts(self) -> dict[str, Any]:

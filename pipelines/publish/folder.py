@@ -7,20 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from capgrade.labels import Labels
 from capgrade.labels.published import hub_split
 from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
-from capgrade.pipelines.publish.mteb import benchmark, benchmark_labels
+from capgrade.pipelines.publish.mteb import benchmark
 from capgrade.pipelines.publish.tables import CARD, CROISSANT, PICTURE, SUMS, sampled_pairs
-from capgrade.schemas.captions import Captions, read_captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, atomic, digest, read_manifest, write_json, write_manifest, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    atomic,
+    digest,
+    parse_manifest,
+    read_manifest,
+    write_json,
+    write_manifest,
+    write_text,
+)
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, PublishParams
 from capgrade.schemas.say import warn
-from capgrade.schemas.shards import read_shards
 from capgrade.text.language import LEAST_ENGLISH, english_share
 
 LICENCE = "set publish.license (an SPDX id such as cc-by-4.0), or --license"
@@ -75,10 +84,8 @@ def publish(
     labelled = {f"labels {k}": folder for k, folder in enumerate(labels_dirs, 1)}
     sources = {"captions": captions_dir, "relevance": relevance_dir, "calibration": calibration, **labelled}
     read = found_digests(**sources)
-    labels = [benchmark_labels(folder, captions_dir) for folder in labels_dirs if mteb]
-    shards = [read_shards(folder) for folder in labels_dirs if not mteb]
+    labels = [_labels(folder, captions_dir, mteb) for folder in labels_dirs]
     captions = [one.table for one in labels]
-    captions += [read_captions(captions_dir, one.metadata["split"]) for one in shards]
     names = [hub_split(one.split) for one in captions]
     if not names or len(set(names)) < len(names):
         problem = f"split '{max(names, key=names.count)}' is given twice" if names else "no labels to publish"
@@ -89,7 +96,7 @@ def publish(
             contents = benchmark(captions_dir, labels, folder, params)
         else:
             given = (measures or MeasuresParams()) if params.left_out else None
-            contents = sampled_pairs(captions_dir, captions, shards, folder, params, given, calibration)
+            contents = sampled_pairs(captions_dir, labels, folder, params, given, calibration)
         contents = replace(contents, agreement=agreement, relevance_dir=relevance_dir)
         if relevance_dir:
             draw_distributions(relevance_dir, captions[0].digest, folder / PICTURE)
@@ -98,7 +105,7 @@ def publish(
         write_text(folder / CARD, dataset_card(contents))
         sums = {name: digest(folder / name) for name in beside} | {n: e["sha256"] for n, e in contents.files.items()}
         write_text(folder / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
-        inputs = {f"{one.kind} {one.name}": digest(one.labels / MANIFEST) for one in contents.splits}
+        inputs = {f"{one.kind} {one.name}": digest(Path(one.labels.file) / MANIFEST) for one in contents.splits}
         inputs |= contents.read | {"captions": captions[0].digest}
         inputs |= {name: sha for name, sha in read.items() if name in ("relevance", "calibration")}
         require_unchanged(read, found_digests(**sources))
@@ -108,6 +115,15 @@ def publish(
         rows = {**{name: entry["rows"] for name, entry in contents.files.items()}, **dict.fromkeys([*beside, SUMS], 0)}
         made_with = params.model_dump(mode="json")
         return write_manifest(folder, "publish", params=made_with, inputs=inputs, rows=rows, **facts)
+
+
+def _labels(folder: Path, captions_dir: Path, mteb: bool) -> Labels:
+    """Those of one split, from `shards`, or for mteb `relevance`. InputError for other folders and captions."""
+    kind = parse_manifest(folder / MANIFEST)["kind"] if mteb and (folder / MANIFEST).is_file() else "shards"
+    if kind not in ("shards", "relevance"):
+        raise InputError(f"a {kind} folder", file=folder, remedy="give a folder of capgrade relevance or shards")
+    read_manifest(folder, kind)
+    return Labels.load(folder, captions=captions_dir)
 
 
 def _language(given: str | None, captions_dir: Path, splits: Sequence[Captions]) -> str:

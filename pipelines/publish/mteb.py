@@ -14,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.labels import Labels
-from capgrade.labels.named import base_names
 from capgrade.labels.published import hub_split
-from capgrade.labels.stored import Sampled, ValuedPairs
+from capgrade.labels.stored import ValuedPairs
 from capgrade.metrics.runs import reached
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest
 from capgrade.schemas.params import PublishParams
 
@@ -35,23 +33,13 @@ MEANINGS = {
 }
 
 
-def benchmark_labels(folder: Path, captions_dir: Path) -> Labels:
-    """Those of one split, that `shards` or `relevance` made. InputError for other folders and captions."""
-    kind = parse_manifest(folder / MANIFEST)["kind"]
-    if kind not in ("shards", "relevance"):
-        raise InputError(f"a {kind} folder", file=folder, remedy="give a folder of capgrade relevance or shards")
-    return Labels.load(folder, captions=captions_dir)
-
-
 def benchmark(captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams) -> Contents:
     """Write the tables of every split. InputError where the labels do not have the measure."""
     splits = []
     for one in labels:
         manifest, tables = parse_manifest(Path(one.file) / MANIFEST), tuple(_tables(one, one.table, out, params))
-        whole = one.table.n_images * one.table.n_captions
-        known = int(one.stored.sizes.sum()) if isinstance(one.stored, Sampled) else whole
-        made = base_names(manifest["params"])
-        splits.append(PublishedSplit(one.table, Path(one.file), manifest, made, tables, known))
+        known = manifest["pairs"] if one.stored.sampled else one.table.n_images * one.table.n_captions
+        splits.append(PublishedSplit(one, manifest, tables, known))
     measure = labels[0].chosen(params.measure)
     absent = "A pair that is absent is below the first threshold, and mteb counts it as 0."
     if any(one.stored.sampled for one in labels):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, read_published, remote_manifest
+from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, remote_manifest
 from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import digest, package_version
@@ -49,8 +49,8 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
     """
     from capgrade.labels.hub import Repository
 
-    manifest = read_published(folder)
-    if problems := folder_problems(folder, manifest):
+    manifest, problems = folder_problems(folder)
+    if problems:
         raise InputError(f"not uploaded: {problems[0]}", remedy="run `capgrade publish` again")
     ours, repository, head = _Local(folder, manifest), Repository(repo_id), None
     try:

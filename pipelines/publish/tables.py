@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capgrade.agreement.calibration import load
+from capgrade.labels import Labels
 from capgrade.labels.named import as_named, base_names
-from capgrade.labels.published import CAPTION_COLUMNS, hub_split, imported, measures_block
+from capgrade.labels.published import CAPTION_COLUMNS, hub_split, imported, params_of
+from capgrade.labels.stored import Sampled
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
 from capgrade.pipelines.publish.columns import Calibrated, meaning
@@ -23,8 +26,7 @@ from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, of_all, read_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.params import MeasuresParams, PublishParams, validated
-from capgrade.schemas.shards import Shards, pair_columns
+from capgrade.schemas.params import MeasuresParams, PublishParams
 
 MANIFEST, CARD, CROISSANT, SUMS = "manifest.json", "README.md", "croissant.json", "SHA256SUMS"
 PICTURE = "figures/distributions.png"
@@ -57,60 +59,52 @@ def write_table(table: pa.Table, config: str, folder: str, split: str, out: Path
 
 
 def write_pairs(
-    captions: Captions, shards: Shards, out: Path, own: dict[str, np.ndarray], calibrated: Calibrated | None = None
+    labels: Labels, pairs: int, out: Path, own: dict[str, np.ndarray], calibrated: Calibrated | None = None
 ) -> PublishedTable:
-    """Pairs in the order of images and captions, over as many files as their number needs; `own`: measure -> float32
-    [n_captions], of own pairs without the caption among its references. InputError when two columns have one name."""
-    pairs, split = shards.manifest["pairs"], hub_split(captions.split)
-    n_files = max(1, -(-pairs // PARQUET_ROWS))
+    """So many pairs of shards in the order of images and captions, over as many files as their number needs; `own`:
+    measure -> float32 [n_captions], of own pairs without the caption among its references. InputError when two columns
+    have one name."""
+    split, n_files = hub_split(labels.table.split), max(1, -(-pairs // PARQUET_ROWS))
     beside = [*(name + LEFT_OUT for name in own), *(calibrated.columns if calibrated else [])]
-    if taken := sorted(set(beside) & set(shards.measures)):
+    if taken := sorted(set(beside) & set(labels.measures)):
         remedy = "call the imported measure otherwise, or leave publish.left_out or --calibration out"
         raise InputError(f"measure '{taken[0]}' has the name of a column", remedy=remedy)
-    schema = pa.schema(
-        [
-            pa.field("image_id", pa.string()),
-            pa.field("caption_id", pa.string()),
-            pa.field("original", pa.bool_()),
-            *(pa.field(name, pa.float32()) for name in [*shards.measures, *beside]),
-            pa.field("reasons", pa.list_(pa.string())),
-            pa.field("weight", pa.float32()),
-        ]
-    )
-    batches, files, nbytes = _pair_batches(captions, shards, schema, own, calibrated), {}, 0
+    batches, files, nbytes = _pair_batches(labels, own, calibrated), {}, 0
+    first = next(batches)
+    batches = chain([first], batches)
     for k in range(n_files):
         name = f"relevance/{split}-{of_all(k, n_files)}.parquet"
-        files[name], size = write_parquet(out / name, schema, batches, None if k == n_files - 1 else PARQUET_ROWS)
+        most = None if k == n_files - 1 else PARQUET_ROWS
+        files[name], size = write_parquet(out / name, first.schema, batches, most)
         nbytes += size
     if sum(files.values()) != pairs:
-        raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=shards.folder)
-    return PublishedTable("relevance", split, schema, files, nbytes)
+        raise InputError(f"{sum(files.values())} pairs where the manifest says {pairs}", file=labels.file)
+    return PublishedTable("relevance", split, first.schema, files, nbytes)
 
 
 def _pair_batches(
-    captions: Captions, shards: Shards, schema: pa.Schema, own: dict[str, np.ndarray], calibrated: Calibrated | None
+    labels: Labels, own: dict[str, np.ndarray], calibrated: Calibrated | None
 ) -> Iterator[pa.RecordBatch]:
-    caption_ids = captions.table["caption_id"].combine_chunks()
-    names = pa.array(shards.metadata["reasons"])
-    for batch in shards.batches():
-        row, pairs = pair_columns(batch)
-        images = batch["image"].to_numpy()[row]
-        caption = pairs["captions"].to_numpy()
-        original = captions.owner[caption] == images
-        without = {name: values[caption] for name, values in own.items()}
-        bits = (pairs["reasons"].to_numpy()[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
+    stored = labels.stored
+    assert isinstance(stored, Sampled)
+    image_ids, caption_ids = pa.array(labels.image_ids), labels.table.table["caption_id"].combine_chunks()
+    names = pa.array(stored.reasons)
+    for part, (image, caption, *_) in zip(stored.parts, stored.pairs(labels.measures[0]), strict=True):
+        original = labels.owner[caption] == image
+        without = {name + LEFT_OUT: values[caption] for name, values in own.items()}
+        bits = (part.reasons[:, None] >> np.arange(len(names), dtype=np.uint32)) & 1
         offsets, which = np.concatenate([[0], np.cumsum(bits.sum(axis=1))]), np.nonzero(bits)[1]
-        values = {
-            "image_id": batch["image_id"].take(pa.array(row)),
-            "caption_id": caption_ids.take(pairs["captions"]),
+        columns = {
+            "image_id": image_ids.take(pa.array(image)),
+            "caption_id": caption_ids.take(pa.array(caption)),
             "original": pa.array(original),
-            **{name: pairs[name] for name in shards.measures},
-            **{name + LEFT_OUT: pa.array(v, mask=~original | np.isnan(v)) for name, v in without.items()},
-            **(calibrated.of_pairs(pairs) if calibrated else {}),
+            **{name: pa.array(values) for name, values in part.values.items()},
+            **{name: pa.array(values, mask=~original | np.isnan(values)) for name, values in without.items()},
+            **(calibrated.of_pairs(part.values) if calibrated else {}),
             "reasons": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names.take(pa.array(which))),
-            "weight": pairs["weight"],
+            "weight": pa.array(part.weights),
         }
-        yield pa.record_batch([values[name] for name in schema.names], schema=schema)
+        yield pa.record_batch(columns)
 
 
 def write_parquet(
@@ -127,37 +121,42 @@ def write_parquet(
     return rows, nbytes
 
 
-def own_without_themselves(captions: Captions, shards: Shards, given: MeasuresParams) -> dict[str, np.ndarray]:
+def own_without_themselves(labels: Labels, given: MeasuresParams) -> dict[str, np.ndarray]:
     """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
     where an image has no other caption.
 
     A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
     here, or would read another file than it did for the shards, or one that `given` does not name (`as_named`).
     """
-    used, wanted = shards.metadata["params"]["measures"], []
+    used, wanted = labels.made_with or {}, []
     for name, params in used.items():
         parts = params["measures"].values() if "weights" in params else [params]
         if not imported(params) and any(part.get("self_reference") == "included" for part in parts):
             wanted.append(name)
-    made = validated(MeasuresParams, measures_block({name: used[name] for name in wanted}))
-    params = as_named(made, given, shards.folder)
-    require_read(wanted, params, shards.manifest["inputs"], shards.folder)
-    chosen = choose(wanted, params)
-    found = {name: own_left_out(measure, captions) for name, measure in chosen.items()}
+    folder = Path(labels.file)
+    params = as_named(params_of({name: used[name] for name in wanted}, folder), given, folder)
+    require_read(wanted, params, labels.inputs, folder)
+    found = {name: own_left_out(measure, labels.table) for name, measure in choose(wanted, params).items()}
     return {name: values for name, values in found.items() if values is not None}
 
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """A split's captions, the folder of its labels with their manifest and parameters (`base_names`), its tables, and
-    how many pairs' values are known."""
+    """A split's labels, with their folder's manifest, its tables, and how many pairs' values are known."""
 
-    captions: Captions
-    labels: Path
+    labels: Labels
     manifest: dict[str, Any]
-    params: dict[str, Any]
     tables: tuple[PublishedTable, ...]
     known: int
+
+    @property
+    def captions(self) -> Captions:
+        return self.labels.table
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """How the labels were made, without the folders of this machine."""
+        return base_names(self.manifest["params"])
 
     @property
     def name(self) -> str:
@@ -239,38 +238,36 @@ class Contents:
 
 
 def sampled_pairs(
-    captions_dir: Path, captions: Sequence[Captions], shards: Sequence[Shards], out: Path, params: PublishParams,
-    given: MeasuresParams | None, calibration: Path | None,
+    captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams, given: MeasuresParams | None,
+    calibration: Path | None,
 ) -> Contents:  # fmt: skip
     """Write the layout `pairs`. InputError for splits of other measures or columns, and as `own_without_themselves`."""
     splits: list[PublishedSplit] = []
     calibrated: Calibrated | None = None
     read: dict[str, str] = {}  # digests of the files that the measures read
-    for table, one in zip(captions, shards, strict=True):
-        one.require(table)
-        if one.measures != shards[0].measures:
+    for one in labels:
+        folder, manifest = Path(one.file), read_manifest(Path(one.file), "shards")
+        if one.measures != labels[0].measures:
             remedy = "make their shards with the same --measures"
-            raise InputError("the splits have different measures", file=one.folder, remedy=remedy)
-        files = {key: sha for key, sha in one.manifest["inputs"].items() if key not in ("captions", "split")}
+            raise InputError("the splits have different measures", file=folder, remedy=remedy)
+        files = {key: sha for key, sha in one.inputs.items() if key not in ("captions", "split")}
         if splits and files != read:
             problem = "its measures read other files than the first split's"
             remedy = "make the shards of all splits with the same files"
-            raise InputError(problem, file=one.folder, remedy=remedy)
+            raise InputError(problem, file=folder, remedy=remedy)
         read = files
-        own = {} if given is None else own_without_themselves(table, one, given)
+        own = {} if given is None else own_without_themselves(one, given)
         if calibration:
-            measures = {name: one.metadata["params"]["measures"][name] for name in one.measures}
-            known = load(calibration).of(measures, one.folder, calibration)  # those that both have
+            known = load(calibration).of(one.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
-        pairs = write_pairs(table, one, out, own, calibrated)
-        texts = pa.Table.from_batches(table.table.select(CAPTIONS.names).to_batches(), CAPTIONS)
+        pairs = write_pairs(one, manifest["pairs"], out, own, calibrated)
+        texts = pa.Table.from_batches(one.table.table.select(CAPTIONS.names).to_batches(), CAPTIONS)
         tables = pairs, write_table(texts, "captions", "captions", pairs.split, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:
             remedy = "make their shards with the same self_reference"
-            raise InputError("the splits have different columns", file=one.folder, remedy=remedy)
-        made = base_names(one.metadata["params"])
-        splits.append(PublishedSplit(table, one.folder, one.manifest, made, tables, one.manifest["pairs"]))
-    used, names = splits[0].params["measures"], shards[0].measures
+            raise InputError("the splits have different columns", file=folder, remedy=remedy)
+        splits.append(PublishedSplit(one, manifest, tables, manifest["pairs"]))
+    used, names = splits[0].params["measures"], labels[0].measures
     return Contents(
         params, out, captions_dir, tuple(splits), names,
         row="Each row of `relevance` is an image and a caption with their graded relevance by "

@@ -218,21 +218,19 @@ def test_a_dataset_whose_pairs_cannot_be_kept_is_read_all_the_same(made, tmp_pat
 
 def test_positives_and_neighbours_are_those_of_the_matrix(made):
     dense, sampled = load(made, "relevance"), load(made, "dataset")
-    matrix, known, _ = sampled.block(range(12), range(60), "cider")
+    _, known, _ = sampled.block(range(12), range(60), "cider")
     for labels, seen in ((sampled, known), (dense, np.ones_like(known))):
         values = labels.block(range(12), range(60), "cider")[0]
-        for caption in (0, 33):
-            found = labels.positives(labels.caption_ids[caption], above=0.1, measure="cider")
-            wanted = {
-                labels.image_ids[i]: values[i, caption]
-                for i in range(12)
-                if seen[i, caption] and values[i, caption] > 0.1
-            }
+        for caption, above in ((0, 0.1), (33, -1.0)):
+            found = labels.positives(labels.caption_ids[caption], above=above, measure="cider")
+            column = zip(labels.image_ids, values[:, caption], seen[:, caption], strict=True)
+            wanted = {name: value for name, value, known in column if known and value > above}
             assert dict(found) == pytest.approx(wanted) and wanted
             assert [v for _, v in found] == sorted(wanted.values(), reverse=True)
         found = labels.neighbours(4, top=6, measure="cider")
         assert [v for _, v in found] == pytest.approx(np.sort(values[4])[::-1][:6].tolist())
         assert all(values[4, labels.caption_ids.index(name)] == np.float32(v) for name, v in found)
+        assert len(labels.neighbours(4, top=60, measure="cider")) == seen[4].sum()
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -240,8 +238,8 @@ def test_neighbours_of_an_image_are_the_known_ones_in_the_range(made, kind):
     labels = load(made, kind)
     found = Neighbours.within(labels, "sbert", 0.3, 0.8)
     for image in range(12):
-        captions, values = labels.stored.of_image(image, "sbert")
-        wanted = [c for c, v in zip(captions, values, strict=True) if 0.3 <= v <= 0.8 and labels.owner[c] != image]
+        (values,), (known,), _ = labels.block([image], range(60), "sbert")
+        wanted = [c for c in np.flatnonzero(known) if 0.3 <= values[c] <= 0.8 and labels.owner[c] != image]
         assert found.captions[found.start[image] : found.start[image + 1]].tolist() == wanted
     assert len(found.captions) == found.start[-1] > 12
 

@@ -70,11 +70,9 @@ def test_frequencies_elsewhere_are_refused_until_they_are_named(name: str, file:
 def test_publishing_opens_no_encoder_of_the_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "load_encoder", lambda *_: pytest.fail("opened"))
     used = params(sbert={"model": "someone/encoder"}).used(["sbert"])
-    shards: Any = SimpleNamespace(
-        metadata={"params": {"measures": used}}, manifest={"inputs": {}}, folder=Path("shards")
-    )
+    labels: Any = SimpleNamespace(made_with=used, inputs={}, file="shards", table=make_captions([["a dog", "a cat"]]))
     with pytest.raises(InputError, match="shards: its labels were made with the encoder 'someone/encoder'"):
-        own_without_themselves(make_captions([["a dog", "a cat"]]), shards, MeasuresParams())
+        own_without_themselves(labels, MeasuresParams())
 
 
 def test_paths_become_their_last_names(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_one_byte_of_any_file_of_a_repository(hub: Hub, folder: Path) -> None:
                 check(REPO)
         elif name != ".gitattributes":
             (line,) = problems(REPO)
-            assert f"/{name}: altered: SHA-256" in line
+            assert f"/{name}: altered: its SHA-256" in line
         commit[name] = file
     assert problems(REPO) == []
 
