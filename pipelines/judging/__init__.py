@@ -69,9 +69,9 @@ def judge(
         "unanswered": len(reasons),
         "left": len(image) - len(scores) - len(reasons),
         "stopped": round_.stopped,
-        "requests": round_.budget.requests,
-        "tokens": {"sent": round_.budget.sent, "answered": round_.budget.answered},
-        "cost": round_.budget.spent,
+        "requests": round_.requests,
+        "tokens": {"sent": round_.sent, "answered": round_.answered},
+        "cost": round_.spent,
     }
 
 

@@ -109,8 +109,7 @@ def _inside(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     if isinstance(found, dict) and len(found) == 1:
-        value = next(iter(found.values()))
-        return "" if isinstance(value, bool) else str(value).strip()
+        return str(next(iter(found.values()))).strip()
     return text
 
 

@@ -1,8 +1,8 @@
 """A round of questions: what a judge is shown of each pair; what is not answered yet, asked as fast and for as much as
 it may be; each answer is kept as it comes.
 
-Threads carry one request each. All else, when the next one may go, what was spent, what is asked again, is done by the
-thread that started them.
+Each thread takes one question to its end. What they share, when the next request may go and what was spent, changes
+under one lock.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from threading import Condition
+from typing import Any
 
 import numpy as np
 
@@ -34,59 +34,16 @@ IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
 FIRST_WAIT, LONGEST_WAIT, PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
 
 
-class UnreadableError(Exception):
-    """There is no picture to show."""
-
-
-@dataclass
-class Budget:
-    """What was spent, at prices of a million tokens, sent and answered, in the currency of the limit. With a limit, a
-    request goes only if it fits beside those under way, each taken to cost as much as the dearest so far; the very
-    first goes alone, since nothing is known."""
-
-    price_in: float = 0.0
-    price_out: float = 0.0
-    limit: float | None = None
-    sent: int = 0
-    answered: int = 0
-    spent: float = 0.0
-    requests: int = 0
-    dearest: float | None = None
-
-    def fits(self, flying: int) -> bool:
-        """Whether another request may go beside so many."""
-        if self.limit is None:
-            return True
-        if self.dearest is None:
-            return flying == 0
-        return self.spent + (flying + 1) * self.dearest <= self.limit
-
-    def pay(self, sent: int, answered: int) -> None:
-        """A request brought an answer."""
-        cost = (sent * self.price_in + answered * self.price_out) / 1e6
-        self.sent, self.answered, self.spent = self.sent + sent, self.answered + answered, self.spent + cost
-        self.dearest = max(cost, self.dearest or 0.0)
-        self.requests += 1
-
-    def lose(self, charged: bool) -> None:
-        """A request brought no answer; one that may be charged counts as the dearest so far."""
-        self.spent += (self.dearest or 0.0) if charged else 0.0
-        self.requests += 1
-
-
 @dataclass(eq=False)
 class Question:
     """What a judge is asked, by the numbers of the first pair that it is about; then its score, or the reason why there
-    is none; how often it was asked, when it may be next, and the last answer that did not count."""
+    is none."""
 
     image: int
     caption: int
     key: str = ""
     score: float | None = None
     reason: str | None = None
-    tries: int = 0
-    due: float = 0.0
-    wrong: str | None = None
 
 
 @dataclass
@@ -94,7 +51,9 @@ class JudgingRound:
     """Pairs to ask a judge about: image and caption int64 [n]; with `pictures`, each image's goes along. `questions`
     has one for each pair, the same for equal ones. A model's answers to a prompt are `kept` by the digest of the
     question, in a file to which several runs may add. `stopped` says why questions are left, None where there are none.
-    InputError for a damaged file."""
+    `requests`, `sent` and `answered` (tokens) and `spent` are what it took, at prices of a million tokens in the
+    currency of `max_cost`. With that limit, a request goes only if it fits beside those under way, each taken to cost
+    as much as the dearest so far; the very first goes alone, since nothing is known. InputError for a damaged file."""
 
     judge: Endpoint
     prompt: Prompt
@@ -105,11 +64,15 @@ class JudgingRound:
     params: JudgeParams
     max_cost: float | None
     stopped: str | None = None
-    in_vain: int = 0  # how many of the last questions had no answer
-    free: float = 0.0  # when the next request may go
+    requests: int = 0
+    sent: int = 0
+    answered: int = 0
+    spent: float = 0.0
 
     def __post_init__(self) -> None:
-        self.budget = Budget(self.params.price_in, self.params.price_out, self.max_cost)
+        self._changed = Condition()  # held to look at or change any of these, and what it tells of
+        self._flying, self._in_vain, self._free = 0, 0, 0.0  # requests; last questions in vain; when one may go
+        self._dearest: float | None = None
         model, prompt = self.judge.model, self.prompt.digest
         name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
         self.kept, known = cache_folder().parent / "judge" / f"{name}.jsonl", dict[str, float]()
@@ -145,93 +108,101 @@ class JudgingRound:
         data = None if self.pictures is None else self.pictures.read(self.captions.image_ids[image])
         return None if data is None else hashlib.sha256(data).hexdigest()
 
-    def _ask(self, question: Question) -> Reply:
-        """UnreadableError for a picture that is no picture."""
-        picture = None
-        if self.pictures is not None:
-            shown = self.pictures.image(image_id := self.captions.image_ids[question.image])
-            if shown is None:
-                raise UnreadableError(f"no readable picture of image {image_id}")
-            picture = data_uri(encoded(shown, SIDE, "JPEG", 90), "jpeg")
-        others = self._others(question.image, question.caption)
-        messages = self.prompt.messages(self.captions.texts[question.caption], others, picture, question.wrong)
-        return self.judge.ask(messages, self.prompt.request)
-
     def run(self) -> None:
         """Ask what is not answered, equal questions once. Raises what ended it, once all requests have come back: they
         are paid for, and their answers are kept."""
         todo = [one for one in dict.fromkeys(self.questions) if one.score is None and one.reason is None]
-        fresh, parallel, flying = iter(todo), self.params.parallel, dict[Future[Reply], Question]()
-        with progress("asking", len(todo)) as advance, ThreadPoolExecutor(parallel) as pool:
+        with progress("asking", len(todo)) as advance, ThreadPoolExecutor(self.params.parallel) as pool:
             try:
-                waiting = list(islice(fresh, parallel))  # with those under way as many, so that old ones end first
-                while flying or (waiting and not self.stopped):
-                    pause = self._start(pool, waiting, flying)
-                    if not flying:
-                        time.sleep(pause or 0.0)
-                    for reply in wait(flying, pause, FIRST_COMPLETED).done:
-                        question = flying.pop(reply)
-                        if self._ended(question, reply):
-                            advance()
-                            waiting += islice(fresh, 1)
-                        else:
-                            waiting.append(question)
+                for ended in as_completed([pool.submit(self._settle, question) for question in todo]):
+                    advance(ended.result())
             except BaseException:
-                for reply, question in flying.items():
-                    with suppress(Exception):
-                        self._ended(question, reply)
+                self._stop("interrupted")
                 raise
 
-    def _start(
-        self, pool: ThreadPoolExecutor, waiting: list[Question], flying: dict[Future[Reply], Question]
-    ) -> float | None:
-        """Ask whatever may be asked now; in how many seconds the next may be, None if not before a reply."""
-        while waiting and not self.stopped:
-            if not self.budget.fits(len(flying)):
-                if not flying:
-                    self.stopped = f"the limit of cost ({self.max_cost:g}) leaves no room for another request"
-                return None
-            question, now = min(waiting, key=lambda one: one.due), time.monotonic()
-            if (pause := max(question.due, self.free) - now) > 0:
-                return pause
-            self.free = now + 60 / (self.params.per_minute or np.inf)
-            waiting.remove(question)
-            flying[pool.submit(self._ask, question)] = question
-        return None
+    def _stop(self, why: str) -> None:
+        with self._changed:
+            self.stopped = self.stopped or why
+            self._changed.notify_all()
 
-    def _ended(self, question: Question, reply: Future[Reply]) -> bool:
-        """Keep what came back. Whether nothing more is to be asked about the pair."""
-        again, question.tries = False, question.tries + 1
-        try:
-            text, sent, answered = reply.result()
-        except UnreadableError as error:
-            reason = str(error)
-        except LostError as error:
-            self.budget.lose(error.charged)
-            reason, again = str(error), error.again
-            if error.after is None:
-                question.due = time.monotonic() + min(FIRST_WAIT * 2 ** (question.tries - 1), LONGEST_WAIT)
-            elif error.after > PATIENCE:
-                self.stopped = self.stopped or f"the endpoint asks to wait {error.after:,.0f} seconds"
-                return False
+    def _settle(self, question: Question) -> int:
+        """Ask until an answer counts, or no other try may bring one; 0 if the run was stopped before, else 1."""
+        if self.stopped:
+            return 0
+        picture, wrong, due, reason = None, None, 0.0, ""
+        others, tries = self._others(question.image, question.caption), self.params.tries
+        if self.pictures is not None:
+            shown = self.pictures.image(image_id := self.captions.image_ids[question.image])
+            if shown is None:
+                tries, reason = 0, f"no readable picture of image {image_id}"
             else:
-                self.free = max(self.free, time.monotonic() + error.after)
-        else:
-            self.budget.pay(sent, answered)
-            if self.max_cost is not None and not sent:
+                picture = data_uri(encoded(shown, SIDE, "JPEG", 90), "jpeg")
+        for tried in range(tries):
+            reply = self._ask(self.prompt.messages(self.captions.texts[question.caption], others, picture, wrong), due)
+            if reply is None:
+                return 0
+            if isinstance(reply, Reply):
+                score, text = self.prompt.score(reply.text), self.judge.clean(reply.text)
+                if score is not None:
+                    line = {"key": question.key, "score": score, "text": text}
+                    append_line(self.kept, line, CACHE)  # on the disk on return
+                    question.score, self._in_vain = score, 0
+                    return 1
+                wrong, reason = reply.text[:SHOWN], f"answered {text!r}"
+                continue
+            reason = str(reply)
+            if not reply.again:
+                break
+            if reply.after is None:
+                due = time.monotonic() + min(FIRST_WAIT * 2**tried, LONGEST_WAIT)
+        question.reason = reason
+        with self._changed:
+            self._in_vain += 1
+            if self._in_vain >= IN_A_ROW:
+                self._stop(f"{IN_A_ROW} questions in a row had no answer, the last: {reason}")
+        return 1
+
+    def _ask(self, messages: list[dict[str, Any]], due: float) -> Reply | LostError | None:
+        """One request, at `due` or later, as soon as it may go; None if the run was stopped before."""
+        with self._changed:
+            while not self.stopped:
+                now, fits = time.monotonic(), self.max_cost is None or not self._flying
+                if self.max_cost is not None and self._dearest is not None:
+                    fits = self.spent + (self._flying + 1) * self._dearest <= self.max_cost
+                pause = max(due, self._free) - now if fits else None
+                if pause is not None and pause <= 0:
+                    self._free = now + 60 / (self.params.per_minute or np.inf)
+                    self._flying += 1
+                    break
+                if not fits and not self._flying:
+                    self._stop(f"the limit of cost ({self.max_cost:g}) leaves no room for another request")
+                else:
+                    self._changed.wait(pause)
+            else:
+                return None
+        reply: Reply | LostError
+        try:
+            reply = self.judge.ask(messages, self.prompt.request)
+            if self.max_cost is not None and not reply.sent:
                 remedy = "leave --max-cost out, or ask an endpoint that counts tokens"
                 raise InputError("answers do not say how many tokens they cost", file=self.judge.address, remedy=remedy)
-            score, shown = self.prompt.score(text), self.judge.clean(text)
-            if score is not None:
-                line = {"key": question.key, "score": score, "text": shown}
-                append_line(self.kept, line, CACHE)  # on the disk on return
-                question.score, self.in_vain = score, 0
-                return True
-            question.wrong, reason, again = text[:SHOWN], f"answered {shown!r}", True
-        if again and question.tries < self.params.tries:
-            return False
-        question.reason = reason
-        self.in_vain += 1
-        if self.in_vain >= IN_A_ROW:
-            self.stopped = self.stopped or f"{IN_A_ROW} questions in a row had no answer, the last: {reason}"
-        return True
+        except LostError as error:
+            reply = error
+        except BaseException:
+            self._stop("refused")  # before this thread goes on to another question
+            raise
+        with self._changed:
+            self._flying, self.requests = self._flying - 1, self.requests + 1
+            if isinstance(reply, Reply):
+                cost = (reply.sent * self.params.price_in + reply.answered * self.params.price_out) / 1e6
+                self._dearest = max(cost, self._dearest or 0.0)
+                self.sent, self.answered = self.sent + reply.sent, self.answered + reply.answered
+            else:  # one that may be charged counts as the dearest so far
+                cost = (self._dearest or 0.0) if reply.charged else 0.0
+                self._free = max(self._free, time.monotonic() + (reply.after or 0.0))
+            self.spent += cost
+            self._changed.notify_all()
+        if isinstance(reply, LostError) and (reply.after or 0.0) > PATIENCE:
+            self._stop(f"the endpoint asks to wait {reply.after:,.0f} seconds")
+            return None
+        return reply

@@ -18,10 +18,10 @@ Fault = Callable[[BaseHTTPRequestHandler], None]
 
 @dataclass
 class Chat:
-    """`score` gives the answer to a body; `faults` are taken first, one per request."""
+    """`score` gives the answer to a body; `faults` are taken first, one per request; None is none."""
 
     score: Callable[[dict[str, Any]], str]
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault | None] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
@@ -67,6 +67,18 @@ def cut(handler: BaseHTTPRequestHandler) -> None:
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
     handler.wfile.write(b'{"choices": [')
+    handler.close_connection = True
+
+
+def slow(handler: BaseHTTPRequestHandler) -> None:
+    """A body that comes letter by letter."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    for _ in range(8):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.1)
     handler.close_connection = True
 
 

@@ -6,10 +6,13 @@ import base64
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import time
 import traceback
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -20,12 +23,12 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Endpoint, seconds_of
-from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, load_prompt
-from capgrade.pipelines.judging.round import Budget
+from capgrade.pipelines.judging.endpoint import Endpoint, LostError, seconds_of
+from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt, read_pairs
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, caption_table, write_captions_folder
-from tests.pipelines.judging.stand_in import Chat, cut, late, says, served, status
+from tests.pipelines.judging.stand_in import Chat, Fault, cut, late, says, served, slow, status
 from tests.tools.commands import CAPGRADE
 
 SETS = [["a dog runs", "the dog is fast"], ["a cat sits", "a lazy cat"], ["a dog runs", "the dog is fast"]]
@@ -115,12 +118,9 @@ def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.Cap
 
 
 def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    faults = [
-        status(429, Retry_After="1"), status(500), cut, late(1.5), says("12"), says("four"), says(""),
-        status(200, "<html>"), status(200, '{"choices": []}'),
-    ]  # fmt: skip
+    faults = [status(429, Retry_After="1"), status(500), cut, says("12"), says("four"), says("")]
     with served(Chat(rated, faults=list(faults))) as chat:
-        found = run(here, chat, capsys, parallel=1, timeout=1, tries=12)
+        found = run(here, chat, capsys, parallel=1, tries=12)
         assert found["answered"] == N and found["requests"] == ASKED + len(faults)
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
     reminded = [body for body in chat.asked if len(body["messages"]) > 2]
@@ -184,29 +184,28 @@ def test_what_is_paid_for_is_kept_when_another_is_refused(here: Path, capsys: py
         assert run(here, chat, capsys)["requests"] == ASKED - 1
 
 
-def test_the_limit_of_cost_is_not_passed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each request costs 0.0002; four fit into 0.0009."""
-    prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--max-cost", "0.0009"]
-    with served(Chat(rated)) as chat:
+@pytest.mark.parametrize(("limit", "faults", "requests", "answered"), [
+    ("0.0009", [], 4, 4),
+    ("0.0003", [], 1, 1),  # the first goes alone
+    ("0.0009", [None, cut], 4, 3),  # may have cost as much as the dearest
+    ("0.0009", [None, status(500)], 5, 4),
+])  # fmt: skip
+def test_the_limit_of_cost_is_not_passed(
+    limit: str, faults: list, requests: int, answered: int, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each request costs 0.0002."""
+    prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--max-cost", limit]
+    with served(Chat(rated, faults=faults)) as chat:
         found = run(here, chat, capsys, *prices)
-        assert len(chat.asked) == found["requests"] == 4 and found["cost"] <= 0.0009
+        assert len(chat.asked) == found["requests"] == requests and found["tokens"]["sent"] == 100 * answered
         assert found["left"] == N - found["answered"] > 0 and "limit of cost" in found["stopped"]
-        assert call(*line(here, chat, *prices)) == 0
+        assert found["cost"] <= float(limit)
+        assert call(*line(here, chat, "--set", "judge.price_in=1", "--max-cost", "0.00001")) == 0
         assert "pairs are left: the limit of cost" in capsys.readouterr().err
-        assert run(here, chat, capsys)["left"] == 0 and len(chat.asked) == ASKED
+        assert run(here, chat, capsys)["left"] == 0 and len(chat.asked) == ASKED + requests - answered
         chat.usage = None
         assert call(*line(here, chat, *prices, "--model", "m2", "--out", str(here / "m2.csv"))) == 2
         assert "how many tokens" in capsys.readouterr().err
-
-
-def test_a_budget_counts_what_is_under_way() -> None:
-    budget = Budget(price_in=1e6, limit=10)
-    assert budget.fits(0) and not budget.fits(1), "the first goes alone"
-    budget.pay(3, 0)
-    assert budget.fits(1) and not budget.fits(2)
-    budget.pay(3, 0)
-    budget.lose(charged=True)  # may have cost as much as the dearest
-    assert budget.spent == 9 and not budget.fits(0)
 
 
 def test_requests_keep_to_the_rate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +294,6 @@ def test_a_dead_endpoint_is_not_asked_for_ever(
 
 def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "bad.yaml").write_text("answer: 5 to 1\nuser: '{caption} {captions}'\n")
-    (here / "blind.yaml").write_text("answer: 0 to 5\nuser: '{caption}'\n")
     (here / "pairs.jsonl").write_text('\ufeff{"image_id": "i0", "caption_id": "nobody"}\n')
     (here / "mine.csv").write_text("my table\n")
     people = "image_id,caption_id,score,rater\ni0,i0#0,4,ann\n"
@@ -303,7 +301,6 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
     with served(Chat(rated)) as chat:
         for more, said in {
             f"--set judge.prompt={here}/bad.yaml": "bad.yaml: answer: 5 to 1",
-            f"--set judge.prompt={here}/blind.yaml": "shows nothing of the image",
             f"--pairs {here}/pairs.jsonl": "pairs.jsonl row 1: not a pair of these captions ('nobody')",
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
@@ -332,8 +329,78 @@ def test_answers_that_count() -> None:
         "1e0": None, '{"a": 1, "b": 2}': None, "[" * 9999: None, "٣": None,
     }.items():  # fmt: skip
         assert prompt.score(text) == score, text
-    with pytest.raises(InputError):
-        load_prompt(PICTURES, False)
+
+
+PROMPT = {"answer": "0 to 5", "user": "{caption} {captions}"}
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"answer": "5 to 5"}, "answer: 5 to 5, where `0 to 5` or `yes or no` could be"),
+    ({"answer": "high"}, "answer: high, where"),
+    ({"user": "{captions}"}, "no {caption} in user"),
+    ({"user": "{caption}"}, "it shows nothing of the image -> put {captions} into user, or give --images"),
+    ({"request": {"stream": True}}, "request: stream is not for a prompt to say"),
+])  # fmt: skip
+def test_prompts_that_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(json.dumps(PROMPT | change))
+    with pytest.raises(InputError, match=re.escape(said)):
+        load_prompt(tmp_path / "p.yaml", False)
+
+
+def test_whatever_a_prompt_says_makes_another_judge() -> None:
+    changes = {"answer": "0 to 4", "user": "{caption}: {captions}", "system": "Be kind.", "request": {"seed": 1}}
+    each = [Prompt(**PROMPT | {key: value}).digest for key, value in changes.items()]
+    assert len({Prompt(**PROMPT).digest, Prompt(**PROMPT | {"answer": "1 to 5"}).digest, *each}) == 6
+    yes = [Prompt(**PROMPT | {"answer": answer}) for answer in ("yes or no", "0 to 1")]
+    assert yes[0].digest != yes[1].digest and yes[0].score("1") is None
+
+
+def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
+    given = [("i1", "i0#0"), ("i0", "i2#1"), ("i1", "i0#0"), ("i0", "i0#1")]
+    lines = [json.dumps({"image_id": i, "caption_id": c}) for i, c in given]
+    (here / "pairs.jsonl").write_text("\n".join([*lines, "", lines[1]]))
+    captions = read_captions(here / "captions")
+    image, caption = read_pairs(str(here / "pairs.jsonl"), captions)
+    assert [(captions.image_ids[i], captions.caption_ids[c]) for i, c in zip(image, caption, strict=True)] == [
+        given[0], given[1], given[3]
+    ]  # fmt: skip
+    (here / "pairs.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="pairs.jsonl: no pairs"):
+        read_pairs(str(here / "pairs.jsonl"), captions)
+
+
+def completion(content: object, **usage: object) -> Fault:
+    return status(200, json.dumps({"choices": [{"message": {"content": content}}], "usage": usage}))
+
+
+@pytest.mark.parametrize(("fault", "said", "again", "charged", "after"), [
+    (status(400, "so bad"), "400 Bad Request: so bad", False, False, None),
+    (status(408), "408", True, False, None),
+    (status(429, Retry_After="7"), "429", True, False, 7),
+    (status(500, "x" * 999), "^500.{197}$", True, False, None),
+    (cut, "RemoteProtocolError", True, True, None),
+    (late(0.6), "ReadTimeout", True, True, None),
+    (slow, "an answer without end", True, True, None),
+    (says("x" * 30_000), "an answer without end", True, True, None),
+    (status(200, "<html>"), "no chat completion: <html>", True, True, None),
+    (status(200, "[" * 9999), "no chat completion", True, True, None),
+    (status(200, '{"choices": []}'), "no chat completion", True, True, None),
+    (completion(5), "content or usage of another kind", True, True, None),
+    (completion("5", prompt_tokens=-1), "content or usage of another kind", True, True, None),
+    (completion("5", completion_tokens=True), "content or usage of another kind", True, True, None),
+])  # fmt: skip
+def test_what_is_no_answer(fault: Fault, said: str, again: bool, charged: bool, after: float | None) -> None:
+    with served(Chat(rated, faults=[fault])) as chat, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at_endpoint, "MOST_BYTES", 20_000)
+        with pytest.raises(LostError, match=said) as lost:
+            Endpoint(chat.address, "m", 0.3).ask([], {})
+    assert (lost.value.again, lost.value.charged, lost.value.after) == (again, charged, after)
+
+
+@pytest.mark.parametrize("code", [302, 401, 403, 404, 405])
+def test_who_is_refused_asks_nothing_more(code: int) -> None:
+    with served(Chat(rated, faults=[status(code)])) as chat, pytest.raises(InputError, match=f"answers {code}"):
+        Endpoint(f"{chat.address}/chat/completions/", "m", 1).ask([], {})
 
 
 def test_captions_cannot_write_the_prompt() -> None:
@@ -344,4 +411,6 @@ def test_captions_cannot_write_the_prompt() -> None:
 
 def test_retry_after_is_seconds_or_a_date() -> None:
     assert (seconds_of("7"), seconds_of(""), seconds_of("soon")) == (7, None, None)
-    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0 == seconds_of("Wed, 21 Oct 2015 07:28:00 -0000")
+    there = datetime.now(timezone(timedelta(hours=5))) + timedelta(hours=1)
+    assert 3500 < seconds_of(format_datetime(there)) < 3601  # type: ignore[operator]
