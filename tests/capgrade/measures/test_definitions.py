@@ -1,4 +1,4 @@
-"""Measures of common words against slow, obvious loops of their definitions, and against pycocoevalcap on COCO."""
+"""Measures of common words against pycocoevalcap and slow, obvious loops of definitions that it has not."""
 
 from __future__ import annotations
 
@@ -50,42 +50,26 @@ def slow_cider(caption: str, references: list[str], corpus: list[list[str]], pla
     return 10 * total / 4 / len(references)
 
 
-def slow_bleu(caption: str, references: list[str], _: object, k: int) -> float:
-    """The sentence score of `bleu_scorer.py`, word for word."""
-    words, product = caption.split(), 1.0
-    for n in range(k):
-        correct = sum(min(c, max(grams(r)[n][g] for r in references)) for g, c in grams(caption)[n].items())
-        product *= (correct + 1e-15) / (max(0, len(words) - n) + 1e-9)
-    closest = min((abs(len(r.split()) - len(words)), len(r.split())) for r in references)[1]
-    ratio = (len(words) + 1e-15) / (closest + 1e-9)
-    return product ** (1 / k) * (math.exp(1 - 1 / ratio) if ratio < 1 else 1)
+def their_bleu(caption: str, references: list[str], _: object, k: int) -> float:
+    return float(TheirBleu(k).compute_score({0: references}, {0: [caption]}, verbose=0)[1][k - 1][0])
 
 
-def slow_rouge(caption: str, references: list[str], _: object, mean: bool, beta: float) -> float:
-    """split(" ") gives an empty caption one empty word, as the reference code."""
-    h, shares = caption.split(" "), []
-    for reference in references:
-        r = reference.split(" ")
-        table = [[0] * (len(r) + 1) for _ in range(len(h) + 1)]
-        for i, x in enumerate(h):
-            for j, y in enumerate(r):
-                table[i + 1][j + 1] = table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
-        shares.append((table[-1][-1] / len(h), table[-1][-1] / len(r)))
-    f = lambda p, r: (1 + beta**2) * p * r / (r + beta**2 * p) if p and r else 0.0  # noqa: E731
-    if mean:
-        return float(np.mean([f(p, r) for p, r in shares]))
-    return f(max(p for p, _ in shares), max(r for _, r in shares))
+def their_rouge(caption: str, references: list[str], _: object, mean: bool, beta: float) -> float:
+    theirs = TheirRouge()
+    theirs.beta = beta
+    sets = [[reference] for reference in references] if mean else [references]
+    return float(np.mean([theirs.calc_score([caption], some) for some in sets]))
 
 
 FORMS: dict[str, tuple[str, dict, Slow]] = {
     "cider": ("cider", {}, slow_cider),
     "cider_plain": ("cider_plain", {}, lambda *pair: slow_cider(*pair, plain=True)),
-    **{f"bleu_{k}": ("bleu", {"n": k}, lambda *pair, k=k: slow_bleu(*pair, k=k)) for k in range(1, 5)},  # type: ignore[misc]
-    "rouge_l": ("rouge_l", {}, lambda *pair: slow_rouge(*pair, mean=False, beta=1.2)),
+    **{f"bleu_{k}": ("bleu", {"n": k}, lambda *pair, k=k: their_bleu(*pair, k=k)) for k in range(1, 5)},  # type: ignore[misc]
+    "rouge_l": ("rouge_l", {}, lambda *pair: their_rouge(*pair, mean=False, beta=1.2)),
     "rouge_mean": (
         "rouge_l",
         {"references": "mean", "beta": 0.8},
-        lambda *pair: slow_rouge(*pair, mean=True, beta=0.8),
+        lambda *pair: their_rouge(*pair, mean=True, beta=0.8),
     ),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures import embeddings
@@ -22,8 +22,13 @@ TEXTS = ["two dogs", "a cat sits", "red ball", "one", "no man"]
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that have been encoded, as it goes on; nothing has been said yet."""
+    texts: list[str] = []
+    encode = embeddings.encode
+    monkeypatch.setattr(embeddings, "encode", lambda e, chunk: texts.extend(chunk) or encode(e, chunk))
     monkeypatch.setattr(say, "_said", set())
+    return texts
 
 
 def stored(folder: Path) -> list[Path]:
@@ -32,15 +37,6 @@ def stored(folder: Path) -> list[Path]:
 
 def embed(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
     return embeddings.embed(texts, embeddings.EMBEDDED, folder)
-
-
-@pytest.fixture
-def encoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that have been encoded, as it goes on."""
-    texts: list[str] = []
-    encode = embeddings.encode
-    monkeypatch.setattr(embeddings, "encode", lambda e, chunk: texts.extend(chunk) or encode(e, chunk))
-    return texts
 
 
 def _nan(path: Path) -> None:
@@ -74,32 +70,41 @@ def test_a_damaged_part_is_encoded_again(
     assert [path.read_bytes() for path in files] == before
 
 
+def test_an_interrupted_encoding_goes_on(tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embeddings, "CHUNK", 2)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        encode, rounds = embeddings.encode, iter([1, 2])  # the third has none
+        patch.setattr(embeddings, "encode", lambda *given: encode(*given) if next(rounds, 0) else _interrupted())
+        embed(tmp_path)
+    assert len(encoded) == 4 and embed(tmp_path).shape == (5, 384) and len(encoded) == 5
+
+
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 LONG = ["dog " * 260 + end for end in ("beach", "street")]
 MANY = [*TEXTS, "a", "", "two cats", "three red cats", "extraordinarily " * 9, "A dog runs on the beach.", LONG[0]]
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(MANY), min_size=1, max_size=8), min_size=1, max_size=4))
-def test_a_text_has_the_same_bits_whatever_is_beside_it(asked: list[list[str]]) -> None:
-    """In any order, any subset, and any number of steps; only what is new is encoded."""
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=st.lists(st.lists(st.sampled_from(MANY), min_size=1, max_size=8), min_size=1, max_size=4))
+def test_a_text_has_the_same_bits_whatever_is_beside_it(encoded: list[str], asked: list[list[str]]) -> None:
+    """In any order, any subset, and any number of steps, those of the library; only what is new is encoded."""
     expected = at_once()
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        encoded: list[str] = []
-        encode = embeddings.encode
-        patch.setattr(embeddings, "encode", lambda e, chunk: encoded.extend(chunk) or encode(e, chunk))
+    encoded.clear()
+    with tempfile.TemporaryDirectory() as folder:
         for texts in asked:
             np.testing.assert_array_equal(embed(Path(folder), texts), [expected[text] for text in texts])
-        assert sorted(encoded) == sorted({text for texts in asked for text in texts})
+    assert sorted(encoded) == sorted({text for texts in asked for text in texts})
 
 
 @cache
 def at_once() -> dict[str, np.ndarray]:
-    return dict(zip(MANY, embeddings.encode(embeddings.load_encoder(embeddings.EMBEDDED), MANY), strict=True))
-
-
-def test_a_vector_is_the_librarys(tmp_path: Path) -> None:
-    alone = embeddings.load_encoder(embeddings.EMBEDDED).encode(MANY, normalize_embeddings=True)
-    np.testing.assert_allclose(embed(tmp_path, MANY), alone, atol=1e-6)
+    encoder = embeddings.load_encoder(embeddings.EMBEDDED)
+    found = embeddings.encode(encoder, MANY)
+    np.testing.assert_allclose(found, encoder.encode(MANY, normalize_embeddings=True), atol=1e-6)
+    return dict(zip(MANY, found, strict=True))
 
 
 def test_two_processes_that_add_the_same_texts(tmp_path: Path) -> None:
@@ -117,19 +122,19 @@ def test_a_model_whose_vectors_are_no_numbers(tmp_path: Path, monkeypatch: pytes
         embed(tmp_path)
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_cache_that_may_not_be_written_is_named(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, None])
+def test_a_cache_that_may_not_be_written_is_named(
+    number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file where it should be, too."""
+
     def refuse(self: Path, *_: object, **__: object) -> None:
         raise OSError(number, "no", str(self))
 
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(InputError, match=r"cache.* cannot be written .* -> set CAPGRADE_CACHE"):
-        embed(tmp_path / "cache")
-
-
-def test_a_file_where_the_cache_should_be(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(InputError, match="set CAPGRADE_CACHE"):
+    if number:
+        monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(InputError, match=r"cache.* -> set CAPGRADE_CACHE"):
         embed(tmp_path / "cache")
 
 
@@ -176,17 +181,13 @@ def test_a_hub_model_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_texts_beyond_the_limit_are_counted_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two texts of 260 words that differ at their ends are one to the encoder; said again when read from the cache."""
-    first = embed(tmp_path, [*LONG, "a dog"])
-    np.testing.assert_allclose(first[0] @ first[1], 1, atol=1e-5)
-    said = "warning: 2 texts are longer than the 256 word pieces that the encoder reads"
-    assert said in capsys.readouterr().err
-    say._said.clear()
-    embed(tmp_path, [*LONG, "a dog"])
-    assert said in capsys.readouterr().err
-
-
-def test_texts_within_the_limit_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of many letters, of as many pieces as the encoder reads."""
+    """Two texts of 260 words that differ at their ends are one to the encoder; said again when read from the cache.
+    Nothing is said of one of many letters, and one of as many pieces as the encoder reads."""
     embed(tmp_path, ["dog " * 254, "extraordinarily " * 60])
     assert "warning" not in capsys.readouterr().err
+    for _ in range(2):
+        say._said.clear()
+        first = embed(tmp_path, [*LONG, "a dog"])
+        said = "warning: 2 texts are longer than the 256 word pieces that the encoder reads"
+        assert said in capsys.readouterr().err
+    np.testing.assert_allclose(first[0] @ first[1], 1, atol=1e-5)

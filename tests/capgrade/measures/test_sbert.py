@@ -75,28 +75,6 @@ def test_the_embedded_model_knows_what_captions_mean() -> None:
     )
 
 
-def test_an_interrupted_encoding_goes_on(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(embeddings, "CHUNK", 2)
-    texts = ["one", "two dogs", "three red cats", "four", "five"]
-    done: list[int] = []
-
-    def broken(encoder: object, chunk: list[str]) -> np.ndarray:
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(len(chunk))
-        return encode(encoder, chunk)
-
-    encode = embeddings.encode
-    monkeypatch.setattr(embeddings, "encode", broken)
-    with pytest.raises(KeyboardInterrupt):
-        embeddings.embed(texts, embeddings.EMBEDDED, tmp_path)
-    encoded = []
-    monkeypatch.setattr(embeddings, "encode", lambda e, chunk: encoded.extend(chunk) or encode(e, chunk))
-    vectors = embeddings.embed(texts, embeddings.EMBEDDED, tmp_path)
-    assert len(encoded) == 1
-    assert vectors.shape == (5, 384)
-
-
 def test_an_unknown_model_is_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="cannot load model"):
         embeddings.embed(["a"], str(tmp_path / "nothing"), tmp_path)

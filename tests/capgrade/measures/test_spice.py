@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from capgrade.measures import spice
-from capgrade.measures.spice import FittedSpice, Spice, read_scores
-from capgrade.pipelines.agree import Judgements
+from capgrade.measures.spice import FittedSpice, Spice
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
 from tests.conftest import make_captions
@@ -42,26 +43,24 @@ json.dump(answer, open(out, "w"))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of SPICE with every jar in it, empty ones, instead of the installed one."""
+def put_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Makes an executable `java` that is the only one on PATH: the file where it logs its options. Every jar is in a
+    folder of SPICE, empty ones, instead of the installed one."""
     import pycocoevalcap.spice
 
-    for name in (spice.JAR, *spice.CORENLP):
-        path = tmp_path / "spice" / name
+    java, log = tmp_path / "bin" / "java", tmp_path / "log"
+    for path in (java, *(tmp_path / "spice" / name for name in (spice.JAR, *spice.CORENLP))):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    monkeypatch.setattr(pycocoevalcap.spice, "__path__", [str(tmp_path / "spice")])
-    return tmp_path
-
-
-def put_java(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "", version: str = "1.8.0_312") -> Path:
-    """An executable `java` that is the only one on PATH; the file where it logs its options."""
-    java, log = folder / "bin" / "java", folder / "log"
-    java.parent.mkdir(exist_ok=True)
-    java.write_text(JAVA.format(python=sys.executable, version=version, log=log, fault=fault))
     java.chmod(0o755)
+    monkeypatch.setattr(pycocoevalcap.spice, "__path__", [str(tmp_path / "spice")])
     monkeypatch.setenv("PATH", str(java.parent))
-    return log
+
+    def put(fault: str = "", version: str = "1.8.0_312") -> Path:
+        java.write_text(JAVA.format(python=sys.executable, version=version, log=log, fault=fault))
+        return log
+
+    return put
 
 
 def fitted(**params: object) -> FittedSpice:
@@ -79,8 +78,8 @@ def expected(leave_out: bool) -> list[list[float]]:
 
 @pytest.mark.parametrize("self_reference", ["included", "left_out"])
 @pytest.mark.parametrize("batch", [1, 3, 100])
-def test_scores_every_pair(folder: Path, monkeypatch: pytest.MonkeyPatch, batch: int, self_reference: str) -> None:
-    log = put_java(folder, monkeypatch)
+def test_scores_every_pair(put_java: Callable[..., Path], batch: int, self_reference: str) -> None:
+    log = put_java()
     measure = fitted(batch=batch, self_reference=self_reference)
     whole = np.array(expected(self_reference == "left_out"), np.float32)
     np.testing.assert_array_equal(measure.score(np.array([1, 0])), whole[::-1])
@@ -89,20 +88,20 @@ def test_scores_every_pair(folder: Path, monkeypatch: pytest.MonkeyPatch, batch:
     np.testing.assert_array_equal(measure.score(np.array([0, 1]), np.array([4, 1])), whole[:, [4, 1]])
 
 
-def test_cache_folder_and_saved_state(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = put_java(folder, monkeypatch)
-    fitted(cache=str(folder / "cache")).save(folder / "state")
-    FittedSpice.load(folder / "state").score(np.array([0]))
+def test_cache_folder_and_saved_state(put_java: Callable[..., Path], tmp_path: Path) -> None:
+    log = put_java()
+    fitted(cache=str(tmp_path / "cache")).save(tmp_path / "state")
+    FittedSpice.load(tmp_path / "state").score(np.array([0]))
     options = json.loads(log.read_text())
     cache = Path(options[options.index("-cache") + 1])
-    assert cache.parent == folder / "cache" and cache.is_dir()  # one per version of the jars
+    assert cache.parent == tmp_path / "cache" and cache.is_dir()  # one per version of the jars
 
 
-def test_agreement_scores_judged_pairs_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_java(folder, monkeypatch, fault="assert len(answer) == 3")
-    judged = Judgements(np.array([1, 0, 1]), np.array([0, 4, 3]), np.array([1.0, 2.0, 3.0]))
-    values = fitted().pairs(judged.image, judged.caption)
-    np.testing.assert_array_equal(values, np.array(expected(False), np.float32)[judged.image, judged.caption])
+def test_pairs_alone_are_scored(put_java: Callable[..., Path]) -> None:
+    put_java(fault="assert len(answer) == 3")
+    image, caption = np.array([1, 0, 1]), np.array([0, 4, 3])
+    values = fitted().pairs(image, caption)
+    np.testing.assert_array_equal(values, np.array(expected(False), np.float32)[image, caption])
 
 
 @pytest.mark.parametrize(
@@ -111,6 +110,7 @@ def test_agreement_scores_judged_pairs_only(folder: Path, monkeypatch: pytest.Mo
         ("print('Exception in thread \"main\" java.lang.OutOfMemoryError: heap', file=sys.stderr); sys.exit(1)",
          "status 1: .*OutOfMemoryError: heap"),
         ("sys.exit(0)", "without writing"),
+        ("sys.exit(open(out, 'w').write('[{\"image_id\": 0, \"sco') and 0)", "no list of scores"),
         ("answer.pop()", "9 scores, for 10 pairs"),
         ("answer[0]['image_id'] = 1", "10 scores, for 10 pairs"),
         ("answer[4]['scores']['All']['f'] = None", "pair 4 is None"),
@@ -120,44 +120,27 @@ def test_agreement_scores_judged_pairs_only(folder: Path, monkeypatch: pytest.Mo
         ("answer = 'half'", "no list of scores"),
     ],
 )  # fmt: skip
-def test_failures_are_loud(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str, message: str) -> None:
-    put_java(folder, monkeypatch, fault)
+def test_failures_are_loud(put_java: Callable[..., Path], fault: str, message: str) -> None:
+    put_java(fault)
     with pytest.raises(InputError, match=message):
         fitted().score(np.arange(2))
 
 
-def test_half_a_file(tmp_path: Path) -> None:
-    (tmp_path / "scores.json").write_text('[{"image_id": 0, "sco')
-    with pytest.raises(InputError, match="no list of scores"):
-        read_scores(tmp_path / "scores.json", 1)
-
-
 @pytest.mark.parametrize("name", [spice.JAR, *spice.CORENLP])
-def test_missing_jar_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    put_java(folder, monkeypatch)
-    (folder / "spice" / name).unlink()
-    with pytest.raises(InputError, match=name) as caught:
-        fitted()
-    assert "install pycocoevalcap" in str(caught.value) or "get_stanford_models" in str(caught.value)
-
-
-@pytest.mark.parametrize("version", ["1.7.0_80", "15.0.1", "17.0.15", "24"])
-def test_java_of_a_wrong_version(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    put_java(folder, monkeypatch, version=version)
-    with pytest.raises(InputError, match="does not run on Java.*version 8 to 14"):
+def test_missing_jar_is_named(put_java: Callable[..., Path], name: str, tmp_path: Path) -> None:
+    put_java()
+    (tmp_path / "spice" / name).unlink()
+    remedy = "install pycocoevalcap" if name == spice.JAR else "get_stanford_models"
+    with pytest.raises(InputError, match=f"{name}.*{remedy}"):
         fitted()
 
 
-@pytest.mark.parametrize("version", ["1.8.0_312", "11.0.2", "14"])
-def test_java_of_a_right_version(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    put_java(folder, monkeypatch, version=version)
-    assert fitted().lines[0] == "a dog runs"
-
-
-def test_no_java_and_a_silent_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(folder))
-    with pytest.raises(InputError, match="no 'java' on PATH"):
-        fitted()
-    put_java(folder, monkeypatch, version="unknown")
-    with pytest.raises(InputError, match="told no version"):
-        fitted()
+@pytest.mark.parametrize("version", ["1.8.0_312", "11.0.2", "14", "1.7.0_80", "15.0.1", "17.0.15", "24", "unknown", ""])
+def test_java_has_version_8_to_14(put_java: Callable[..., Path], version: str, tmp_path: Path) -> None:
+    put_java(version=version)
+    problem = {"unknown": "told no version", "": "no 'java' on PATH"}.get(version, "does not run on Java.*8 to 14")
+    if not version:
+        (tmp_path / "bin" / "java").unlink()
+    right = version in ("1.8.0_312", "11.0.2", "14")
+    with nullcontext() if right else pytest.raises(InputError, match=problem):
+        assert fitted().lines[0] == "a dog runs"

@@ -22,6 +22,7 @@ from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.errors import InputError
 from capgrade.text.tokens import tokenize
 from capgrade.text.words import number_words, tokenized
+from tests.capgrade.measures.test_definitions import slow_cider
 
 # Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space that a fraction
 # has, and at other spaces, not at those of no width; pycocoevalcap's BLEU and CIDEr do, its ROUGE does not.
@@ -125,32 +126,11 @@ def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
 @given(SETS, SETS)
 def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tuple[str, list[str]]]) -> None:
     """Counted on other captions: as a corpus whose references they are, of which some images are looked at."""
-    frequencies = Frequencies.of([r for _, r in others], "none")
-    ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
-    peer = _cider_with([r for _, r in others], pairs)
-    np.testing.assert_allclose(ours, peer, atol=1e-9)
-    own = Frequencies.of([r for _, r in pairs], "none")
-    same = MEASURES["cider"](corpus(pairs, frequencies=own))["cider"].sentences
-    np.testing.assert_allclose(same, MEASURES["cider"](corpus(pairs))["cider"].sentences, atol=1e-12)
-
-
-def _cider_with(counted: list[list[str]], pairs: list[tuple[str, list[str]]]) -> list[float]:
-    """pycocoevalcap's scorer with document frequencies of other sets."""
-    from pycocoevalcap.cider import cider_scorer
-    from pycocoevalcap.cider.cider_scorer import CiderScorer
-
-    scorer, other = CiderScorer(), CiderScorer()
-    for references in counted:
-        other += ("", references)
-    other.compute_doc_freq()
-    for candidate, references in pairs:
-        scorer += (candidate, references)
-    scorer.document_frequency = other.document_frequency
-    with pytest.MonkeyPatch.context() as patch:  # `compute_cider` takes ln of the number of its own images
-        logs = iter([float(len(counted))])
-        true = np.log
-        patch.setattr(cider_scorer.np, "log", lambda x: true(next(logs, x) if x == len(pairs) else x))
-        return scorer.compute_cider()
+    for counted in (others, pairs):
+        sets = [references for _, references in counted]
+        frequencies = Frequencies.of(sets, "none")
+        ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
+        np.testing.assert_allclose(ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9)
 
 
 def test_frequencies_of_another_tokeniser_are_refused() -> None:
