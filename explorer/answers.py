@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
 from capgrade.explorer.corpus import LabelledCorpus
-from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, between, errors
+from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, disagreements
 from capgrade.explorer.voices import MeasureVoice
 from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.pictures.lookup import PictureLookup
@@ -80,7 +80,7 @@ class Explorer:
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
-        self._errors: dict[tuple[str, str], LabelledPairs] = {}
+        self._errors = cache(self._above_the_original)
 
     @property
     def voices(self) -> list[Voice]:
@@ -149,13 +149,12 @@ class Explorer:
         if high not in highs or low not in lows or high == low:
             raise InputError("choose two different measures or models")
         with self._lock:
-            if kind == ERRORS:
-                if (high, low) not in self._errors:
-                    model = next(voice for voice in self.models if voice.name == high)
-                    label = next(voice for voice in self.measures if voice.name == low)
-                    self._errors[high, low] = model.errors(label, self.corpus.captions)
-                return errors(self._errors[high, low], high, low, count)
-            return between(self.corpus.pairs if kind == APART else self._judged, high, low, count)
+            judged = self._judged if kind == JUDGED else self.corpus.pairs
+            return disagreements(self._errors(high, low) if kind == ERRORS else judged, high, low, count)
+
+    def _above_the_original(self, model: str, label: str) -> LabelledPairs:
+        models, measures = {one.name: one for one in self.models}, {one.name: one for one in self.measures}
+        return models[model].errors(measures[label], self.corpus.captions)
 
     @cached_property
     def _judged(self) -> LabelledPairs:

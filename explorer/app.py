@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 import uvicorn
 from fastapi import FastAPI, File, Form, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
@@ -49,8 +49,9 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
     pages: dict[str, Callable[..., Response]] = {
         "/": site.search, "/disagreements": site.disagreements, "/review": site.review, "/agreement": site.agreement,
-        "/judgements.csv": site.judgements, "/picture/{number}": site.picture, "/page.js": site.script,
-        "/style.css": site.style,
+        "/judgements.csv": site.judgements, "/picture/{number}": site.picture,
+        "/page.js": lambda: FileResponse(HERE / "page.js", media_type="text/javascript"),
+        "/style.css": lambda: Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css"),
     }  # fmt: skip
     for path, answer in pages.items():
         app.add_api_route(path, answer, response_model=None)
@@ -194,14 +195,6 @@ class Site:
             return PlainTextResponse(str(error), status_code=409)
         headers = {"Content-Disposition": 'attachment; filename="judgements.csv"'}
         return Response(text, media_type="text/csv", headers=headers)
-
-    def script(self) -> Response:
-        """What the pages run."""
-        return Response((HERE / "page.js").read_bytes(), media_type="text/javascript")
-
-    def style(self) -> Response:
-        """The style sheet of all pages of capgrade, and the explorer's."""
-        return Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css")
 
 
 def open_server(explorer: Explorer, reviews: Path, host: str, port: int) -> tuple[uvicorn.Server, socket.socket, str]:

@@ -79,7 +79,7 @@ class ModelVoice:
 
 
 def _at(scores: np.ndarray, at: np.ndarray) -> np.ndarray:
-    return np.where(at >= 0, scores[np.maximum(at, 0)], np.nan).astype(np.float32)
+    return np.append(scores, np.nan)[at].astype(np.float32)  # -1 is the last one
 
 
 def _nothing(at: np.ndarray) -> np.ndarray:

@@ -77,28 +77,19 @@ class Disagreement:
     values: dict[str, float]
 
 
-def between(pairs: LabelledPairs, high: str, low: str, top: int) -> list[Disagreement]:
-    """The pairs that `high` ranks highest above `low`, among those where both say something."""
+def disagreements(pairs: LabelledPairs, high: str, low: str, top: int) -> list[Disagreement]:
+    """The pairs that `high` ranks highest above `low`, among those where both say something. What a model retrieves
+    above the original (`ModelVoice.errors`) has a RANK: of these, the pairs that `low` ranks highest."""
     known = pairs.take(np.flatnonzero(np.isfinite(pairs.values[high]) & np.isfinite(pairs.values[low])))
-    shares = {name: known.shares(name) for name in (high, low)}
-    rows = ranked(known, shares[high] - shares[low], top)
-    return [_of(known, row, tuple(f"{name}: {_place(shares[name][row])}" for name in (high, low))) for row in rows]
-
-
-def errors(pairs: LabelledPairs, model: str, label: str, top: int) -> list[Disagreement]:
-    """What a model retrieves above the original (`ModelVoice.errors`), the pairs of highest label first."""
-    shares, found = pairs.shares(label), []
-    for row in ranked(pairs, pairs.values[label].astype(np.float64), top):
-        wrong = f"{model}: rank {pairs.values[RANK][row]:.0f}, above the caption's own image"
-        found.append(_of(pairs, row, (wrong, f"{label}: {_place(shares[row])}")))
+    first, second = known.shares(high), known.shares(low)
+    found = []
+    for row in ranked(known, second if RANK in known.values else first - second, top).tolist():
+        values = {name: float(column[row]) for name, column in known.values.items()}
+        place = f"rank {values[RANK]:.0f}, above the caption's own image" if RANK in values else _place(first[row])
+        said = f"{high}: {place}", f"{low}: {_place(second[row])}"
+        pair = int(known.image[row]), int(known.caption[row]), bool(known.original[row])
+        found.append(Disagreement(*pair, said, values))
     return found
-
-
-def _of(pairs: LabelledPairs, row: int, said: tuple[str, ...]) -> Disagreement:
-    values = {name: float(column[row]) for name, column in pairs.values.items()}
-    return Disagreement(
-        int(pairs.image[row]), int(pairs.caption[row]), bool(pairs.original[row]), (said[0], said[1]), values
-    )
 
 
 def _place(share: float) -> str:

@@ -79,10 +79,10 @@ class JudgingRound:
         for row, text in appended_lines(self.kept, "key") if self.kept.is_file() else ():
             try:
                 line = json.loads(text)
-            except ValueError as error:
+                known[str(line["key"])] = float(line["score"])
+            except (ValueError, KeyError, TypeError) as error:
                 problem = f"not an answer ({error})"
                 raise InputError(problem, file=self.kept, row=row, remedy="remove the line") from error
-            known[str(line["key"])] = float(line["score"])
         self.questions, asked, digest = list[Question](), dict[str, Question](), cache(self._digest)
         for image, caption in zip(self.image.tolist(), self.caption.tolist(), strict=True):
             question, others, picture = Question(image, caption), self._others(image, caption), digest(image)

@@ -172,16 +172,24 @@ def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) ->
         kept.unlink()
         run(here, chat, capsys)
         assert (here / "out.csv").read_bytes() == first
+        kept.write_text("5\n")
+        assert call(*line(here, chat)) == 2 and "row 1: not an answer" in capsys.readouterr().err
 
 
-def test_what_is_paid_for_is_kept_when_another_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.5)
         says("3")(handler)
 
     with served(Chat(rated, faults=[slow, status(401)])) as chat:
         assert call(*line(here, chat, "--set", "judge.parallel=2")) == 2 and len(chat.asked) == 2
-        assert run(here, chat, capsys)["requests"] == ASKED - 1
+        with monkeypatch.context() as patch:
+            patch.setattr(at_round, "as_completed", lambda _: signal.raise_signal(signal.SIGINT))
+            assert call(*line(here, chat, "--set", "judge.parallel=1")) == 130
+        assert 2 <= (asked := len(chat.asked)) < 5
+        assert run(here, chat, capsys)["requests"] == ASKED + 1 - asked
 
 
 @pytest.mark.parametrize(("limit", "faults", "requests", "answered"), [
@@ -279,6 +287,17 @@ def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert all((row["image_id"] == "i1") == (row["caption_id"][:2] == "i1") or row["score"] == "0"
                for row in rows(here / "out.csv"))  # fmt: skip
     assert max(sum(text in text_of(body) for text in SETS[0] + SETS[1]) for body in chat.asked) == 1
+    (here / "pictures" / "i2.png").write_text("no picture")
+    assert run(here, chat, capsys, "--images", str(here / "pictures"))["requests"] == 0
+    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no readable picture of image i2"}
+
+
+def test_an_image_needs_another_caption(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_captions_folder(here / "captions", [caption_table([["a dog"], ["a cat", "a cow"]])])
+    with served(Chat(lambda _: "3")) as chat:
+        assert run(here, chat, capsys)["answered"] == 5
+    reason = "the image has no other caption"
+    assert rows(here / "out-unanswered.csv") == [{"image_id": "i0", "caption_id": "i0#0", "reason": reason}]
 
 
 def test_a_dead_endpoint_is_not_asked_for_ever(
@@ -307,6 +326,8 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
             "--endpoint http://[": "not an address",
             "--endpoint http://127.0.0.1:port/v1": "not an address",
             "--endpoint http://user:pass@127.0.0.1/v1": "more than a place",
+            "--endpoint http://pass@127.0.0.1/v1": "more than a place",
+            "--endpoint http://127.0.0.1/v1?key=pass@": "more than a place",
             "--max-cost 1": "without prices",
             f"--out {here}/out.arrow": "call it .csv",
             f"--out {here}/mine.csv": "is no table of capgrade judge",
