@@ -8,14 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from capgrade.schemas.captions import FILE, SCHEMA, Captions
-from capgrade.schemas.files import with_metadata, write_arrow, write_manifest
+from capgrade.schemas.files import MANIFEST, SELF, self_digest, with_metadata, write_arrow, write_manifest
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -100,6 +100,13 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
     rows = {FILE: write_arrow(folder / FILE, schema, whole.to_batches())}
     write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=0, splits={})
     return folder
+
+
+def edit_manifest(folder: Path, **changes: Any) -> None:
+    """Other entries of a folder's manifest, and the checksum that goes with them."""
+    path = folder / MANIFEST
+    manifest = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
 
 
 WORDS = [

@@ -17,11 +17,11 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, parse_manifest, self_digest, write_json, write_manifest
+from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest
 from capgrade.schemas.locks import only_run
 from capgrade.schemas.output import STAGE
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 
 SAMPLED = ShardsParams(measures=("rouge_l",), top=3, uniform=3)
 
@@ -113,14 +113,12 @@ def test_manifests_without_a_checksum_are_read(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../c/captions.arrow", "/etc/passwd", "a/../../x", "", ".", "a\\..\\b", "a\nb"])
-def test_a_manifest_may_not_name_files_elsewhere(tree: Path, name: str) -> None:
-    path = tree / "s" / MANIFEST
-    manifest = json.loads(path.read_text())
-    manifest["files"] = {name: next(iter(manifest["files"].values()))}
-    manifest["sha256"] = self_digest(manifest)
-    write_json(path, manifest)
+def test_a_manifest_may_not_name_files_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"file": 0})
+    edit_manifest(tmp_path, files={name: {"bytes": 0, "rows": 0, "sha256": ""}})
     with pytest.raises(InputError, match="not a file of its folder"):
-        parse_manifest(path)
+        parse_manifest(tmp_path / MANIFEST)
 
 
 def test_embeddings_of_another_model(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,90 +17,78 @@ from capgrade.schemas.params import MeasuresParams
 from tests.conftest import call, make_captions, random_sets
 
 MADE = Path("dataset")
+ELSEWHERE = ("/home/them/df.arrow", "../df.arrow", "/data/coco#train")
+ENCODERS = ("someone/encoder", "/home/them/encoder", "encoder", "../encoder", ".")
 
 
-def params(**blocks: Any) -> MeasuresParams:
+def params(blocks: dict[str, Any]) -> MeasuresParams:
     return MeasuresParams.model_validate(blocks)
 
 
-def test_the_default_encoder_needs_no_name() -> None:
-    made = params(sbert={"references": "mean"}, cider={"sigma": 3})
-    assert as_named(made, params(sbert={"model": "mine"}), MADE) == made
+BASES = {"sbert": {"model": "encoder"}, "cider": {"document_frequency": "coco#train"}}
+PATHS = {"sbert": {"model": "/models/encoder"}, "cider": {"document_frequency": "/data/coco#train"}}
 
 
-@pytest.mark.parametrize("model", ["someone/encoder", "/home/them/encoder", "encoder", "../encoder", "."])
-def test_another_encoder_is_refused_until_it_is_named(model: str) -> None:
-    made = params(sbert={"model": model})
-    with pytest.raises(InputError) as caught:
-        as_named(made, MeasuresParams(), MADE)
-    assert str(caught.value) == (
-        f"dataset: its labels were made with the encoder '{model}', which is not opened unasked -> "
-        f"if you trust it, name it: --set measures.sbert.model={model}"
-    )
-    assert as_named(made, params(sbert={"model": model}), MADE) == made
-    with pytest.raises(InputError, match=r"name it: exact\(..., model='"):
-        as_named(made, MeasuresParams(), MADE, EXACT)
+@pytest.mark.parametrize(("made", "given", "found"), [
+    ({"sbert": {"references": "mean"}, "cider": {"sigma": 3}}, {"sbert": {"model": "mine"}}, "made"),  # the default one
+    (BASES, PATHS, "given"),  # a published base name stands for the path
+    ({"sbert": {"device": "cuda"}, "spice": {"cache": "/home/them", "memory": "900G"}}, {}, "given"),  # the user's own
+    ({"cider": {"document_frequency": "data/df.arrow"}}, {}, "made"),  # below the folder where the command runs
+])  # fmt: skip
+def test_what_is_opened(made: dict, given: dict, found: str) -> None:
+    assert as_named(params(made), params(given), MADE) == params({"made": made, "given": given}[found])
 
 
-def test_a_published_base_name_stands_for_the_path_that_is_given() -> None:
-    made = params(sbert={"model": "encoder"}, cider={"document_frequency": "coco#train"})
-    given = params(sbert={"model": "/models/encoder"}, cider={"document_frequency": "/data/coco#train"})
-    assert as_named(made, given, MADE) == given
-    with pytest.raises(InputError, match="encoder 'encoder'"):
-        as_named(made, params(sbert={"model": "/models/other"}), MADE)
-
-
-def test_devices_memory_and_folders_to_write_are_the_users() -> None:
-    made = params(sbert={"device": "cuda"}, spice={"cache": "/home/them", "memory": "900G"})
-    assert as_named(made, MeasuresParams(), MADE) == MeasuresParams()
-
-
-@pytest.mark.parametrize("name", ["cider", "cider_plain"])
-@pytest.mark.parametrize("file", ["/home/them/df.arrow", "../df.arrow", "/data/coco#train"])
-def test_frequencies_elsewhere_are_refused_until_they_are_named(name: str, file: str) -> None:
-    made = params(**{name: {"document_frequency": file}})
-    with pytest.raises(InputError, match=f"-> if you trust it, name it: --set measures.{name}.document_frequency="):
-        as_named(made, MeasuresParams(), MADE)
+@pytest.mark.parametrize(("block", "key", "value", "what"), [
+    *(("sbert", "model", model, "encoder") for model in ENCODERS),
+    *((name, "document_frequency", file, "document frequencies")
+      for name in ("cider", "cider_plain") for file in ELSEWHERE),
+])  # fmt: skip
+def test_what_labels_name_is_refused_until_the_user_names_it(block: str, key: str, value: str, what: str) -> None:
+    made = params({block: {key: value}})
+    for given in ({}, {block: {key: "/models/other"}}):
+        with pytest.raises(InputError) as caught:
+            as_named(made, params(given), MADE)
+        assert str(caught.value) == (
+            f"dataset: its labels were made with the {what} '{value}', which is not opened unasked -> "
+            f"if you trust it, name it: --set measures.{block}.{key}={value}"
+        )
     assert as_named(made, made, MADE) == made
-    below = params(**{name: {"document_frequency": "data/df.arrow"}})
-    assert as_named(below, MeasuresParams(), MADE) == below, "where the command runs"
+    with pytest.raises(InputError, match=rf"name it: exact\(..., {key}='"):
+        as_named(made, MeasuresParams(), MADE, EXACT)
 
 
 def test_publishing_opens_no_encoder_of_the_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "load_encoder", lambda *_: pytest.fail("opened"))
-    used = params(sbert={"model": "someone/encoder"}).used(["sbert"])
+    used = params({"sbert": {"model": "someone/encoder"}}).used(["sbert"])
     labels: Any = SimpleNamespace(made_with=used, inputs={}, file="shards", table=make_captions([["a dog", "a cat"]]))
     with pytest.raises(InputError, match="shards: its labels were made with the encoder 'someone/encoder'"):
         own_without_themselves(labels, MeasuresParams())
 
 
-def test_paths_become_their_last_names(tmp_path: Path) -> None:
-    measures = {
-        "cider": {"document_frequency": "/home/ann/captions#val", "sigma": 6.0},
-        "cider_plain": {"document_frequency": "/home/ann/df.arrow"},
-        "sbert": {"model": "/home/ann/models/mine", "references": "max"},
-        "mine": {"imported": "../ann/m.npy"},
-        "both": {"weights": {"mine": 1.0}, "measures": {"mine": {"imported": "/home/ann/m.npy"}}},
-        "spice": {"cache": "/home/ann/spice"},
-    }
-    captions = {"source": "flickr", "input": "/home/ann/f.token", "split_lists": {"dev": "/home/ann/dev.txt"}}
-    found = base_names({"captions": captions, "measures": measures, "imported": {"x": "a/b/c.npy"}})
-    assert found["captions"] == {"source": "flickr", "input": "f.token", "split_lists": {"dev": "dev.txt"}}
-    assert found["measures"]["cider"] == {"document_frequency": "captions#val", "sigma": 6.0}
-    assert found["measures"]["both"]["measures"]["mine"] == {"imported": "m.npy"}
-    assert found["imported"] == {"x": "c.npy"}
-    assert "ann" not in json.dumps(found)
-
-
-def test_ids_of_the_hub_stay(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("given", "found"), [
+    ({"cider": {"document_frequency": "/home/ann/captions#val", "sigma": 6.0}},
+     {"cider": {"document_frequency": "captions#val", "sigma": 6.0}}),
+    ({"sbert": {"model": "/home/ann/models/mine", "references": "max"}},
+     {"sbert": {"model": "mine", "references": "max"}}),
+    ({"both": {"weights": {"mine": 1.0}, "measures": {"mine": {"imported": "../ann/m.npy"}}}},
+     {"both": {"weights": {"mine": 1.0}, "measures": {"mine": {"imported": "m.npy"}}}}),
+    ({"source": "flickr", "input": "/home/ann/f.token", "split_lists": {"dev": "/home/ann/dev.txt"}},
+     {"source": "flickr", "input": "f.token", "split_lists": {"dev": "dev.txt"}}),
+    ({"spice": {"cache": "/home/ann/spice"}, "imported": {"x": "a/b/c.npy"}},
+     {"spice": {"cache": "spice"}, "imported": {"x": "c.npy"}}),
+    ({"source": "tsv", "input": "ann/c.tsv"}, {"source": "tsv", "input": "c.tsv"}),
+    ({"source": "hub", "input": "ann/saved"}, {"source": "hub", "input": "saved"}),  # which is here
+    ({"sbert": {"model": "ann/saved"}}, {"sbert": {"model": "saved"}}),
+    ({"source": "hub", "input": "some-org/flickr30k"}, None),
+    ({"sbert": {"model": "org/model-v2"}}, None),
+])  # fmt: skip
+def test_paths_become_their_last_names_and_ids_of_the_hub_stay(
+    given: dict, found: dict | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    hub = {"source": "hub", "input": "some-org/flickr30k"}
-    assert base_names(hub) == hub
-    assert base_names({"sbert": {"model": "org/model-v2"}})["sbert"]["model"] == "org/model-v2"
-    assert base_names({"source": "tsv", "input": "ann/c.tsv"})["input"] == "c.tsv"
     (tmp_path / "ann" / "saved").mkdir(parents=True)
-    assert base_names({"source": "hub", "input": "ann/saved"})["input"] == "saved"
-    assert base_names({"sbert": {"model": "ann/saved"}})["sbert"]["model"] == "saved"
+    assert base_names(given) == (given if found is None else found)
 
 
 def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:

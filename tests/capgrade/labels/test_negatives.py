@@ -76,18 +76,13 @@ def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     found = labels.negatives(2, accepted_below=0.4)
     rows, lists = found.tuples(), found.lists(images=[f"{name}.png" for name in labels.image_ids])
-    assert list(rows) == ["anchor", "positive", "negative_1", "negative_2"] and list(lists)[1:] == [
-        "documents",
-        "labels",
-    ]
-    first = [rows[name][0] for name in rows]
-    texts = [labels.texts[row] for row in found.documents[0]]
-    assert (
-        first == [labels.image_ids[found.anchors[0]], *texts]
-        and labels.owner[found.documents[0, 0]] == found.anchors[0]
-    )
-    assert lists["query"][0] == f"{first[0]}.png" and lists["documents"][0] == texts
-    assert lists["labels"][0] == found.relevance[0].tolist()
+    image, texts = labels.image_ids[found.anchors[0]], [labels.texts[row] for row in found.documents[0]]
+    assert {name: column[0] for name, column in rows.items()} == {
+        "anchor": image, "positive": texts[0], "negative_1": texts[1], "negative_2": texts[2],
+    }  # fmt: skip
+    assert {name: column[0] for name, column in lists.items()} == {
+        "query": f"{image}.png", "documents": texts, "labels": found.relevance[0].tolist(),
+    }  # fmt: skip
     turned = labels.negatives(2, accepted_below=0.4, queries="captions").tuples()
     assert turned["anchor"] == labels.texts and set(turned["negative_1"]) <= set(labels.image_ids)
     with pytest.raises(InputError, match="3 images for labels of 12"):
@@ -97,10 +92,8 @@ def test_columns_have_texts_and_what_stands_for_images(dataset: Path):
 @pytest.mark.parametrize("queries", ["images", "captions"])
 def test_pairs_clash_where_one_brings_what_the_other_accepts(dataset: Path, queries):
     labels = Labels.load(dataset).exact("rouge_l")
-    found, values = (
-        labels.negatives(2, accepted_below=0.4, queries=queries),
-        labels.block(range(12), range(60)).relevance,
-    )
+    found = labels.negatives(2, accepted_below=0.4, queries=queries)
+    values = labels.block(range(12), range(60)).relevance
     accepts = (values >= 0.4) | (labels.owner[None, :] == np.arange(12)[:, None])
     accepts = accepts if queries == "images" else accepts.T
     clash = found.clash(list(range(20)))
@@ -119,14 +112,13 @@ def test_pairs_without_enough_are_counted(dataset: Path, capsys: pytest.CaptureF
         labels.negatives(5, accepted_below=-1.0, measure="rouge_l")
 
 
-def test_what_does_not_fit_is_refused(dataset: Path):
-    labels = Labels.load(dataset).exact("rouge_l")
-    for scores in (np.zeros((60, 12)), np.full((12, 60), np.nan), (np.zeros((12, 4)), np.zeros((60, 5)))):
-        with pytest.raises(InputError, match="give finite scores"):
-            labels.negatives(1, accepted_below=0.5, scores=scores)
-    with pytest.raises(InputError, match="-1 negatives of 'images'"):
-        labels.negatives(-1, accepted_below=0.5)
-    with pytest.raises(InputError, match="accepted_below is nan"):  # nothing would be accepted
-        labels.negatives(1, accepted_below=float("nan"))
-    with pytest.raises(InputError, match="1 negatives of 'texts'"):
-        labels.negatives(1, accepted_below=0.5, queries="texts")
+@pytest.mark.parametrize(("k", "given", "message"), [
+    *((1, {"scores": scores}, "give finite scores")
+      for scores in (np.zeros((60, 12)), np.full((12, 60), np.nan), (np.zeros((12, 4)), np.zeros((60, 5))))),
+    (-1, {}, "-1 negatives of 'images'"),
+    (1, {"accepted_below": float("nan")}, "accepted_below is nan"),  # nothing would be accepted
+    (1, {"queries": "texts"}, "1 negatives of 'texts'"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(dataset: Path, k, given, message):
+    with pytest.raises(InputError, match=message):
+        Labels.load(dataset).negatives(k, **{"accepted_below": 0.5, "measure": "rouge_l", **given})

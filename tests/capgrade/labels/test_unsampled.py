@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from capgrade import Labels
 from capgrade.labels.stored import Part, Sampled
 from capgrade.labels.unsampled import UNKNOWN, bounds, estimates
 from capgrade.pipelines.sampling.plan import Plan, id_keys
-from capgrade.pipelines.sampling.sampler import Kept, keep
+from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call
@@ -25,53 +24,40 @@ PLAN = Plan((0.0,), (10.0,), top=5, width=0.1, stride=0.05, per_window=3, unifor
 IMAGES, CAPTIONS, DRAWS = 2, 150, 400
 
 
-def stored(kept: Kept, values: np.ndarray) -> Sampled:
-    """The pairs of one measure, values [images, captions], as a store in two parts."""
+def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) -> Sampled:
+    """Pairs of (caption, value, weight) of each image, in a part of its own."""
     parts = []
-    for i in range(len(values)):
-        some = slice(kept.ptr[i], kept.ptr[i + 1])
-        captions = kept.caption[some].astype(np.int32)
-        weights = kept.weight[some].astype(np.float32)
-        parts.append(
-            Part(np.array([0, len(captions)]), captions, weights, kept.reasons[some], {"m": values[i, captions]})
-        )
-    return Sampled(["m"], values.shape[1], parts, ["own"])
-
-
-def draws(values: np.ndarray) -> Iterator[Kept]:
-    images, captions = id_keys([f"i{k}" for k in range(IMAGES)]), id_keys([f"c{k}" for k in range(CAPTIONS)])
-    own = [np.arange(2) + 2 * k for k in range(IMAGES)]
-    for seed in range(DRAWS):
-        yield keep(replace(PLAN, seed=seed), images, captions, own, values[None])
+    for run in runs:
+        caption, value, weight = np.array(run).reshape(-1, 3).T
+        captions, top = caption.astype(np.int32), np.where(caption < 2, 2, 0).astype(np.uint32)
+        values = {"m": value.astype(np.float32)}
+        parts.append(Part(np.array([0, len(run)]), captions, weight.astype(np.float32), top, values))
+    return Sampled(["m"], n_captions, parts, ["own", "top_m"])
 
 
 def test_the_estimate_is_the_mean_of_what_was_not_sampled() -> None:
     """Over the sampler's draws it errs by nothing that is seen in four standard errors. Means of all that was kept, and
     of what was drawn with its whole weight, err by many."""
     values = np.minimum(10, np.random.default_rng(0).exponential(1.5, (IMAGES, CAPTIONS))).astype(np.float32)
-    errors = []
-    for kept in draws(values):
-        ours = estimates(stored(kept, values), "m", "shards")
-        for i in range(IMAGES):
-            some = slice(kept.ptr[i], kept.ptr[i + 1])
-            seen, weight = values[i, kept.caption[some]], kept.weight[some]
-            others = weight > 1
-            truth = np.delete(values[i], kept.caption[some]).mean(dtype=float)
-            whole = np.average(seen[others], weights=weight[others])
+    images, captions = id_keys([f"i{k}" for k in range(IMAGES)]), id_keys([f"c{k}" for k in range(CAPTIONS)])
+    own, errors = [np.arange(2) + 2 * k for k in range(IMAGES)], []
+    for seed in range(DRAWS):
+        kept = keep(replace(PLAN, seed=seed), images, captions, own, values[None])
+        runs = [slice(*kept.ptr[i : i + 2]) for i in range(IMAGES)]
+        pairs = [
+            list(zip(kept.caption[run], values[i, kept.caption[run]], kept.weight[run], strict=True))
+            for i, run in enumerate(runs)
+        ]
+        ours = estimates(of_pairs(pairs, CAPTIONS), "m", "shards")
+        for i, run in enumerate(runs):
+            seen, weight = values[i, kept.caption[run]], kept.weight[run]
+            truth = np.delete(values[i], kept.caption[run]).mean(dtype=float)
+            whole = np.average(seen[weight > 1], weights=weight[weight > 1])
             errors.append([ours[i] - truth, seen.mean() - truth, whole - truth])
     bias, deviation = np.mean(errors, axis=0), np.std(errors, axis=0)
     near = 4 * deviation / np.sqrt(len(errors))
     assert abs(bias[0]) < near[0] < 0.05
     assert bias[1] > 20 * near[1] and bias[2] > 2 * near[2]
-
-
-def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) -> Sampled:
-    """Pairs of (caption, value, weight) of each image."""
-    flat = [pair for run in runs for pair in run]
-    captions, values, weights = (np.array([pair[k] for pair in flat]) for k in range(3))
-    part = Part(np.cumsum([0, *map(len, runs)]), captions.astype(np.int32), weights.astype(np.float32),
-                np.array([2 * (k < 2) for k in captions], np.uint32), {"m": values.astype(np.float32)})  # fmt: skip
-    return Sampled(["m"], n_captions, [part], ["own", "top_m"])
 
 
 def test_each_pair_stands_for_the_others_of_its_kind() -> None:

@@ -1,9 +1,5 @@
-"""A stand-in for the Hugging Face hub: dataset repositories in memory, behind the hub's HTTP API on loopback.
-
-It speaks what `huggingface_hub` and `datasets` ask for: create, repository info, refs, tree, validate-yaml, preupload,
-the LFS batch and its PUT, commit, tag, and resolve with ranges. `fail` makes a route fail, before or after it has done
-its work.
-"""
+"""A stand-in for the Hugging Face hub: dataset repositories in memory, behind the hub's HTTP API on loopback, as far as
+`huggingface_hub` and `datasets` ask for it here. `fail` makes a route fail, before or after it has done its work."""
 
 from __future__ import annotations
 
@@ -11,9 +7,8 @@ import base64
 import hashlib
 import json
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -24,7 +19,21 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.tools.served import serving
 
 TOKEN = "hf_RecognisableTokenOfTheTests"
-LFS = (".parquet", ".png")
+DATASET = r"(?P<name>[^/]+/[^/]+?)"
+ROUTES = {  # method and path, and the Hub's method that answers
+    "create": ("POST", "/api/repos/create"),
+    "validate": ("POST", "/api/validate-yaml"),
+    "info": ("GET", f"/api/datasets/{DATASET}(/revision/(?P<revision>[^/]+))?"),
+    "refs": ("GET", f"/api/datasets/{DATASET}/refs"),
+    "tree": ("GET", f"/api/datasets/{DATASET}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?"),
+    "preupload": ("POST", f"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)"),
+    "batch": ("POST", rf"/datasets/{DATASET}\.git/info/lfs/objects/batch"),
+    "upload": ("PUT", r"/lfs/(?P<path>\w+)"),
+    "commit": ("POST", f"/api/datasets/{DATASET}/commit/main"),
+    "tag": ("POST", f"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)"),
+    "resolve": ("(GET|HEAD)", f"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)"),
+}
+OPEN = ("info", "refs", "tree", "resolve", "upload")  # without a token; an upload's address is signed
 
 
 @dataclass(frozen=True)
@@ -55,30 +64,23 @@ class Repo:
 
     def add(self, files: dict[str, File]) -> str:
         ids = sorted((path, file.oid) for path, file in files.items())
-        oid = hashlib.sha1(f"{self.head}{ids}{len(self.commits)}".encode()).hexdigest()
-        self.commits[oid], self.head = files, oid
-        return oid
+        self.head = hashlib.sha1(f"{self.head}{ids}{len(self.commits)}".encode()).hexdigest()
+        self.commits[self.head] = files
+        return self.head
 
     def at(self, revision: str) -> str:
         return self.head if revision == "main" else self.tags.get(revision, revision)
 
 
-class RefusedError(Exception):
-    def __init__(self, status: int, message: str, code: str = "", **more: str) -> None:
-        self.status, self.message, self.code, self.more = status, message, code, more
-
-
-Answer = Any  # JSON, or bytes with headers
-
-
 @dataclass
 class Asked:
-    """A request: what its path names, its query and its body."""
+    """A request: what its path names, its query, the bytes that it wants of a file, and its body."""
 
     name: str
     revision: str
     path: str
     query: dict[str, list[str]]
+    span: re.Match[str] | None
     body: bytes
 
     @property
@@ -86,27 +88,28 @@ class Asked:
         return json.loads(self.body)
 
 
-DATASET = r"(?P<name>[^/]+/[^/]+?)"
-ROUTES: list[tuple[str, str, str]] = []  # method, path, and the Hub's method that answers; the first that fits
-OPEN = ("info", "refs", "tree", "resolve", "upload")  # without a token; an upload's address is signed
+class RefusedError(Exception):
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        self.status, self.message, self.code = status, message, code
 
 
-def route(method: str, path: str) -> Callable[[Any], Any]:
-    return lambda answer: ROUTES.append((method, path, answer.__name__)) or answer
+class DroppedError(Exception):
+    """The connection breaks."""
 
 
 class Hub:
+    """Routes answer with what becomes JSON, or with status, bytes and headers."""
+
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.objects: dict[str, bytes] = {}  # LFS objects by SHA-256
         self.failures: dict[str, dict[str, Any]] = {}
         self.log: list[tuple[str, str]] = []  # route, and the file or repository it was asked for
-        self.lock = threading.RLock()
         self.address = ""
 
     def fail(self, route: str, **how: Any) -> None:
-        """What it answers instead of its work, or `after` it, the first `times`: a `status`, a broken connection
-        (`drop`), or a late one (`delay`, seconds)."""
+        """What it does instead of its work, or `after` it, the first `times`, or for one `path` alone: a `status`, a
+        broken connection (`drop`), or one that breaks late (`delay`, seconds)."""
         self.failures[route] = {"times": 10**9, **how}
 
     def asked(self, route: str) -> list[str]:
@@ -125,190 +128,147 @@ class Hub:
             files[path] = File.of(data)
         self.repos[repo].add(files)
 
-    def repo(self, name: str, revision: str = "main") -> tuple[Repo, str]:
-        if name not in self.repos:
+    def answer(self, route: str, asked: Asked, token: str | None) -> tuple[int, bytes, dict[str, str]]:
+        self.log.append((route, asked.path or asked.name))
+        how = self.failures.get(route, {"times": 0})
+        fails = how["times"] > 0 and how.get("path", asked.path) == asked.path
+        how["times"] -= fails
+        try:
+            if fails and not how.get("after"):
+                self.spoil(**how)
+            if route not in OPEN and token != f"Bearer {TOKEN}":
+                raise RefusedError(401, "Invalid username or password.")
+            found = getattr(self, route)(asked)
+            if fails:
+                self.spoil(**how)
+        except RefusedError as refused:
+            text = f"{refused.message} (you sent {token})"  # a careless server: it repeats what it was given
+            headers = {"X-Error-Message": text, "X-Error-Code": refused.code}
+            return refused.status, json.dumps({"error": text}).encode(), headers
+        return found if isinstance(found, tuple) else (200, json.dumps(found).encode(), {})
+
+    def spoil(self, status: int = 500, drop: bool = False, delay: float = 0.0, **_: Any) -> None:
+        time.sleep(delay)
+        raise DroppedError if drop or delay else RefusedError(status, "made to fail")
+
+    def at(self, asked: Asked) -> tuple[Repo, str, dict[str, File]]:
+        """The repository, the commit and its files."""
+        if asked.name not in self.repos:
             raise RefusedError(404, "Repository not found", "RepoNotFound")
-        found = self.repos[name]
-        if found.at(revision) not in found.commits:
-            raise RefusedError(404, "Invalid rev id: " + revision, "RevisionNotFound")
-        return found, found.at(revision)
+        repo = self.repos[asked.name]
+        if repo.at(asked.revision) not in repo.commits:
+            raise RefusedError(404, "Invalid rev id: " + asked.revision, "RevisionNotFound")
+        return repo, repo.at(asked.revision), repo.commits[repo.at(asked.revision)]
 
-    # the API, a method a route
-
-    @route("POST", r"/api/repos/create")
-    def create(self, asked: Asked) -> Answer:
+    def create(self, asked: Asked) -> Any:
         body = asked.json
         name = f"{body['organization']}/{body['name']}"
-        url = f"{self.address}/datasets/{name}"
+        found = {"url": f"{self.address}/datasets/{name}", "name": name}
         if name in self.repos:
-            raise RefusedError(409, "You already created this dataset repo", url=url)
-        self.repos[name] = Repo(private=body.get("private", body.get("visibility") == "private"))
+            return 409, json.dumps(found).encode(), {}
+        self.repos[name] = Repo(private=body["visibility"] == "private")
         self.repos[name].add({".gitattributes": File.of(b"*.parquet filter=lfs diff=lfs merge=lfs -text\n")})
-        return {"url": url, "name": name}
+        return found
 
-    @route("POST", r"/api/validate-yaml")
-    def validate(self, asked: Asked) -> Answer:
+    def validate(self, _: Asked) -> Any:
         return {"errors": [], "warnings": []}
 
-    @route("GET", rf"/api/datasets/{DATASET}(/revision/(?P<revision>[^/]+))?")
-    def info(self, asked: Asked) -> Answer:
-        repo, commit = self.repo(asked.name, asked.revision)
-        siblings = [{"rfilename": path} for path in repo.commits[commit]]
-        return {"id": asked.name, "sha": commit, "siblings": siblings, "private": repo.private}
+    def info(self, asked: Asked) -> Any:
+        _, commit, files = self.at(asked)
+        return {"id": asked.name, "sha": commit, "siblings": [{"rfilename": path} for path in files]}
 
-    @route("GET", rf"/api/datasets/{DATASET}/refs")
-    def refs(self, asked: Asked) -> Answer:
-        repo, _ = self.repo(asked.name)
+    def refs(self, asked: Asked) -> Any:
+        repo, *_ = self.at(asked)
         tags = [{"name": k, "ref": f"refs/tags/{k}", "targetCommit": v} for k, v in repo.tags.items()]
         return {"branches": [], "tags": tags, "converts": []}
 
-    @route("GET", rf"/api/datasets/{DATASET}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?")
-    def tree(self, asked: Asked) -> Answer:
-        repo, commit = self.repo(asked.name, asked.revision)
-        prefix, recursive = asked.path + "/" if asked.path else "", asked.query["recursive"] == ["true"]
-        files = {path: file for path, file in repo.commits[commit].items() if path.startswith(prefix)}
+    def tree(self, asked: Asked) -> Any:
+        """Of a folder all that is below it, whether that is asked for or not."""
+        *_, files = self.at(asked)
         folders = {folder.as_posix() for path in files for folder in PurePosixPath(path).parents[:-1]}
         found = [{"type": "directory", "path": one, "oid": "0" * 40, "size": 0} for one in sorted(folders)]
-        found += [files[path].entry(path) for path in sorted(files)]
-        inside = [(one, one["path"].removeprefix(prefix)) for one in found if one["path"].startswith(prefix)]
-        return [one for one, rest in inside if recursive or "/" not in rest]
+        found += [file.entry(path) for path, file in sorted(files.items())]
+        return [one for one in found if one["path"].startswith(asked.path)]
 
-    @route("POST", rf"/api/datasets/{DATASET}/preupload/(?P<revision>[^/]+)")
-    def preupload(self, asked: Asked) -> Answer:
-        repo, commit = self.repo(asked.name, asked.revision)
-        files = []
-        for file in asked.json["files"]:
-            there = repo.commits[commit].get(file["path"])
-            mode = "lfs" if file["path"].endswith(LFS) else "regular"
-            oid = (there.sha256 or there.oid) if there else None
-            files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
-        return {"files": files}
+    def preupload(self, asked: Asked) -> Any:
+        self.at(asked)
+        modes = {
+            file["path"]: "lfs" if file["path"].endswith(".parquet") else "regular" for file in asked.json["files"]
+        }
+        return {"files": [{"path": k, "uploadMode": mode, "shouldIgnore": False} for k, mode in modes.items()]}
 
-    @route("POST", rf"/datasets/{DATASET}\.git/info/lfs/objects/batch")
-    def batch(self, asked: Asked) -> Answer:
-        self.repo(asked.name)
+    def batch(self, asked: Asked) -> Any:
+        self.at(asked)
         objects = []
         for wanted in asked.json["objects"]:
-            oid, size = wanted["oid"], wanted["size"]
+            oid = wanted["oid"]
             upload = {"upload": {"href": f"{self.address}/lfs/{oid}?signature=Secret{oid[:6]}"}}
-            objects.append({"oid": oid, "size": size, **({} if oid in self.objects else {"actions": upload})})
+            objects.append({**wanted, **({} if oid in self.objects else {"actions": upload})})
         return {"transfer": "basic", "objects": objects}
 
-    @route("PUT", r"/lfs/(?P<path>\w+)")
-    def upload(self, asked: Asked) -> Answer:
+    def upload(self, asked: Asked) -> Any:
         if hashlib.sha256(asked.body).hexdigest() != asked.path:
             raise RefusedError(400, "the bytes are not those of the oid")
         self.objects[asked.path] = asked.body
         return {}
 
-    @route("POST", rf"/api/datasets/{DATASET}/commit/main")
-    def commit(self, asked: Asked) -> Answer:
-        repo, head = self.repo(asked.name)
-        lines = [json.loads(line) for line in asked.body.splitlines()]
-        parent = lines[0]["value"].get("parentCommit")
-        if parent != head:
+    def commit(self, asked: Asked) -> Any:
+        repo, head, files = self.at(asked)
+        header, *lines = (json.loads(line) for line in asked.body.splitlines())
+        if header["value"].get("parentCommit") != head:
             raise RefusedError(412, "A commit has happened since. Please refresh and try again.")
-        files = dict(repo.commits[head])
-        for line in lines[1:]:
-            key, value = line["key"], line["value"]
-            if key == "file":
-                files[value["path"]] = File.of(base64.b64decode(value["content"]))
-            elif key == "lfsFile":
-                if value["oid"] not in self.objects:
-                    raise RefusedError(400, f"LFS object of {value['path']} was not uploaded")
-                files[value["path"]] = File.of(self.objects[value["oid"]], value["oid"])
-            elif key == "deletedFile":
+        files = dict(files)
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "deletedFile":
                 del files[value["path"]]
+            elif line["key"] == "file":
+                files[value["path"]] = File.of(base64.b64decode(value["content"]))
+            elif value["oid"] in self.objects:
+                files[value["path"]] = File.of(self.objects[value["oid"]], value["oid"])
+            else:
+                raise RefusedError(400, f"LFS object of {value['path']} was not uploaded")
         oid = repo.add(files)
         return {"commitUrl": f"{self.address}/datasets/{asked.name}/commit/{oid}", "commitOid": oid}
 
-    @route("POST", rf"/api/datasets/{DATASET}/tag/(?P<revision>[^/]+)")
-    def tag(self, asked: Asked) -> Answer:
-        repo, commit = self.repo(asked.name, asked.revision)
+    def tag(self, asked: Asked) -> Any:
+        repo, commit, _ = self.at(asked)
         if asked.json["tag"] in repo.tags:
             raise RefusedError(409, "Tag already exists")
         repo.tags[asked.json["tag"]] = commit
         return {}
 
-    @route("GET", rf"/datasets/{DATASET}/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
-    def resolve(self, asked: Asked) -> Answer:
-        repo, commit = self.repo(asked.name, asked.revision)
-        if asked.path not in repo.commits[commit]:
+    def resolve(self, asked: Asked) -> Any:
+        _, commit, files = self.at(asked)
+        if asked.path not in files:
             raise RefusedError(404, "Entry not found", "EntryNotFound")
-        file = repo.commits[commit][asked.path]
-        return file.data, {"ETag": f'"{file.sha256 or file.oid}"', "X-Repo-Commit": commit}
+        file = files[asked.path]
+        headers = {"ETag": f'"{file.sha256 or file.oid}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        if asked.span is None:
+            return 200, file.data, headers
+        first, size = int(asked.span[1]), len(file.data)
+        part = file.data[first : int(asked.span[2] or size) + 1]
+        return 206, part, {**headers, "Content-Range": f"bytes {first}-{first + len(part) - 1}/{size}"}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: Hub
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        split = urlsplit(self.path)
-        method = "GET" if self.command == "HEAD" else self.command
-        for wanted, pattern, route in ROUTES:
-            found = re.fullmatch(pattern, split.path)
-            if wanted == method and found:
-                name, revision, path = (
-                    unquote(found.groupdict().get(part) or "") for part in ("name", "revision", "path")
-                )
-                self._route(route, Asked(name, revision or "main", path, parse_qs(split.query), body))
-                return
-        self._send(404, b'{"error": "no such route"}', {})
-
-    do_GET = do_POST = do_PUT = do_HEAD = _serve  # noqa: N815
-
-    def _route(self, route: str, asked: Asked) -> None:
-        hub = self.hub
-        with hub.lock:
-            hub.log.append((route, asked.path or asked.name))
-            failure = hub.failures.get(route)
-            if failure:
-                failure["times"] -= 1
-                if not failure["times"]:
-                    del hub.failures[route]
-        if failure and not failure.get("after"):
-            self._fail(**failure)
-            return
-        try:
-            if route not in OPEN and self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                raise RefusedError(401, "Invalid username or password.")
-            with hub.lock:
-                answer = getattr(hub, route)(asked)
-        except RefusedError as refused:
-            self._refuse(refused)
-            return
-        if failure:
-            self._fail(**failure)
-        elif isinstance(answer, tuple):
-            self._send_file(*answer)
-        else:
-            self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
-
-    def _fail(self, status: int = 500, drop: bool = False, delay: float = 0.0, **_: Any) -> None:
-        time.sleep(delay)
-        if drop or delay:
-            self.close_connection = True
-        else:
-            self._refuse(RefusedError(status, "made to fail"))
-
-    def _refuse(self, refused: RefusedError) -> None:
-        """A careless server: it repeats what it was given, the token with it."""
-        text = f"{refused.message} (you sent {self.headers.get('Authorization')})"
-        headers = {"X-Error-Message": text, **({"X-Error-Code": refused.code} if refused.code else {})}
-        self._send(refused.status, json.dumps({"error": text, **refused.more}).encode(), headers)
-
-    def _send_file(self, data: bytes, headers: dict[str, str]) -> None:
-        wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        if wanted is None:
-            self._send(200, data, {**headers, "Accept-Ranges": "bytes"})
-            return
-        first, part = int(wanted[1]), data[int(wanted[1]) :][: int(wanted[2] or len(data)) - int(wanted[1]) + 1]
-        span = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
-        self._send(206, part, {**headers, "Content-Range": span, "Accept-Ranges": "bytes"})
-
-    def _send(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        url, span = urlsplit(self.path), re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        status, data, headers = 404, b'{"error": "no such route"}', dict[str, str]()
+        for route, (method, pattern) in ROUTES.items():
+            if re.fullmatch(method, self.command) and (found := re.fullmatch(pattern, url.path)):
+                names = {key: unquote(text or "") for key, text in found.groupdict().items()}
+                revision = names.get("revision") or "main"
+                asked = Asked(names.get("name", ""), revision, names.get("path", ""), parse_qs(url.query), span, body)
+                try:
+                    status, data, headers = self.hub.answer(route, asked, self.headers.get("Authorization"))
+                except DroppedError:
+                    self.close_connection = True
+                    return
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(data))}.items():
             self.send_header(name, value)
@@ -316,9 +276,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
+    do_GET = do_POST = do_PUT = do_HEAD = _serve  # noqa: N815
+
 
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    with serving(type("Handler", (_Handler,), {"hub": hub})) as hub.address:
+    with serving(type("Bound", (Handler,), {"hub": hub})) as hub.address:
         yield hub

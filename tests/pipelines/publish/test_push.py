@@ -16,10 +16,10 @@ from capgrade.labels import hub as client
 from capgrade.pipelines.cli import app
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST
+from capgrade.schemas.files import MANIFEST, read_manifest
 
 from .conftest import DATA, README, REPO, write_folder
-from .stand_in import TOKEN, Asked, File, Hub, RefusedError, Repo
+from .stand_in import TOKEN, File, Hub, Repo
 
 SECOND = "relevance/train-00001-of-00002.parquet"
 
@@ -29,7 +29,7 @@ def changed_folder(folder: Path, version: str = "1.0.1", **more: str) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {name: (folder / name).read_bytes() for name in (*read_manifest(folder, "publish")["files"], MANIFEST)}
 
 
 def uploaded(hub: Hub, revision: str = "main") -> dict[str, bytes]:
@@ -125,11 +125,6 @@ def test_a_repository_that_is_not_ours_stays_as_it_was(
     assert hub.files(REPO) == foreign and not any(hub.asked(route) for route in QUIET)
 
 
-def test_another_dataset_of_ours_is_not_ours_to_replace(hub: Hub, tmp_path: Path, refused: Refused) -> None:
-    push(write_folder(tmp_path / "other", "0.9", "gold"), REPO)
-    refused("holds the dataset 'gold', not 'tiny'; to push would overwrite manifest.json")
-
-
 def test_replace_deletes_what_the_refusal_named(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
     refused = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO])
     assert isinstance(refused.exception, InputError) and hub.files(REPO) == foreign
@@ -175,21 +170,13 @@ def test_a_token_may_write_to_a_repository_and_make_none(status: int, hub: Hub, 
     assert push(changed_folder(folder), REPO).version == "1.0.1"
 
 
-def test_an_upload_that_was_interrupted_goes_on(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_that_was_interrupted_goes_on(hub: Hub, folder: Path, refused: Refused) -> None:
     """What had arrived is not sent again."""
-    answer, late = hub.upload, hashlib.sha256(DATA[SECOND].encode()).hexdigest()
-
-    def broken(asked: Asked) -> object:
-        if asked.path == late:
-            raise RefusedError(500, "made to fail")
-        return answer(asked)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(hub, "upload", broken)
-        with pytest.raises(InputError, match=r"HTTP 500\); the repository is as it was"):
-            push(folder, REPO)
-    arrived = set(hub.objects)
-    assert len(arrived) == 2 and late not in arrived
+    late = hashlib.sha256(DATA[SECOND].encode()).hexdigest()
+    hub.fail("upload", status=500, path=late)
+    refused(r"HTTP 500\); the repository is as it was")
+    assert len(hub.objects) == 2 and late not in hub.objects
+    hub.failures.clear()
     hub.log.clear()
     push(folder, REPO)
     assert hub.asked("upload") == [late] and uploaded(hub, "1.0.0") == contents(folder)
@@ -232,17 +219,8 @@ def test_a_change_by_somebody_else_meanwhile_is_a_conflict(hub: Hub, folder: Pat
     monkeypatch.setattr(hub, "preupload", meanwhile)
     with pytest.raises(InputError, match=r"changed meanwhile \(HTTP 412\); nothing of this folder was committed"):
         push(folder, REPO)
-    assert hub.files(REPO)["notes.txt"] == b"theirs"
-    assert hub.files(REPO)[SECOND] == DATA[SECOND].encode()
-    monkeypatch.undo()
-
-
-def test_a_version_keeps_its_content(hub: Hub, folder: Path, refused: Refused) -> None:
-    push(folder, REPO)
-    hub.log.clear()
-    changed_folder(folder, "1.0.0")
-    refused("version 1.0.0 is already published with other content .* -> give this")
-    assert not hub.asked("upload")
+    there = hub.files(REPO)
+    assert (there["notes.txt"], there[SECOND]) == (b"theirs", DATA[SECOND].encode())
 
 
 def test_a_tag_that_fails_is_set_by_the_next_push(hub: Hub, folder: Path) -> None:
@@ -250,12 +228,23 @@ def test_a_tag_that_fails_is_set_by_the_next_push(hub: Hub, folder: Path) -> Non
     with pytest.raises(InputError, match="the content is there whole .* only its tag is missing -> run the same") as e:
         push(folder, REPO)
     assert TOKEN not in "".join(traceback.format_exception(e.value))
-    assert uploaded(hub) == contents(folder)
     hub.failures.clear()
-    hub.log.clear()
     assert push(folder, REPO).sent == ()
-    assert hub.repos[REPO].tags == {"1.0.0": hub.repos[REPO].head}
-    assert not hub.asked("commit")
+    assert uploaded(hub, "1.0.0") == contents(folder) and len(hub.asked("commit")) == 1
+
+
+@pytest.mark.parametrize(("earlier", "version", "said"), [
+    ("gold", "1.0.1", "holds the dataset 'gold', not 'tiny'; to push would overwrite README.md, "),
+    ("tiny", "1.0.0", "version 1.0.0 is already published with other content .* -> give this"),
+])  # fmt: skip
+def test_another_dataset_and_another_content_of_a_version_are_refused(
+    earlier: str, version: str, said: str, hub: Hub, folder: Path, refused: Refused
+) -> None:
+    push(write_folder(folder, dataset=earlier, **{"README.md": README + earlier}), REPO)
+    hub.log.clear()
+    changed_folder(folder, version)
+    refused(said)
+    assert not any(hub.asked(route) for route in QUIET)
 
 
 def test_a_damaged_folder_is_not_uploaded(hub: Hub, folder: Path, refused: Refused) -> None:
