@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +50,19 @@ class World:
         return open_review(self.reviews, self.explorer.corpus)
 
 
+def explorer_of(captions: Captions, folder: Path, **more: Any) -> Explorer:
+    """Of two measures; 40 pairs are judged."""
+    scores = {name: measure.fit(captions).score for name, measure in choose(NAMES, MeasuresParams()).items()}
+    corpus = LabelledCorpus(captions, sampled(captions, scores), MeasuresParams(), folder)
+    random = np.random.default_rng(2)
+    drawn = random.choice(captions.n_images * captions.n_captions, 40, replace=False)
+    people = Judgements(*np.divmod(drawn, captions.n_captions), random.integers(6, size=40).astype(float))
+    return Explorer(corpus, measure_voices(captions, NAMES, MeasuresParams()), people=people, **more)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A running server. The first image has a hostile id, every second one a picture, and 30 pairs are judged."""
+    """A running server. The first image has a hostile id, every second one a picture."""
     folder = tmp_path_factory.mktemp("explorer")
     table = caption_table([HOSTILE, *random_sets(15, seed=2, least=2)], "test")
     ids = ["<b onclick=alert(1)>" if i == "i0" else i for i in table["image_id"].to_pylist()]
@@ -59,12 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (folder / "pictures").mkdir()
     for k in range(1, 16, 2):
         Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / "pictures" / f"i{k}.png")
-    scores = {name: measure.fit(captions).score for name, measure in choose(NAMES, MeasuresParams()).items()}
-    corpus = LabelledCorpus(captions, sampled(captions, scores), MeasuresParams(), folder)
-    image, caption, score = np.random.default_rng(0).integers([16, captions.n_captions, 6], size=(30, 3)).T
-    voices = measure_voices(captions, NAMES, MeasuresParams())
-    people = Judgements(image, caption, score.astype(float))
-    explorer = Explorer(corpus, voices, (), find(captions, folder / "pictures"), people)
+    explorer = explorer_of(captions, folder, pictures=find(captions, folder / "pictures"))
     explorer.of_caption(0), explorer.of_image(0), explorer.of_text("a dog")  # as `open_explorer`: kernels are compiled
     explorer.disagreements(JUDGED, PEOPLE, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:

@@ -15,21 +15,19 @@ from PIL import Image
 from scipy import stats
 
 from capgrade.explorer.answers import UNKNOWN, Explorer, best
-from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.models import ModelVoice, model_voice
 from capgrade.explorer.pairs import PEOPLE, RANK
-from capgrade.explorer.voices import DEPTH, measure_voices
+from capgrade.explorer.voices import DEPTH
 from capgrade.measures import choose
-from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.detectors.catalogue import make_detector
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, write_json, write_manifest
 from capgrade.schemas.params import MeasuresParams, RegionsParams
 from capgrade.trainer.search import index
 from tests.conftest import make_captions, random_sets
+from tests.explorer.conftest import NAMES, explorer_of
 
 CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
-NAMES = ("cider", "rouge_l")
 
 
 @dataclass
@@ -65,13 +63,7 @@ def _model(folder: Path, missing: int = 0) -> ModelVoice:
 
 @pytest.fixture
 def explorer(tmp_path: Path) -> Explorer:
-    scorers = {name: measure.fit(CAPTIONS).score for name, measure in choose(NAMES, MeasuresParams()).items()}
-    corpus = LabelledCorpus(CAPTIONS, sampled(CAPTIONS, scorers), MeasuresParams(), tmp_path)
-    random = np.random.default_rng(2)
-    drawn = random.choice(14 * CAPTIONS.n_captions, 40, replace=False)
-    image, caption = drawn // CAPTIONS.n_captions, drawn % CAPTIONS.n_captions
-    people = Judgements(image, caption, random.integers(6, size=40).astype(float))
-    return Explorer(corpus, measure_voices(CAPTIONS, NAMES, MeasuresParams()), (_model(tmp_path, 3),), people=people)
+    return explorer_of(CAPTIONS, tmp_path, models=[_model(tmp_path, 3)])
 
 
 def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
@@ -165,6 +157,9 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
     assert len(found[0].hits) == 8
     with pytest.raises(InputError, match="not a readable picture"):
         explorer.of_upload(b"GIF89a no picture")
+    explorer.detector.detect = lambda *_: [[]]  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(InputError, match="no region found"):
+        explorer.of_upload(data.getvalue())
 
 
 def test_an_index_of_another_split_or_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from capgrade.measures.imported import fit_judged
 from capgrade.pipelines.agree import read_judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.judges import SHARES
-from capgrade.schemas.reviews import INFORMATION, SEMANTIC_MAP, Item, ReviewPlan
+from capgrade.schemas.judges import GRADES, SHARES
+from capgrade.schemas.reviews import INFORMATION, POOL, SEMANTIC_MAP, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions
 
 CAPTIONS = make_captions([[f"image {i}", f"picture {i}"] for i in range(5)])
@@ -48,6 +48,11 @@ def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
     ratings = _review(tmp_path / "review", _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 4, 1: 1}})
     with pytest.raises(InputError, match="answers of 0..1 in a review of 0..5 -> judge on one scale"):
         agreement(ratings, {"m": {0: 1}}, SHARES)
+    of_one = {"images": 1, "strata": {"random": {"pairs": 2, "chosen": 2}}}
+    pool = ReviewPlan(POOL, "corpus", 0, tuple(Item("i0", f"i{k}#1", stratum="random") for k in (1, 2)), of_one)
+    for scale, scores in ((SHARES, {0: 1, 1: 0}), (GRADES, {0: 4, 1: 3})):
+        accepted = agreement(_review(tmp_path / "pool", pool, {}), {"m": scores}, scale)["accepted"]
+        assert accepted == {"m": {"accepted": 1, "low": 1, "high": 1}}
     assert export(ratings, tmp_path / "judgements.csv") == 3
     found = read_judgements(tmp_path / "judgements.csv", CAPTIONS)
     assert found.image.tolist() == [0, 1, 3]
@@ -83,9 +88,6 @@ def test_a_pair_that_stands_twice_has_each_reviewer_once(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("lines", "said"), [
-    (["i0,i1#1,7,m,0..5"], "row 2: score 7 is off the scale 0..5"),
-    (["i0,i1#1,1,m,0..5", "i0,i1#1,5,m,0..5"], "row 3: m rated image 'i0', caption 'i1#1' twice"),
-    (["i0,i1#1,1,m,0..5", "i0,i2#1,1,m,0..1"], "row 3: two scales"),
     (["i0,i1#1,1,,0..5"], "row 2: no rater"),
     (["i4,i4#0,1,m,0..5"], "none of the review's pairs"),
     (["i0,i1#1,1,n,0..1"], "judge.csv: another scale than the file before -> judge on one scale"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capgrade.agreement.curve import Curve
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
@@ -20,6 +21,7 @@ SETS = [
     ["a dog", "the dog sits", "a small dog"],
     ["a dog", "the dog sits", "a small dog"],
 ]
+LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0)  # p is the value
 SETS[5] = [*SETS[5][:2], "<script>document.title='owned'</script> zebra xylophone quartz"]
 
 

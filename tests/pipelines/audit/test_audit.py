@@ -14,14 +14,13 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 from capgrade.agreement.calibration import SHIPPED, load
-from capgrade.agreement.curve import Curve, Scale, fit
-from capgrade.agreement.judgements import Judgements
+from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.errors import WAYS
-from capgrade.pipelines.audit.estimate import PairCounts, mean_of
+from capgrade.pipelines.audit.estimate import Bands, PairCounts, mean_of
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists
 from capgrade.pipelines.audit.page import values_of
 from capgrade.pipelines.page import render
@@ -35,9 +34,9 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import call, make_captions
+from tests.pipelines.audit.conftest import LINE
 from tests.tools.browser import opened_file, problems_of
 
-SHARES = Scale(0.5, 0.0, 1.0)
 LIST_FILES = {"likely.csv", "suspects.csv", "duplicates.csv", "positives.json"}
 CALIBRATED = ["people", "people_shared", "sbert", "scene_graph"]  # by what comes with capgrade
 Given = dict[str, Any]
@@ -60,7 +59,8 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
     pair in `share` is read."""
     random, owner = np.random.default_rng(0), np.arange(30) // 3
     image, caption = np.nonzero(owner != np.arange(10)[:, None])
-    p, counts, sums = random.random(270) / 2, np.empty(4000), np.empty(4000)
+    p = random.random(270) * np.where(image < 5, 0.5, 0.05)  # captions differ less than images
+    counts, sums = np.empty(4000), np.empty(4000)
     for k in range(4000):
         a, b = (random.choice([-1, 1], 10) * np.sqrt(spread) for spread in (0.2, 0.3))
         counts[k] = (random.random(270) < p * (1 + a[image] + b[owner[caption]])).sum()
@@ -75,13 +75,14 @@ def test_what_is_left_open_is_how_much_drawn_people_differ(share: int) -> None:
 
 def test_people_accept_no_more_pairs_than_there_are() -> None:
     """Of three likely pairs, chance alone would give up to 3.7; of sampled ones each may stand for more or fewer."""
-    for weight in (1.0, 2.0):
+    for weight in (0.5, 1.0, 2.0):
         counts = PairCounts(Curve([0.5], [4.0], [0.9], [[0.9]], 0.0, [], 1, 0.0, 0.0), 10, np.arange(10))
         rows = np.arange(3)
         counts.add(ValuedPairs(rows, rows + 1, np.full(3, 0.5, np.float32), np.full(3, weight)))
         found = mean_of(counts)
         assert found["pairs"] == pytest.approx(0.3 * weight)
-        assert found["high"] == pytest.approx(0.3) if weight == 1 else found["high"] > found["pairs"]
+        assert found["high"] > found["pairs"] if weight == 2 else found["high"] == pytest.approx(0.3 * weight)
+        assert counts.left_open() ** 2 == pytest.approx(2.7 * weight * (0.1 + 0.9 * max(weight - 1, 0)))
 
 
 @pytest.mark.parametrize("knots", [1, 2, 9])
@@ -100,6 +101,16 @@ def test_what_is_added_up_is_the_weight_times_the_probability(knots: int) -> Non
     assert counts.accepted() == pytest.approx(np.bincount(image, accepted, 5))
     counts.single = counts.squares = 0.0  # nothing is left open but the curve
     assert counts.sums()[:3] == pytest.approx([one.sum() for one in drawn])
+
+
+def test_pairs_are_counted_by_their_probability() -> None:
+    """An edge belongs to what is above it; of chosen pairs the likely ones alone are counted."""
+    value, weight = np.array([0, 0.5, 0.95, 1], np.float32), np.array([1.0, 2, 3, 4])
+    for random, counted in ((False, None), (True, [0.5, 0, 4.5])):
+        bands = Bands(LINE, 2, np.arange(4), random)
+        bands.add(ValuedPairs(np.zeros(4, int), np.arange(4), value, weight))
+        assert bands.by_tenth() == [0.5, 0, 0, 0, 0, 1, 0, 0, 0, 3.5] and bands.likely()["pairs"] == 4.5
+        assert (told := bands.told()) == counted or [one["pairs"] for one in told or []] == counted
 
 
 def test_shards_estimate_what_the_dense_matrix_has(
@@ -197,25 +208,19 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     assert len(said) == 4 and "at most" in said[0] and "chosen pairs" in said[0] and "R@1 errors" in said[2]
 
 
-def _curve() -> Curve:
-    value = np.linspace(-1, 1, 400)
-    people = Judgements(np.arange(400) % 20, np.arange(400), value.clip(0))
-    return fit(value, people, 1000 + np.arange(400) // 5, SHARES)
-
-
 def test_duplicates_and_suspects() -> None:
     captions = make_captions([["a", "b"], ["c", "d"], ["e"]])
     image, caption = np.array([0, 0, 1, 1, 0, 2]), np.array([2, 3, 0, 1, 4, 0])
     pairs = ValuedPairs(image, caption, np.ones(6), np.ones(6))
     assert near_duplicates(pairs, captions) == [(0, 1)]  # 2 takes one of 0's two captions
-    assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), _curve()).tolist() == [3, 1]
+    assert suspects(np.array([0.9, 0.15, np.nan, 0.05, 0.5]), LINE).tolist() == [3, 1]
 
 
 def test_no_caption_is_a_formula_in_a_spreadsheet(tmp_path: Path) -> None:
     texts = ["=HYPERLINK(A1)", "+a", "-1+cmd", "@SUM(A1)", "-0.5", "a, dog"]
     every, own = np.arange(6), np.full(6, -0.5, np.float32)
     pairs, captions = ValuedPairs(every, every, own, np.ones(6)), make_captions([[text] for text in texts])
-    sizes = write_lists(tmp_path, captions, _curve(), pairs, [[0, 5], [1, 2, 3, 4]], every, own)
+    sizes = write_lists(tmp_path, captions, LINE, pairs, [[0, 5], [1, 2, 3, 4]], every, own)
     assert sizes.pop("positives.json") == 6
     rows = {name: list(csv.reader((tmp_path / name).open(newline=""))) for name in sizes}
     assert {name: len(lines) - 1 for name, lines in rows.items()} == sizes

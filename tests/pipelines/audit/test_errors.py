@@ -18,9 +18,9 @@ from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import make_captions, random_sets
+from tests.pipelines.audit.conftest import LINE
 
 SHARES = Scale(0.5, 0.0, 1.0)
-LINE = Curve([0.0, 1.0], [0.0, 5.0], [0.0, 1.0], [[0.0, 1.0]] * 2, 0.0, [], 1, 0.0, 0.0)  # p is the value
 
 
 def all_pairs(values: np.ndarray, captions: Captions) -> ValuedPairs:

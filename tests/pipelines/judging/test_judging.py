@@ -117,12 +117,16 @@ def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.Cap
         assert {row["rater"] for row in rows(here / "m3.csv")} == {"'@cf/meta/llama"}, "text in a spreadsheet"
 
 
-def test_faults_are_tried_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_are_tried_again(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_round, "FIRST_WAIT", 0.1)
     faults = [status(429, Retry_After="1"), status(500), cut, says("12"), says("four"), says("")]
     with served(Chat(rated, faults=list(faults))) as chat:
         found = run(here, chat, capsys, parallel=1, tries=12)
         assert found["answered"] == N and found["requests"] == ASKED + len(faults)
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
+        assert chat.at[2] - chat.at[1] >= 0.2 and chat.at[3] - chat.at[2] >= 0.4, "longer each time"
     reminded = [body for body in chat.asked if len(body["messages"]) > 2]
     assert "12" in [m["content"] for b in reminded for m in b["messages"]]
     assert {b["messages"][-1]["content"] for b in reminded} == {"Answer with one number from 0 to 5 and nothing else."}

@@ -17,27 +17,25 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 from safetensors.numpy import save_file
 
-from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.charts import MEAN
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, with_best
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.draw_regions import SIDE
-from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import opening, report, sections_of
 from capgrade.pipelines.report.agreement import agreement, bins
+from capgrade.pipelines.report.cost import cost
 from capgrade.pipelines.report.data import ReportData, columns, own_and_other
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.items import regions
 from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.runs import SUMMARY, WAYS, runs_section, said, training
-from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow, write_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.output import UNFINISHED
-from capgrade.schemas.params import EvaluateParams, MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
@@ -45,7 +43,7 @@ from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.tables import SUMS
 from capgrade.trainer.evaluation.task import Task
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
 from tests.tools.browser import opened_file, problems_of
 
@@ -68,13 +66,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     captions = read_captions(folder / "captions")
     facts = {"images": captions.n_images, "splits": {"test": captions.n_captions}}
     _finish(folder / "captions", manifest, params={"source": "tsv"}, **facts)
-    names = ("cider", "rouge_l")
-    relevance(folder / "captions", folder / "relevance", RelevanceParams(measures=names), MeasuresParams())
-    shards(folder / "captions", folder / "shards", ShardsParams(measures=names, top=3, uniform=3), MeasuresParams())
-    judged = folder / "relevance" / "cider.arrow"
-    found = agree(folder / "captions", judged, names, MeasuresParams(), pairs=folder / "judged.arrow")
-    facts = {"judgements": who_judged(folder / "captions", judged), "measures": found}
-    (folder / "agreement.json").write_text(json.dumps(facts))
+    (folder / ".times").mkdir()
+    given, measures = ("--captions", folder / "captions"), ("--measures", "cider,rouge_l")
+    judged = ("--judgements", folder / "relevance" / "cider.arrow", "--pairs", folder / "judged.arrow")
+    sizes = ("--set", "shards.top=3", "--set", "shards.uniform=3")
+    assert call("relevance", *given, *measures, "--out", folder / "relevance") == 0
+    assert call("shards", *given, *measures, *sizes, "--out", folder / "shards") == 0
+    assert call("agree", *given, *measures, *judged, "--out", folder / "agreement.json") == 0
     these = file_digest(folder / "captions" / "manifest.json")
     for k, run in enumerate(("first", "<b>second, a name of some length")):
         _run(folder, run, captions, captions.digest, these, seed=k, epochs=2 + k)
@@ -469,11 +467,19 @@ def test_means_of_bins_and_tables_that_are_none(data: Path, tmp_path: Path) -> N
             columns(tmp_path / "epochs.csv")
 
 
-def test_times_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
+def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Path) -> None:
+    section = cost(opened := ReportData(data))
+    table = next(part for part in section.parts if isinstance(part, PageTable))
+    known = {str(row[0]): row[4].text for row in table.rows if row[4].text != "–"}  # type: ignore[union-attr]
+    drawn = {row["output"]: row["command"] for row in _charts(section)["times"].spec["data"]["values"]}
+    assert drawn == {"relevance": "relevance", "shards": "shards", "agreement.json": "agree"} and set(known) == set(
+        drawn
+    )
+    assert next(iter(opened.lacking)).startswith(f"times of {len(table.rows) - 3} of {len(table.rows)} outputs")
     (tmp_path / "kept" / ".times").mkdir(parents=True)
-    for name, kept in {"plain/out": False, "kept/out": True, "kept/runs/bcls": True}.items():
-        with timed("captions", out := tmp_path / name):
+    for name, kept in {"plain/out": False, "kept/runs/bcls": True}.items():
+        with timed("train", out := tmp_path / name):
             out.mkdir(parents=True)
         assert ((time := read_time(out)) is not None) == kept
-        assert time is None or (time.command == "captions" and time.peak_mb > 1)
+        assert time is None or (time.command == "train" and time.peak_mb > 1)
     assert not (tmp_path / "plain" / ".times").exists()
