@@ -81,7 +81,8 @@ def verify(root: Path) -> Report:
                 open_arrow(path)
                 report.usable.append(Usable(str(path), kind, 1, path.stat().st_size))
             except InputError as error:
-                report.problems.append(_problem(path, error, f"run `capgrade {ALONE[kind]}` again"))
+                remedy = f"run `capgrade {ALONE[kind]}` again"
+                report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
         report.problems += problems
     if not report.usable and not report.problems:
@@ -119,7 +120,7 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     try:
         manifest = parse_manifest(path, "run the command that wrote this folder again, with another --out")
     except InputError as error:
-        return None, sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [_problem(path, error)]
+        return None, sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [error]
     kind, entries = manifest["kind"], manifest["files"]
     sizes = {name: (folder / name).stat().st_size for name in entries if (folder / name).is_file()}
     remedy = made_again(kind, folder)
@@ -153,7 +154,3 @@ def _table_kind(path: Path) -> str | None:
             head = file.read(2**16)
         found = re.search(rb'"kind": "(\w+)"', head) if b"capgrade" in head else None
         return found[1].decode() if found else None
-
-
-def _problem(path: Path, error: InputError, remedy: str = "") -> InputError:
-    return InputError(error.problem, file=error.file or path, remedy=remedy or error.remedy or "make it again")

@@ -19,7 +19,7 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.cross_encoder.losses import LambdaLoss
-from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -30,6 +30,8 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from capgrade import Labels, metrics
 from capgrade.schemas.errors import InputError
 from capgrade.with_sentence_transformers import GradedEvaluator, accepted_apart
+
+TRAINING = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 0.1, "report_to": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -71,33 +73,6 @@ def test_both_directions_equal_plain_loops(labels, model, first):
             expected = np.array([b[a == value].mean() for value in a])
             ours.append(dcg(expected[np.argsort(-a)]) / dcg(np.sort(b)[::-1]))
         assert found[f"scenes_{way}_ndcg@10"] == pytest.approx(np.mean(ours), abs=1e-6)
-
-
-def arguments(folder: Path, **more) -> SentenceTransformerTrainingArguments:
-    return SentenceTransformerTrainingArguments(
-        str(folder), max_steps=2, per_device_train_batch_size=4, learning_rate=0.1, report_to="none", **more
-    )
-
-
-def test_their_trainer_keeps_the_checkpoint_that_it_says_is_best(labels, model, first, tmp_path):
-    relevance = labels.block(labels.image_ids, labels.caption_ids).relevance
-    rows = {"sentence1": [], "sentence2": [], "score": []}
-    for image, caption in product(range(len(first)), range(0, labels.n_captions, 7)):
-        rows["sentence1"].append(first[image])
-        rows["sentence2"].append(labels.texts[caption])
-        rows["score"].append(float(relevance[image, caption]))
-    evaluator = GradedEvaluator(labels, first, metrics=["asp"])
-    best = {"metric_for_best_model": "eval_t2i_asp", "load_best_model_at_end": True}
-    steps = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
-    before = evaluator(model)["t2i_asp"]
-    trainer = SentenceTransformerTrainer(
-        model, arguments(tmp_path, **best, **steps), train_dataset=Dataset.from_dict(rows), loss=CoSENTLoss(model),
-        evaluator=evaluator,
-    )  # fmt: skip
-    trainer.train()
-    logged = [line["eval_t2i_asp"] for line in trainer.state.log_history if "eval_t2i_asp" in line]
-    assert len(logged) == 2 and trainer.state.best_metric == max(logged) != before
-    assert evaluator(model)["t2i_asp"] == pytest.approx(max(logged), abs=1e-9)
 
 
 def test_what_does_not_fit_is_refused(labels, dataset, model, first):
@@ -146,17 +121,27 @@ def test_batches_that_cannot_be_made_are_refused(labels, dataset):
         len(accepted_apart(sampled)(range(60), **options()))
 
 
-def test_their_trainer_takes_tuples_and_batches(labels, model, first, tmp_path):
+def test_their_trainer_takes_tuples_and_batches_and_keeps_the_checkpoint_that_it_says_is_best(
+    labels, model, first, tmp_path
+):
     negatives = labels.negatives(2, accepted_below=0.7)
+    evaluator = GradedEvaluator(labels, first, metrics=["asp"])
+    best = {"metric_for_best_model": "eval_t2i_asp", "load_best_model_at_end": True}
+    steps = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    given = SentenceTransformerTrainingArguments(
+        str(tmp_path), batch_sampler=accepted_apart(negatives), **TRAINING, **best, **steps
+    )
     rows = Dataset.from_dict(negatives.tuples(images=first))
-    given = arguments(tmp_path, batch_sampler=accepted_apart(negatives), save_strategy="no")
+    before, vectors = evaluator(model)["t2i_asp"], model.encode(labels.texts)
     trainer = SentenceTransformerTrainer(
-        model, given, train_dataset=rows, loss=MultipleNegativesRankingLoss(model)
+        model, given, train_dataset=rows, loss=MultipleNegativesRankingLoss(model), evaluator=evaluator
     )  # fmt: skip
-    before = model.encode(labels.texts)
     assert isinstance(trainer.get_train_dataloader().batch_sampler, BatchSampler)
     assert trainer.train().global_step == 2
-    assert np.abs(model.encode(labels.texts) - before).max() > 0.01
+    assert np.abs(model.encode(labels.texts) - vectors).max() > 0.01
+    logged = [line["eval_t2i_asp"] for line in trainer.state.log_history if "eval_t2i_asp" in line]
+    assert len(logged) == 2 and trainer.state.best_metric == max(logged) != before
+    assert evaluator(model)["t2i_asp"] == pytest.approx(max(logged), abs=1e-9)
 
 
 def test_their_cross_encoder_learns_grades_of_lists(labels, model, first, tmp_path):
@@ -170,9 +155,8 @@ def test_their_cross_encoder_learns_grades_of_lists(labels, model, first, tmp_pa
     BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     encoder = CrossEncoder(str(tmp_path), device="cpu")
     given = CrossEncoderTrainingArguments(
-        str(tmp_path / "run"), max_steps=2, per_device_train_batch_size=4, learning_rate=0.1, report_to="none",
-        save_strategy="no", batch_sampler=accepted_apart(negatives),
-    )  # fmt: skip
+        str(tmp_path / "run"), save_strategy="no", batch_sampler=accepted_apart(negatives), **TRAINING
+    )
     rows = Dataset.from_dict(negatives.lists(images=first))
     pairs = [(rows[0]["query"], document) for document in rows[0]["documents"]]
     before = encoder.predict(pairs)

@@ -19,7 +19,10 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .stand_in import TOKEN, Hub, running
 
-PARAMS = PublishParams(name="tiny", license="cc-by-4.0", version="1.2.0", authors=("A. Author",), citation="Author.")
+PARAMS = PublishParams(
+    name="tiny", license="cc-by-4.0", version="1.2.0", description="Tiny.", authors=("A. Author",), date="2026-01-31",
+    citation="A. Author: Tiny.",
+)  # fmt: skip
 SETS = {
     "train": [*random_sets(12, seed=4, least=2), ["a lone dog"]],
     "val": [["a red dog", "the dog"], ["a cat"], ["a big man rides"]],
@@ -64,14 +67,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Captions, shards of train and val, dense relevance of both (`dense`, `relevance`), and the folder `out` published
     from them; nobody changes them."""
-    root, tables = tmp_path_factory.mktemp("made"), []
-    for split, sets in SETS.items():
-        table = caption_table(sets, split)
-        for k, name in enumerate(("image_id", "caption_id")):
-            ids = [f"{split[0]}{value}" for value in table[name].to_pylist()]
-            table = table.set_column(k, table.schema.field(k), [ids])
-        tables.append(table)
-    write_captions_folder(root / "captions", tables)
+    root = tmp_path_factory.mktemp("made")
+    write_captions_folder(
+        root / "captions", [caption_table(sets, split, f"{split[0]}i") for split, sets in SETS.items()]
+    )
     for split, top in (("train", 3), ("val", 2)):
         kept = ShardsParams(split=split, measures=BOTH, top=top, uniform=3)
         shards(root / "captions", root / split, kept, MEASURES)

@@ -112,7 +112,7 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
 
 def test_the_recipe_makes_the_same_bytes(tmp_path: Path) -> None:
     """The commands of the card, run as they stand beside the card's params.yaml, from nothing: every file is the same,
-    the picture too."""
+    the picture too. What a program drew is synthetic, and of nobody."""
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     blocks_of = {
@@ -134,6 +134,9 @@ def test_the_recipe_makes_the_same_bytes(tmp_path: Path) -> None:
     card = tmp_path / "first" / "dataset" / "README.md"
     (tmp_path / "second" / "params.yaml").write_text(blocks(card, "yaml")[0])
     run_lines(blocks(card, "bash")[0].splitlines(), tmp_path / "second")
+    text = json.loads(card.with_name("croissant.json").read_text())
+    assert text["rai:hasSyntheticData"] is True and "prov:wasDerivedFrom" not in text
+    assert text["rai:personalSensitiveInformation"].startswith("None")
     assert digest(tmp_path / "second" / "dataset" / "README.md") == digest(card)
     assert check(str(tmp_path / "second" / "dataset"), tmp_path / "first" / "dataset").problems == ()
 

@@ -60,12 +60,14 @@ def test_own_pairs_are_published_without_themselves_too(made: Path, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def imported(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of matrices of somebody else, one of which has the name of a column; nobody needs the file any more."""
+    """Shards of matrices of somebody else, in a mixture and with the name of a column; nobody needs the file any
+    more."""
     root = tmp_path_factory.mktemp("imported")
     np.save(root / "m.npy", np.zeros((13, read_captions(made / "captions", "train").n_captions), np.float32))
-    for name, measures in (("theirs", ("theirs",)), ("taken", ("rouge_l", "rouge_l_left_out"))):
+    for name, measures in (("theirs", ("mixed", "theirs")), ("taken", ("rouge_l", "rouge_l_left_out"))):
         params = ShardsParams(split="train", measures=measures, top=2, uniform=2)
-        shards(made / "captions", root / name, params, MeasuresParams(imported={measures[-1]: str(root / "m.npy")}))
+        theirs, mixed = {measures[-1]: str(root / "m.npy")}, {"mixed": {"rouge_l": 0.5, measures[-1]: 0.5}}
+        shards(made / "captions", root / name, params, MeasuresParams(imported=theirs, mixtures=mixed))
     (root / "m.npy").unlink()
     return root
 
@@ -77,7 +79,7 @@ def test_the_other_form_is_left_out_where_it_is_not_wanted_or_not_there(
     assert "_left_out`" not in said and "Here: `included`." in said
     publish(made / "captions", [imported / "theirs"], tmp_path / "imported", PARAMS)
     said = (tmp_path / "imported" / "README.md").read_text(encoding="utf-8")
-    assert "theirs_left_out" not in said and "relevance that another program computed" in said
+    assert "_left_out`" not in said and "relevance that another program computed" in said
     with pytest.raises(InputError, match="measure 'rouge_l_left_out' has the name of a column -> call"):
         publish(made / "captions", [imported / "taken"], tmp_path / "taken", PARAMS)
 

@@ -22,7 +22,7 @@ from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
-from .conftest import BOTH, PARAMS
+from .conftest import BOTH, PARAMS, SETS
 
 
 def test_the_folder_loads(made: Path, tmp_path: Path) -> None:
@@ -56,11 +56,17 @@ def test_many_pairs_make_several_files(made: Path, tmp_path: Path, monkeypatch) 
 
 
 def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> None:
-    kept = ShardsParams(split="train+val", measures=BOTH, top=3, uniform=3)
-    shards(made / "captions", tmp_path / "both", kept, MeasuresParams())
-    publish(made / "captions", [tmp_path / "both"], tmp_path / "out", PARAMS)
+    both, same = (tmp_path / name for name in ("both", "same"))
+    shards(made / "captions", both, ShardsParams(split="train+val", measures=BOTH, top=3, uniform=3), MeasuresParams())
+    publish(made / "captions", [both], tmp_path / "out", PARAMS)
     loaded = load_dataset(str(tmp_path / "out"), "captions", cache_dir=str(tmp_path / "hf"))
     assert list(loaded) == ["train_val"]
+    write_captions_folder(same, [caption_table(SETS["val"], split, split) for split in ("a-b", "a_b")])
+    for split in ("a-b", "a_b"):
+        params = ShardsParams(split=split, measures=("rouge_l",), top=2, uniform=2)
+        shards(same, tmp_path / split, params, MeasuresParams())
+    with pytest.raises(InputError, match="split 'a_b' is given twice"):
+        publish(same, [tmp_path / "a-b", tmp_path / "a_b"], tmp_path / "twice", PARAMS)
 
 
 def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:

@@ -13,16 +13,15 @@ from datasets import load_dataset
 from capgrade.labels import Labels
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
-from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, load_params
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from capgrade.schemas.params import load_params
+from tests.conftest import call
 
 from .conftest import PARAMS as TINY
 
 GRADES = {"related": 0.3, "fits": 0.5}
-PARAMS = TINY.model_copy(update={"layout": "mteb", "measure": "rouge_l", "grades": GRADES, "date": "2026-01-31"})
+PARAMS = TINY.model_copy(update={"layout": "mteb", "measure": "rouge_l", "grades": GRADES})
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +97,3 @@ def test_sampled_labels_say_what_mteb_makes_of_them(made: Path, tmp_path: Path) 
     assert load_params(tmp_path / "params.yaml").shards.top == 3
     with pytest.raises(InputError, match="a benchmark in the layout of mteb"):
         Labels.load(tmp_path / "out")
-
-
-def test_splits_of_one_name_on_the_hub_are_refused(tmp_path: Path) -> None:
-    tables = [caption_table(random_sets(4, seed=k, least=2), split) for k, split in enumerate(("a-b", "a_b"))]
-    write_captions_folder(tmp_path / "captions", tables)
-    folders = [tmp_path / "first", tmp_path / "second"]
-    for folder, split in zip(folders, ("a-b", "a_b"), strict=True):
-        given = RelevanceParams(split=split, measures=("rouge_l",))
-        relevance(tmp_path / "captions", folder, given, MeasuresParams())
-    with pytest.raises(InputError, match="split 'a_b' is given twice"):
-        publish(tmp_path / "captions", folders, tmp_path / "out", PARAMS)
