@@ -107,7 +107,7 @@ def test_pairs_are_counted_by_their_probability() -> None:
     """An edge belongs to what is above it; of chosen pairs the likely ones alone are counted."""
     value, weight = np.array([0, 0.5, 0.95, 1], np.float32), np.array([1.0, 2, 3, 4])
     for random, counted in ((False, None), (True, [0.5, 0, 4.5])):
-        bands = Bands(LINE, 2, np.arange(4), random)
+        bands = Bands(LINE, 2, np.arange(4) // 2, random)
         bands.add(ValuedPairs(np.zeros(4, int), np.arange(4), value, weight))
         assert bands.by_tenth() == [0.5, 0, 0, 0, 0, 1, 0, 0, 0, 3.5] and bands.likely()["pairs"] == 4.5
         assert (told := bands.told()) == counted or [one["pairs"] for one in told or []] == counted
