@@ -88,21 +88,14 @@ def sam(batch, tau=10.0, negatives="hard"):
 
 
 def sam_authors(batch, tau=3.0, negatives="soft"):
-    """ContrastiveLossMetric.forward of AndresPMD/semantic_adaptive_margin, model_CVSE.py lines 709 to 770: whole
-    matrices, a margin [B] added to costs [B, B], then one column taken of each row."""
+    """ContrastiveLossMetric.forward of AndresPMD/semantic_adaptive_margin, model_CVSE.py lines 709 to 770: the second
+    lowest (soft: highest) cost of each row in both directions, with the margin of that column's row, at most 1."""
     S, R, *_ = matrices(batch)
-    rows, own = np.arange(len(S)), np.diag(S)
-    cost_s, cost_im = S - own[:, None], S - own[None, :]
-
-    def second(cost):
-        return np.argsort(cost if negatives == "hard" else -cost, axis=1, kind="stable")[:, 1]
-
-    n_s, n_im = second(cost_s), second(cost_im)
-    positive, i2t, t2i = np.diag(R), R[rows, n_s], R[rows, n_im]
-    margin_s = np.minimum((positive - t2i) / tau, 1.0)
-    margin_im = np.minimum((positive - i2t) / tau, 1.0)
-    cost_s, cost_im = np.maximum(cost_s + margin_s, 0), np.maximum(cost_im + margin_im, 0)
-    return cost_s[rows, n_s].sum() + cost_im[rows, n_im].sum()
+    own = np.diag(S)
+    costs, sign = (S - own[:, None], S - own[None, :]), 1 if negatives == "hard" else -1
+    second = [[sorted(range(len(S)), key=lambda j: sign * cost[i, j])[1] for i in range(len(S))] for cost in costs]
+    for cost, chosen, crossed in zip(costs, second, second[::-1], strict=True):
+        yield from ((1, cost[i, j] + min(1, (R[j, j] - R[j, crossed[j]]) / tau)) for i, j in enumerate(chosen))
 
 
 def triplet_sn(batch, margin=0.2, gamma=50.0):
