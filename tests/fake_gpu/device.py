@@ -104,7 +104,7 @@ def run(op: Any, args: Any, kwargs: Any) -> Any:
     asked = kwargs.get("device")
     on_gpu = bool(ours) if asked is None else torch.device(asked).type == "cuda"
     on_gpu = isinstance(args[0], OnGpu) if name == "copy_" else on_gpu
-    _count(name, args, bool(ours), on_gpu)
+    _count(op, name, args, bool(ours), on_gpu)
     args, kwargs = tree_map(lambda x: x.inside if isinstance(x, OnGpu) else x, (args, kwargs))
     if asked is not None and on_gpu:
         kwargs["device"] = torch.device("cpu")
@@ -124,7 +124,7 @@ def _refuse_mixed(name: str, args: Any, tensors: list[Tensor], any_ours: bool) -
         raise RuntimeError(f"{name} of tensors on {DEVICE} and of {[tuple(x.shape) for x in others]} on the CPU")
 
 
-def _count(name: str, args: Any, any_ours: bool, on_gpu: bool) -> None:
+def _count(op: Any, name: str, args: Any, any_ours: bool, on_gpu: bool) -> None:
     """A view is no kernel; a value read, a size that depends on values, and a copy back make the processor wait."""
     if not any_ours:
         return
@@ -133,21 +133,7 @@ def _count(name: str, args: Any, any_ours: bool, on_gpu: bool) -> None:
     )
     counted["waits"] += name in WAITS or masks or (name == "repeat_interleave" and len(args) < 2)
     counted["copies back"] += name in ("_to_copy", "copy_") and not on_gpu
-    counted["kernels"] += name not in VIEWS
-
-
-VIEWS = {"view", "_unsafe_view", "slice", "select", "unsqueeze", "squeeze", "expand", "permute", "transpose"}
-VIEWS |= {
-    "detach",
-    "alias",
-    "as_strided",
-    "split",
-    "split_with_sizes",
-    "unbind",
-    "unfold",
-    "_reshape_alias",
-    "diagonal",
-}
+    counted["kernels"] += not op.is_view
 
 
 def _outer(x: Any, ours: dict[int, OnGpu]) -> Any:

@@ -1,12 +1,13 @@
-"""A run's folder: the model with what it takes to use it or to start from it, and the state a run goes on from."""
+"""A run's folder: the model with what it takes to use it or to start from it, what has happened, and the state it goes
+on from."""
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -18,12 +19,13 @@ from capgrade.schemas.files import (  # fmt: skip
     atomic,
     check_size,
     inside,
-    package_version,
     parse_manifest,
     read_json,
     write_json,
     write_manifest,
+    write_text,
 )
+from capgrade.schemas.lines import csv_text
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
@@ -31,28 +33,11 @@ from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, VOCABULARY
 from capgrade.trainer.models import build, configure
 from capgrade.trainer.models.alignment import Pooling
-from capgrade.trainer.models.base import Config, RetrievalModel
+from capgrade.trainer.models.base import RetrievalModel
 
 AFRESH = "start afresh with --restart"
-
-
-def begin(
-    folder: Path, out: Path, params: TrainParams, config: Config, tokens: Tokens, feature_dim: int,
-    inputs: dict[str, str], afresh: bool,
-) -> None:  # fmt: skip
-    """Before a run trains in `folder`: for a new run all goes that an earlier one left there; one that goes on from a
-    finished one in `out` begins with a copy of its files. Then what it is: parameters, vocabulary, and the digests of
-    what it reads."""
-    for path in folder.iterdir() if afresh else ():
-        if path.is_file():
-            path.unlink()
-    if not afresh and not (folder / STATE).is_file():
-        names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
-        for name in sorted(names, key=STATE.__eq__):  # the state last
-            shutil.copyfile(out / name, folder / name)
-    tokens.save(folder / VOCABULARY)
-    content = {"params": params.model_dump(mode="json"), "model": asdict(config), "feature_dim": feature_dim}
-    write_json(folder / CONFIG, {**content, "inputs": inputs, "package": package_version()})
+Row = Mapping[str, float]
+Parts = Mapping[str, Any]  # what has a `state_dict`, by name: model, optimiser, schedule, average; None: there is none
 
 
 def also(best_by: str) -> str:
@@ -100,7 +85,7 @@ def weights_of(folder: Path, best_by: str | None = None) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What `begin` wrote. InputError for anything else, and for a pretrained model that is not here."""
+    """What a run says of itself. InputError for anything else, and for a pretrained model that is not here."""
     config = read_json(folder / CONFIG)
     try:
         name, dim = config["params"]["model"]["name"], config["feature_dim"]
@@ -132,21 +117,6 @@ def require_dim(trained: int, given: int, file: Path) -> None:
         raise InputError(problem, file=file, remedy="use the detector of the training")
 
 
-def finished(out: Path, key: str) -> dict[str, Any] | None:
-    """The summary of a finished run of this key, None where none has ended. InputError for a run of another key, and
-    for one whose files are not all there."""
-    if not (out / MANIFEST).is_file():  # written last
-        return None
-    manifest = parse_manifest(out / MANIFEST, AFRESH)
-    if manifest["kind"] != "run":
-        raise InputError(f"this folder holds {manifest['kind']}", file=out, remedy="give another --out")
-    for name, entry in manifest["files"].items():
-        check_size(out / name, entry["bytes"], AFRESH)
-    summary = read_json(out / SUMMARY)
-    _require(key, summary.get("key"), out / SUMMARY)
-    return summary
-
-
 def finish(folder: Path, summary: dict[str, Any]) -> None:
     """A run has ended: its summary, and the digests of its files; the state among them, for more epochs."""
     write_json(folder / SUMMARY, summary)
@@ -156,32 +126,25 @@ def finish(folder: Path, summary: dict[str, Any]) -> None:
     write_manifest(folder, "run", params=config["params"], inputs=config["inputs"], rows=rows)
 
 
-def _require(key: str, given: Any, path: Path) -> None:
-    if given != key:
-        remedy = f"give another --out, or {AFRESH}"
-        raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
-
-
-def load_state(out: Path, key: str) -> dict[str, Any] | None:
-    """The state of an interrupted run, None at the start. InputError when it belongs to another configuration."""
-    path = out / STATE
+def left(folder: Path, out: Path, key: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """What there is of a run: the summary of a finished one, and the state to go on from, that of a stopped one first.
+    InputError for a run of another key, for one whose files are not all there, and for a state that is none."""
+    done, path = None, folder / STATE
     if not path.is_file():
-        return None
+        if not (out / MANIFEST).is_file():  # written last
+            return None, None
+        for name, entry in parse_manifest(out / MANIFEST, AFRESH)["files"].items():
+            check_size(out / name, entry["bytes"], AFRESH)
+        done, path = read_json(out / SUMMARY), out / STATE
     try:
         state = read_torch(path)
         given = state["key"]
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
-    _require(key, given, path)
-    return state
-
-
-def left(folder: Path, out: Path, key: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """What there is of a run: the summary of a finished one, and the state to go on from, that of a stopped one first.
-    InputError as `finished` and `load_state`."""
-    if (state := load_state(folder, key)) is not None:
-        return None, state
-    return finished(out, key), load_state(out, key)
+    if given != key:
+        remedy = f"give another --out, or {AFRESH}"
+        raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
+    return done, state
 
 
 def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
@@ -206,3 +169,80 @@ def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
         told = f"{len(others)} do not match and start afresh: {some}"
         warn(f"train.init: {len(fits)} weights are those of {file}, {told}")
     return others
+
+
+class History:
+    """Finished epochs of a run that trains in a folder. It goes on from `state` (`left`), None at the start."""
+
+    def __init__(self, folder: Path, key: str, state: dict[str, Any] | None) -> None:
+        self.folder, self.key, self._state = folder, key, state
+        self.epochs: list[dict[str, float]] = state["epochs"] if state else []
+        self.steps: list[tuple[int, float, float]] = [tuple(row) for row in state["steps"]] if state else []
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs."""
+        return len(self.epochs)
+
+    def restore(self, parts: Parts, device: torch.device) -> None:
+        """Everything as it was when the last epoch ended; the random state of a GPU only where one computes again."""
+        if self._state is None:
+            return
+        for name, part in parts.items():
+            if part is not None:
+                part.load_state_dict(self._state[name])
+        torch.set_rng_state(self._state["rng"])
+        if device.type == "cuda" and self._state["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(self._state["cuda_rng"], device)
+        self._state = None
+
+    def best_is_last(self, best_by: str) -> bool:
+        """Does the model of the last epoch stand for the run?"""
+        best = _best(self.epochs, best_by)
+        return bool(self.epochs) and (best is None or best["epoch"] == self.epoch)
+
+    def over(self, params: TrainParams) -> bool:
+        """Has the run as many epochs as it is to have, or nothing become better for `patience` of them?
+
+        Raises InputError when it has more: a model of an earlier epoch cannot be had any more.
+        """
+        ends = next((n for n in range(1, self.epoch + 1) if _over(self.epochs[:n], params)), None)
+        if ends is None or ends == self.epoch:
+            return ends is not None
+        problem = f"this run has trained {self.epoch} epochs, train.epochs and train.patience stop it after {ends}"
+        remedy = f"ask for {self.epoch} epochs or more, give another --out, or start afresh with --restart"
+        raise InputError(problem, file=self.folder.parent, remedy=remedy)
+
+    def save(self, parts: Parts, device: torch.device) -> None:
+        """The state, and what there is to see of it: steps.csv and epochs.csv."""
+        steps = csv_text(("step", "epoch", "loss", "lr"), [(k, *row) for k, row in enumerate(self.steps)], "\r\n")
+        names = list(self.epochs[0])
+        epochs = csv_text(names, [[row[name] for name in names] for row in self.epochs], "\r\n")
+        write_text(self.folder / STEPS, steps)
+        write_text(self.folder / EPOCHS, epochs)
+        cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None  # asking takes a GPU's memory
+        states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
+        known = {"key": self.key, "epochs": self.epochs, "steps": self.steps}
+        with atomic(self.folder / STATE) as temporary:
+            torch.save({**known, **states, "rng": torch.get_rng_state(), "cuda_rng": cuda}, temporary)
+
+    def summary(self, params: TrainParams) -> dict[str, Any]:
+        """How the run ended: epochs, the best of them, and the last loss."""
+        best = _best(self.epochs, params.best_by)
+        return {
+            "key": self.key, "model": params.model.name, "preset": params.preset, "epochs": self.epoch,
+            "loss": self.epochs[-1]["loss"], "pairs_per_s": self.epochs[-1]["pairs_per_s"],
+            **({} if best is None else {"best": best}),
+        }  # fmt: skip
+
+
+def _best(epochs: Sequence[Row], best_by: str) -> Row | None:
+    """The epoch of the best validation, the first of equal ones; None before any."""
+    rows = [row for row in epochs if best_by in row]
+    return max(rows, key=lambda row: row[best_by]) if rows else None
+
+
+def _over(epochs: Sequence[Row], params: TrainParams) -> bool:
+    best = _best(epochs, params.best_by)
+    stale = params.patience is not None and best is not None and len(epochs) - best["epoch"] >= params.patience
+    return stale or len(epochs) >= params.epochs

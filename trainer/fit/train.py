@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,24 +22,16 @@ from capgrade.losses.declared import ACTIVE
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_text
+from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
 from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import BatchRelevance
-from capgrade.trainer.fit import MODEL, UNFIT
-from capgrade.trainer.fit.checkpoint import (  # fmt: skip
-    AFRESH,
-    also,
-    begin,
-    finish,
-    left,
-    save_model,
-)
+from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
+from capgrade.trainer.fit.checkpoint import AFRESH, History, Parts, also, finish, left, save_model
 from capgrade.trainer.fit.distributed import device_of_process, from_first, mean_gradients, same_on_all
-from capgrade.trainer.fit.history import History, Parts
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
 from capgrade.trainer.fit.validation import validate
@@ -147,10 +140,19 @@ def _train(
 
 
 def _open(run: TrainingRun, out: Path) -> None:
-    """The folder as it is while a run trains: nothing in it is of another run."""
+    """The folder as it is while a run trains: of a new run all goes that an earlier one left there; one that goes on
+    from a finished one in `out` begins with a copy of its files. Then what it is, and the digests of what it reads."""
     folder, setup, history = run.folder, run.setup, run.history
-    told = run.params, setup.config, setup.tokens, setup.feature_dim, setup.inputs
-    begin(folder, out, *told, afresh=not history.epoch)
+    for path in () if history.epoch else folder.iterdir():
+        if path.is_file():
+            path.unlink()
+    if history.epoch and not (folder / STATE).is_file():
+        names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
+        for name in sorted(names, key=STATE.__eq__):  # the state last
+            shutil.copyfile(out / name, folder / name)
+    setup.tokens.save(folder / VOCABULARY)
+    told = {"params": run.params.model_dump(mode="json"), "model": asdict(setup.config), "inputs": setup.inputs}
+    write_json(folder / CONFIG, {**told, "feature_dim": setup.feature_dim, "package": package_version()})
     last = history.best_is_last(run.params.best_by)
     if history.epoch and not last and not (folder / MODEL).is_file():
         raise InputError("the model of the best epoch is missing", file=folder / MODEL, remedy=AFRESH)
