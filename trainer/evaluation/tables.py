@@ -122,9 +122,9 @@ class StoredMetrics(BaseModel):
 
 
 def _read_run(path: Path) -> dict[str, Any]:
-    file = path / "metrics.json" if path.is_dir() else path
-    if path.is_dir():
-        read_manifest(path, "evaluation")  # a stopped one may still have the numbers of the run before
+    file, models = path, 1
+    if path.is_dir():  # a stopped one may still have the numbers of the run before
+        file, models = path / "metrics.json", averaged(read_manifest(path, "evaluation")["inputs"])
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     run = read_json(file)
@@ -133,7 +133,7 @@ def _read_run(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         remedy = "write them with capgrade evaluate --out"
         raise InputError("not the metrics of an evaluation", file=file, remedy=remedy) from error
-    return dict(run)
+    return {**run, "models": models}
 
 
 def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style = "markdown") -> str:
@@ -149,8 +149,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
     columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]
     values = {label: [_value(read[label], path, *column) for column in columns] for label, path in runs.items()}
     rows = []
-    for label, path in runs.items():
-        models = averaged(read_manifest(path, "evaluation")["inputs"]) if path.is_dir() else 1
+    for label, models in ((label, run["models"]) for label, run in read.items()):
         cells = (shown(name, v) for (_, name), v in zip(columns, values[label], strict=True))
         rows.append([f"{label} (mean of {models})" if models > 1 else label, *cells])
     for place, (_, name) in enumerate(columns):

@@ -6,13 +6,12 @@ it, so images and captions are encoded apart, yet compared part by part.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from capgrade.metrics.base import check_choice
 from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.encoders import EVAL_IMAGES, scored_by_length
 from capgrade.trainer.models.scan import region_cosines
@@ -37,11 +36,8 @@ def align(
 
     `padding`: "ignored", a score depends on its pair alone; "authors", a padded cell counts as similarity 0 before the
     maximum, so no maximum over a padded item is negative: in training all but the longest of the batch, in `evaluation`
-    all below 36 regions or 85 words. InputError for a pooling or padding that is neither. TERAN: Messina et al. 2021,
-    arXiv:2008.05231; models/loss.py.
+    all below 36 regions or 85 words. TERAN: Messina et al. 2021, arXiv:2008.05231; models/loss.py.
     """
-    check_choice("pooling", pooling, get_args(Pooling))
-    check_choice("padding", padding, get_args(Padding))
     (regions, there), (words, taking) = images.sets, captions.sets
     counts, lengths = there.sum(1), taking.sum(1)
     most, longest = (PADDED_REGIONS, PADDED_WORDS) if evaluation else (counts.max(), lengths.max())

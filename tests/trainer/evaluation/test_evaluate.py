@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from capgrade.metrics import ndcg
 from capgrade.metrics.eccv import original_images
+from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_arrow, write_manifest
 from capgrade.schemas.params import EvaluateParams
@@ -18,8 +20,9 @@ from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import tables
 from capgrade.trainer.evaluation.evaluate import as_json, compare, evaluate
 from capgrade.trainer.evaluation.tables import short, show, side_by_side, write_tables
-from capgrade.trainer.evaluation.task import Task, _human, load_task, of_coco
+from capgrade.trainer.evaluation.task import Task, _human, load_task, of_coco, read_csv, read_similarity
 from tests.conftest import call, caption_table, write_captions_folder
+from tests.trainer.fit.runs import run
 
 IMAGES = 12
 OWNER = np.repeat(np.arange(IMAGES), [1, 2, 3] * 4)  # any number of captions per image
@@ -74,6 +77,9 @@ def test_outputs_compare_and_tables(task, tmp_path):
     evaluate(better, FAST, out=tmp_path / "b")
     tests = compare(tmp_path / "b", tmp_path / "a", samples=500)
     assert tests["i2t/recall@1"].difference > 0 and tests["t2i/recall@1"].p_value < 0.01
+    evaluate(task, FAST.model_copy(update={"ties": "reference"}), out=tmp_path / "tied")
+    with pytest.raises(InputError, match="tied: evaluated with other ties than the first -> evaluate both alike"):
+        compare(tmp_path / "a", tmp_path / "tied")
     curve = json.loads((tmp_path / "a" / "curves_k.json").read_text())
     assert {row["direction"] for row in curve} == {"i2t", "t2i"} and {"k", "recall", "ncs", "ndcg"} <= set(curve[0])
     assert all(a["recall"] <= b["recall"] for a, b in zip(curve, curve[1:], strict=False) if a["k"] < b["k"])
@@ -89,6 +95,10 @@ def test_outputs_compare_and_tables(task, tmp_path):
         side_by_side(runs, ["precision@1"])
     with pytest.raises(InputError, match="style 'html' is not known -> use one of: markdown, latex"):
         side_by_side(runs, ["rsum"], "html")
+    (tmp_path / "b" / "manifest.json").unlink()
+    for use in (lambda: side_by_side(runs, ["rsum"]), lambda: compare(*runs.values())):
+        with pytest.raises(InputError, match="no manifest.json: not a finished evaluation folder"):
+            use()
 
 
 def test_tables_name_the_measure_of_graded_metrics(task, tmp_path):
@@ -234,6 +244,23 @@ def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(folders, tm
     assert not (tmp_path / "out" / "metrics.json").exists() and not (tmp_path / "other" / "runs.md").exists()
 
 
+def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tmp_path):
+    copy = shutil.copytree(trained, tmp_path / "run")
+    path, again = copy / "index/similarity.npy", "-> run `capgrade evaluate --run` again"
+    test, val = (read_captions(small.data.captions, split) for split in ("test", "val"))  # as many rows
+    assert read_similarity(path, test).shape == (8, 16)
+    with pytest.raises(InputError, match=rf"another split than 'val' \('test'\) {again}, or eval"):
+        read_similarity(path, val)
+    shutil.copy(path, tmp_path / "mine.npy")
+    assert read_similarity(tmp_path / "mine.npy", val).shape == (8, 16), "of somebody else"
+    run(small.data, copy, "train.lr=0.02", epochs=1, restart=True)
+    with pytest.raises(InputError, match=f"made from another model than .*model.safetensors {again}"):
+        read_similarity(path, test)
+    (copy / "index/manifest.json").unlink()
+    with pytest.raises(InputError, match=f"of an unfinished run {again}"):
+        read_similarity(path, test)
+
+
 def test_negative_labels_count_as_no_gain():
     shifted = Task(SIMILARITY, OWNER, {"sbert": LABELS - np.float32(0.5)})
     found = as_json(evaluate(shifted, EvaluateParams(samples=0, metric=("ndcg@5", "asp"))))
@@ -309,7 +336,68 @@ def test_errors(folders, tmp_path):
         (lambda: load_task(captions, similarity=similarity, relevance=other), "captions per row"),
         (lambda: load_task(captions, stand_in=0), "none to spare"),
         (lambda: evaluate(plain, EvaluateParams(metric=("ndcg@25",))), "needs relevance labels"),
-        (lambda: compare(tmp_path, tmp_path), "not a finished evaluation folder"),
     ):
         with pytest.raises(InputError, match=message):
             build()
+
+
+@pytest.fixture
+def captions(folders):
+    return read_captions(folders[0], None)
+
+
+def _labelled(captions, matrix=SIMILARITY):
+    rows = [",".join(["", *captions.caption_ids])]
+    rows += [",".join([one, *map(str, row)]) for one, row in zip(captions.image_ids, matrix.tolist(), strict=True)]
+    return rows
+
+
+def test_numbers_alone_with_ids_and_any_line_end(folders, captions, tmp_path):
+    """A similarity may leave pairs out with -inf."""
+    scores = np.where(SIMILARITY < -0.5, -np.inf, SIMILARITY)
+    np.savetxt(tmp_path / "plain.csv", scores, delimiter=",")
+    (tmp_path / "cr.csv").write_bytes((tmp_path / "plain.csv").read_bytes().replace(b"\n", b"\r"))
+    (tmp_path / "ids.csv").write_text("\r\n".join(_labelled(captions, scores)), newline="")
+    np.save(tmp_path / "plain.npy", scores)
+    for name in ("plain.csv", "cr.csv", "ids.csv", "plain.npy"):
+        np.testing.assert_allclose(read_similarity(tmp_path / name, captions), scores, rtol=1e-6, err_msg=name)
+    left, right = np.eye(IMAGES), np.eye(IMAGES)[OWNER]
+    np.savetxt(tmp_path / "left.csv", left, delimiter=",")
+    np.savetxt(tmp_path / "right.csv", right, delimiter=",")
+    tables = {"image_embeddings": tmp_path / "left.csv", "caption_embeddings": tmp_path / "right.csv"}
+    np.testing.assert_allclose(load_task(folders[0], **tables)[0].similarity, left @ right.T, atol=1e-6)
+
+
+def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
+    """As pandas writes them."""
+    (tmp_path / "ids.csv").write_text(', "a,1", "say ""b"""\n"x, y",0.5,1\n\n z ,2,3\n')
+    ids = ["x, y", " z "], ["a,1", 'say "b"']
+    np.testing.assert_array_equal(read_csv(tmp_path / "ids.csv", *ids), [[0.5, 1], [2, 3]])
+
+
+def test_what_is_wrong_is_named_with_its_row(captions, tmp_path):
+    rows = [",".join(map(str, row)) for row in SIMILARITY.tolist()]
+    labelled = _labelled(captions)
+    wrong = {
+        "row 3: field 1 is 'x', not a number": [*rows[:2], "x," + rows[2].partition(",")[2]],
+        "row 3: field 2 is '', not a number": [*rows[:2], rows[2].replace(",", ",,", 1)],
+        f"row 5: {len(OWNER) - 1} numbers, in the first row {len(OWNER)}": [*rows[:4], rows[4].rpartition(",")[0]],
+        "holds no numbers": [""],
+        "a header without rows": labelled[:1],
+        f"not {(IMAGES, len(OWNER))}": rows[:-1],
+        "row 1: ids of the columns: 'i1#0' where 'i0#0' is expected": [
+            labelled[0].replace("i0#0,", "", 1),
+            *labelled[1:],
+        ],
+        "row 3: ids of the rows: 'i5' where 'i1' is expected": [*labelled[:2], labelled[6]],
+        "NaN for image 'i0', caption 'i0#0'": ["nan," + rows[0].partition(",")[2], *rows[1:]],
+    }
+    for message, lines in wrong.items():
+        path = tmp_path / "wrong.csv"
+        path.write_text("\n".join(lines))
+        with pytest.raises(InputError) as error:
+            read_similarity(path, captions)
+        assert message in str(error.value) and "wrong.csv" in str(error.value)
+    path.write_bytes(b"\xff\xfe1,2")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_similarity(path, captions)

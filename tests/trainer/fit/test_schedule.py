@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from capgrade import evaluate
 from capgrade.measures import choose
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -23,7 +24,6 @@ from capgrade.trainer.fit.train import scored_batch, train
 from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.search.encode import similarity
 from capgrade.trainer.search.index import embed
-from tests.capgrade.metrics import slow
 from tests.conftest import call
 from tests.trainer.fit import runs
 
@@ -95,30 +95,24 @@ def test_a_run_starts_from_another(small, trained, tmp_path: Path, capsys) -> No
 
 @pytest.mark.parametrize("fold", [None, 4])
 def test_validation_is_the_mean_of_both_ways_and_of_folds(small, fold) -> None:
-    """By the slow definitions; ndcg_exp is TERAN's dcg.py (gain 2^rel - 1), ncs and ncs_ordered are `softer` and
-    `softer_order` of SAM's metric.py, 104-123."""
     torch.manual_seed(0)
     setup = prepare(small.data, params("train.measure=cider"), MeasuresParams())
     labels, names = setup.validation_relevance, ("ndcg_exp", "ncs", "ncs_ordered")
     assert setup.validation is not None and labels is not None
-    owner, rows = setup.validation.captions.owner, []
+    asked = {"ndcg": ["ndcg@25"], "asp": ["asp"], "kendall_tau_b": ["kendall_tau_b"], "ndcg_exp": ["ndcg_exp@25"]}
+    asked |= {name: [f"{name}@{k}" for k in (1, 5, 10)] for name in ("ncs", "ncs_ordered", "recall")}
+    owner, folds = setup.validation.captions.owner, []
     found = validate(setup.model, setup.validation, labels, fold, names)
-    whole = similarity(setup.model.eval(), setup.validation), labels, owner == np.arange(8)[:, None]
-    for first in range(0, 8, fold or 8):
-        some = np.ix_(range(first, first + (fold or 8)), np.flatnonzero(whole[2][first : first + (fold or 8)].any(0)))
-        for way in ([x[some] for x in whole], [x[some].T for x in whole]):
-            for scores, values, own in zip(*way, strict=True):
-                order, r = np.argsort(-scores, kind="stable").tolist(), values.tolist()
-                at = {k: (order, r, k) for k in (1, 5, 10)}
-                rows.append({
-                    "rsum": sum(200 * slow.recall(order, np.flatnonzero(own), k) for k in at),
-                    "ndcg": slow.ndcg(order, r, 25), "ndcg_exp": slow.ndcg(order, r, 25, exponential=True),
-                    "ncs": sum(200 * slow.ncs(*one) for one in at.values()),
-                    "ncs_ordered": sum(200 * slow.ncs_ordered(*one) for one in at.values()), "of": len(scores),
-                })  # fmt: skip
-    for name in ("rsum", "ndcg", *names):
-        ways = [np.mean([row[name] for row in rows if row["of"] == size]) for size in {row["of"] for row in rows}]
-        assert found[name] == pytest.approx(np.mean(ways), rel=1e-5), name
+    whole = similarity(setup.model.eval(), setup.validation)
+    for first in range(0, 8, size := fold or 8):
+        columns = np.flatnonzero(owner // size == first // size)
+        part = np.ix_(range(first, first + size), columns)
+        one = evaluate(whole[part], labels[part], sum(asked.values(), []), owner=owner[columns] - first)
+        folds.append({key: np.mean([way.mean[key] for way in one.scored.values()]) for key in one.i2t.mean})
+    for name, keys in asked.items():
+        times = 1 if len(keys) == 1 else 200
+        wanted = times * np.sum([np.mean([means[key] for means in folds]) for key in keys])
+        assert found[{"recall": "rsum"}.get(name, name)] == pytest.approx(wanted, rel=1e-5), name
     assert not set(names) & validate(setup.model, setup.validation, labels).keys(), "computed where it is asked for"
     with pytest.raises(InputError, match="validation_fold 3 does not divide the 8 images"):
         prepare(small.data, params("train.validation_fold=3"), MeasuresParams())
