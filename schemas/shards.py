@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, metadata_of, of_all, open_arrow, read_manifest, with_metadata
-
-NO_PAIRS = ("image_id", "image")
 
 
 def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:
@@ -84,11 +81,3 @@ def read_shards(folder: Path) -> Shards:
         with file.whole():
             file.need(shard_schema(metadata_of(file.schema)["measures"], {}))
     return Shards(folder, manifest, open_arrow(folder / min(manifest["files"])).schema)
-
-
-def pair_columns(batch: pa.RecordBatch) -> tuple[np.ndarray, dict[str, pa.Array]]:
-    """A batch of images as flat pairs: the batch row of each pair, int64 [pairs], and every list over the kept captions
-    flattened."""
-    lengths = np.diff(batch["captions"].offsets.to_numpy())
-    flat = {name: batch[name].flatten() for name in batch.schema.names if name not in NO_PAIRS}
-    return np.repeat(np.arange(batch.num_rows), lengths), flat

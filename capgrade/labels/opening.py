@@ -31,7 +31,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
-from capgrade.schemas.shards import pair_columns, read_shards
+from capgrade.schemas.shards import read_shards
 
 SAME = ["image_id", "caption_id", "caption"]  # in a dataset and the captions that it was published from
 
@@ -64,7 +64,7 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
     for name in measures or ():
         if name not in known:
             raise InputError(f"no measure '{name}'", file=folder, remedy=f"choose from: {', '.join(known)}")
-    return list(known if measures is None else measures)
+    return list(measures or known)
 
 
 def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Labels:
@@ -113,23 +113,18 @@ def _require_split(found: str | None, split: str | None, folder: Path) -> None:
 
 def _shards(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Labels:
     shards = read_shards(folder)
-    _require_split(shards.metadata["split"], split, folder)
-    table = None if captions is None else read_captions(Path(captions), shards.metadata["split"])
-    if table is not None:
+    facts, batches = shards.metadata, list(shards.batches())
+    _require_split(facts["split"], split, folder)
+    n_captions, made_with = int(facts["n_captions"]), facts["params"]["measures"]
+    stored = _sampled(batches, _chosen(measures, shards.measures, folder), n_captions, facts["reasons"])
+    if captions is not None:
+        table = read_captions(Path(captions), facts["split"])
         shards.require(table)
-    names, n_captions = _chosen(measures, shards.measures, folder), int(shards.metadata["n_captions"])
-    batches = list(shards.batches())
-    stored = _sampled(batches, names, n_captions, shards.metadata["reasons"])
-    made_with = shards.metadata["params"]["measures"]
-    if table is not None:
         return _of_captions(folder, stored, table, made_with, shards.manifest["inputs"])
-    image_ids, owner = [], np.full(n_captions, -1, np.int64)
-    own = np.uint32(1 << shards.metadata["reasons"].index("own"))  # own captions are always kept, and say so
-    for batch in batches:
-        image_ids += batch["image_id"].to_pylist()
-        row, flat = pair_columns(batch)
-        is_own = (flat["reasons"].to_numpy() & own) > 0
-        owner[flat["captions"].to_numpy()[is_own]] = batch["image"].to_numpy()[row[is_own]]
+    image_ids = [name for batch in batches for name in batch["image_id"].to_pylist()]
+    owner = np.full(n_captions, -1, np.int64)
+    for known, own in zip(stored.pairs(stored.measures[0]), stored.kept_for("own"), strict=True):  # they say so
+        owner[known.caption[own]] = known.image[own]
     return Labels(folder, stored, image_ids, n_captions, owners=owner, made_with=made_with)
 
 

@@ -20,7 +20,6 @@ from capgrade.schemas.extras import EXTRAS, MissingExtraError
 from capgrade.schemas.files import write_manifest
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.shards import pair_columns, read_shards
 
 TABLES_READ = ("meteor", "scene_graph", "spice")
 IN_THE_CORE = [name for name in MEASURES if not name.startswith("sbert") and name not in TABLES_READ]
@@ -117,8 +116,8 @@ def test_shards_are_made_and_read(
 ) -> None:
     monkeypatch.chdir(folder)
     assert run("shards --captions captions --split test --measures cider --out shards", monkeypatch) == 0
-    images, values = pair_columns(next(read_shards(folder / "shards").batches()))
-    np.testing.assert_allclose(values["cider"], scores["cider"][images, values["captions"]], rtol=0, atol=1e-6)
+    image, caption, values, _ = next(capgrade.Labels.load(folder / "shards").stored.pairs("cider"))
+    np.testing.assert_allclose(values, scores["cider"][image, caption], rtol=0, atol=1e-6)
 
 
 ENCODER, TABLES = "sentence_transformers", "pycocoevalcap"

@@ -51,6 +51,8 @@ def test_every_table_is_named_with_its_checksum_and_address(there: Path) -> None
     for record_set in text["recordSet"]:
         schema = pq.read_schema(there / f"{record_set['name']}.parquet")
         assert [field["name"] for field in record_set["field"]] == schema.names
+        assert {field["name"] for field in record_set["field"] if field.get("repeated")} <= {"reasons", "tokens"}
+        assert any(field.get("repeated") for field in record_set["field"])
 
 
 def test_the_fields_that_a_venue_asks_for_are_there_as_the_reference_library_reads_them(made: Path) -> None:
