@@ -29,11 +29,15 @@ SCORE, NMS_THRESHOLD, MOST = 0.05, 0.5, 100  # what counts as a detection, as de
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """The objects of one picture, boxes in network pixels."""
+    """The objects of one picture, boxes in pixels of the picture or of the network."""
 
     boxes: Tensor  # float32 (G, 4)
     classes: Tensor  # int64 (G,), 1 .. n_classes
-    attributes: Tensor  # int64 (G,), 1 .. n_attributes; -1 where unknown
+    attributes: Tensor  # int64 (G,), 1 .. n_attributes
+
+    def shown(self, scale: float, device: torch.device | str) -> Truth:
+        """Of the picture shown at `scale`."""
+        return Truth((self.boxes * scale).to(device), self.classes.to(device), self.attributes.to(device))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,23 +45,16 @@ class Annotated:
     """Pictures of one split with their objects; `classes` and `attributes` name the numbers, from 1."""
 
     png: Sequence[pa.Scalar]
-    boxes: list[np.ndarray]  # float32 (G, 4) each, in pixels of the picture
-    kinds: list[np.ndarray]  # int64 (G,)
-    colours: list[np.ndarray]
+    truths: list[Truth]  # boxes in pixels of the picture
     classes: list[str]
     attributes: list[str]
 
     def __len__(self) -> int:
-        return len(self.boxes)
+        return len(self.truths)
 
     def picture(self, k: int) -> np.ndarray:
         """uint8 (H, W, 3), RGB."""
         return decode_image(self.png[k].as_py(), "images.arrow", k)
-
-    def truth(self, k: int, scale: float) -> Truth:
-        """The objects of a picture that is shown at `scale`."""
-        arrays = self.boxes[k] * np.float32(scale), self.kinds[k], self.colours[k]
-        return Truth(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
 
 
 def read_annotated(folder: Path, split: str) -> Annotated:
@@ -72,15 +69,15 @@ def read_annotated(folder: Path, split: str) -> Annotated:
         raise InputError(f"no scenes of split '{split}'", file=folder, remedy="make them with capgrade captions")
     names = metadata_of(scenes.schema)["vocabulary"]
     classes, attributes = names["kinds"], names["colours"]
-    rows = [row["objects"] for row in scenes.select(["objects"]).to_pylist()]
-    return Annotated(
-        images["png"].combine_chunks(),
-        [np.array([[o["x0"], o["y0"], o["x1"] - 1, o["y1"] - 1] for o in row], np.float32) for row in rows],
-        [np.array([classes.index(o["kind"]) + 1 for o in row]) for row in rows],
-        [np.array([attributes.index(o["colour"]) + 1 for o in row]) for row in rows],
-        classes,
-        attributes,
-    )
+    truths = [
+        Truth(
+            torch.tensor([[o["x0"], o["y0"], o["x1"] - 1, o["y1"] - 1] for o in objects]),
+            torch.tensor([classes.index(o["kind"]) + 1 for o in objects]),
+            torch.tensor([attributes.index(o["colour"]) + 1 for o in objects]),
+        )
+        for objects in scenes["objects"].to_pylist()
+    ]
+    return Annotated(images["png"].combine_chunks(), truths, classes, attributes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,18 +101,21 @@ def measure(model: BottomUp, data: Annotated) -> Precision:
     """The figures of a detector on a split of scenes; COCOeval of pycocotools computes AP."""
     found: list[dict[str, Any]] = []
     right = np.zeros(4)
-    for k in range(len(data)):
-        rgb = data.picture(k)
-        image, scale = model.config.prepare(rgb)
+    for k, objects in enumerate(data.truths):
+        image, scale = model.config.prepare(data.picture(k))
+        truth = objects.shown(scale, model.anchors.device)
         features = model.backbone(image[None].to(model.anchors.device))
         proposals = model.propose(features, (image.shape[1], image.shape[2]), [scale])
         for box, score, label in zip(*detections(model.describe(features, proposals)[0], image), strict=True):
             found.append({"image_id": k + 1, "category_id": label, "score": score, "bbox": _xywh(box / scale)})
-        right += _on_true_boxes(model, features, proposals[0][0], data, k, scale)
-    objects = sum(map(len, data.boxes))
-    ap, ap50, ap75 = _coco_ap(data, found)
-    recall, classes, attributes, attributes_true = (right / objects).tolist()
-    return Precision(len(data), objects, ap, ap50, ap75, recall, classes, attributes, attributes_true)
+        # Found by a proposal; and, given the true boxes, right classes and attributes (class predicted, true).
+        vectors = model.roi_features(features, functional.pad(truth.boxes, (1, 0)))
+        predicted = model.head.cls_score(vectors).argmax(dim=1)
+        named = [model.head.attribute_logits(vectors, c)[:, 1:].argmax(dim=1) + 1 for c in (predicted, truth.classes)]
+        hits = iou(proposals[0][0], truth.boxes).amax(dim=0) >= 0.5
+        right += [int(x.sum()) for x in (hits, predicted == truth.classes, *(n == truth.attributes for n in named))]
+    count = sum(len(objects.boxes) for objects in data.truths)
+    return Precision(len(data), count, *_coco_ap(data, found), *(right / count).tolist())
 
 
 def detections(regions: DescribedProposals, image: Tensor) -> tuple[np.ndarray, list[float], list[int]]:
@@ -131,31 +131,19 @@ def detections(regions: DescribedProposals, image: Tensor) -> tuple[np.ndarray, 
     return boxes[labels, rows].cpu().numpy(), scores[labels, rows].tolist(), (labels + 1).tolist()
 
 
-def _on_true_boxes(
-    model: BottomUp, features: Tensor, proposals: Tensor, data: Annotated, k: int, scale: float
-) -> np.ndarray:
-    """Objects found by a proposal, and given their boxes: right classes, right attributes (class predicted, true)."""
-    truth = data.truth(k, scale)
-    device = features.device
-    boxes, classes, attributes = truth.boxes.to(device), truth.classes.to(device), truth.attributes.to(device)
-    described = model.roi_features(features, functional.pad(boxes, (1, 0)))
-    predicted = model.head.cls_score(described).argmax(dim=1)
-    named = [model.head.attribute_logits(described, c)[:, 1:].argmax(dim=1) + 1 for c in (predicted, classes)]
-    hits = iou(proposals, boxes).amax(dim=0) >= 0.5
-    return np.array([int(x.sum()) for x in (hits, predicted == classes, *(n == attributes for n in named))])
-
-
 def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float, float]:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    truth: list[dict[str, Any]] = [
-        {"id": 0, "image_id": k + 1, "category_id": int(c), "bbox": _xywh(b), "iscrowd": 0}
-        for k, (boxes, kinds) in enumerate(zip(data.boxes, data.kinds, strict=True))
-        for b, c in zip(boxes, kinds, strict=True)
+    boxes = [
+        (k, int(c), _xywh(box))
+        for k, one in enumerate(data.truths)
+        for box, c in zip(one.boxes, one.classes, strict=True)
     ]
-    for i, item in enumerate(truth):
-        item.update(id=i + 1, area=item["bbox"][2] * item["bbox"][3])
+    truth = [
+        {"id": i, "image_id": k + 1, "category_id": c, "bbox": box, "area": box[2] * box[3], "iscrowd": 0}
+        for i, (k, c, box) in enumerate(boxes, start=1)
+    ]
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints as it goes
         gold = COCO()
         gold.dataset = {
@@ -170,10 +158,10 @@ def _coco_ap(data: Annotated, found: list[dict[str, Any]]) -> tuple[float, float
         run.evaluate()
         run.accumulate()
         run.summarize()
-    return float(run.stats[0]), float(run.stats[1]), float(run.stats[2])
+    return run.stats[0].item(), run.stats[1].item(), run.stats[2].item()
 
 
-def _xywh(box: np.ndarray) -> list[float]:
+def _xywh(box: np.ndarray | Tensor) -> list[float]:
     """x, y, width, height of a box that holds both its border pixels."""
     x1, y1, x2, y2 = (float(v) for v in box)
     return [x1, y1, x2 - x1 + 1, y2 - y1 + 1]

@@ -24,7 +24,7 @@ from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpCon
 from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
 from capgrade.pipelines.detectors.ops import iou
 from capgrade.pipelines.detectors.resnet import ConvNorm
-from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors, select_proposals
+from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors
 from capgrade.pipelines.detectors.weights import NORM, folded
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
@@ -81,9 +81,9 @@ def train(
     with progress(f"training on {len(data):,} pictures", params.epochs * len(data)) as advance:
         for epoch in range(params.epochs):
             sums: dict[str, float] = {}
-            for images, scales, truths in batches(data, params, device):
+            for images, scales, truths in batches(data, params.batch, device):
                 with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=params.bf16):
-                    losses = losses_of(model, images, scales, truths, SampleRule())
+                    losses = losses_of(model, images, scales, truths)
                 total = torch.stack(list(losses.values())).sum()
                 if not torch.isfinite(total):
                     raise InputError(f"the loss is {total.item()} in epoch {epoch}", remedy="lower the learning rate")
@@ -120,146 +120,107 @@ def _cosine(steps: int, warm: int) -> Callable[[int], float]:
 
 
 def batches(
-    data: Annotated, params: Training, device: torch.device | str
+    data: Annotated, batch: int, device: torch.device | str
 ) -> Iterator[tuple[Tensor, list[float], list[Truth]]]:
-    """One epoch in random order, whole batches only: images (B, 3, h, w), their scales and objects."""
-    order = torch.randperm(len(data)).tolist()
-    for at in range(0, len(data) - params.batch + 1, params.batch):
-        shown = [_shown(data, k) for k in order[at : at + params.batch]]
-        images, scales, truths = zip(*shown, strict=True)
-        on_device = [Truth(t.boxes.to(device), t.classes.to(device), t.attributes.to(device)) for t in truths]
-        yield torch.stack(images).to(device), list(scales), on_device
+    """One epoch in random order, whole batches only: images (B, 3, h, w), their scales and objects, every second
+    picture mirrored."""
+    prepare = small_config(1, 1).prepare
+    for rows in torch.randperm(len(data)).split(batch)[: len(data) // batch]:
+        images, scales, truths = [], [], []
+        for k in rows.tolist():
+            image, scale = prepare(data.picture(k))
+            truth = data.truths[k].shown(scale, device)
+            if torch.rand(()) < 0.5:
+                image, (x1, y1, x2, y2) = image.flip(2), truth.boxes.unbind(dim=1)
+                last = image.shape[2] - 1
+                truth = dataclasses.replace(truth, boxes=torch.stack([last - x2, y1, last - x1, y2], dim=1))
+            images.append(image)
+            scales.append(scale)
+            truths.append(truth)
+        yield torch.stack(images).to(device), scales, truths
 
 
-def _shown(data: Annotated, k: int) -> tuple[Tensor, float, Truth]:
-    """A picture as the network sees it, every second one mirrored."""
-    config = small_config(1, 1)
-    image, scale = config.prepare(data.picture(k))
-    truth = data.truth(k, scale)
-    if torch.rand(()) < 0.5:
-        return image, scale, truth
-    x1, y1, x2, y2 = truth.boxes.unbind(dim=1)
-    last = image.shape[2] - 1
-    mirrored = torch.stack([last - x2, y1, last - x1, y2], dim=1)
-    return image.flip(2), scale, Truth(mirrored, truth.classes, truth.attributes)
+# How many anchors and regions of a picture are learnt from. Source: lib/fast_rcnn/config.py (TRAIN.*),
+# bottom-up-attention, with fewer regions: 32 instead of 128 per picture.
+ANCHORS, REGIONS = 256, 32
+OBJECT_SHARE = 0.5  # of either, at most
+ABOVE, BELOW = 0.7, 0.3  # IoU of an anchor with an object: learnt as one, as background
+REGION_ABOVE = 0.5
 
 
-def losses_of(
-    model: BottomUp, images: Tensor, scales: list[float], truths: list[Truth], rule: SampleRule
-) -> dict[str, Tensor]:
+def losses_of(model: BottomUp, images: Tensor, scales: list[float], truths: list[Truth]) -> dict[str, Tensor]:
     """The five losses of Faster R-CNN with attributes (train.prototxt, bottom-up-attention), each a scalar."""
     features = model.backbone(images)
-    logits, deltas = model.rpn.logits(features)
-    anchors = place_anchors(model.anchors, features.shape[2], features.shape[3], STRIDE)
     size = images.shape[2], images.shape[3]
-    losses = _rpn_losses(logits, deltas, anchors, size, truths, rule)
-    scores = logits.detach().softmax(dim=2)[..., 1]
-    sampled = []
-    proposed = select_proposals(scores, deltas.detach(), anchors, size, scales, model.config.proposals)
-    for (found, _), truth in zip(proposed, truths, strict=True):
-        sampled.append(sample_regions(found, truth, rule))
-    return losses | _head_losses(model, features, sampled, truths)
-
-
-def _rpn_losses(
-    logits: Tensor, deltas: Tensor, anchors: Tensor, size: tuple[int, int], truths: list[Truth], rule: SampleRule
-) -> dict[str, Tensor]:
-    inside = (anchors[:, :2] >= 0).all(1) & (anchors[:, 2] < size[1]) & (anchors[:, 3] < size[0])
-    labels, boxes = [], []
-    for truth in truths:
-        label, nearest = label_anchors(anchors, truth, inside, rule)
-        labels.append(label)
-        boxes.append(truth.boxes[nearest])
-    label = torch.cat(labels)
-    objects = (label == 1).nonzero()[:, 0]
-    targets = encode_boxes(anchors.repeat(len(truths), 1)[objects], torch.cat(boxes)[objects])
-    box_loss = functional.smooth_l1_loss(deltas.flatten(0, 1)[objects], targets, beta=1 / 9, reduction="sum")
-    return {
-        "objectness": functional.cross_entropy(logits.flatten(0, 1), label, ignore_index=IGNORE),
-        "anchor_deltas": box_loss / (label >= 0).sum(),
+    logits, moves = model.rpn.logits(features)
+    anchors = place_anchors(model.anchors, features.shape[2], features.shape[3], STRIDE)
+    labels, boxes = map(torch.cat, zip(*(label_anchors(anchors, truth, size) for truth in truths), strict=True))
+    objects = (labels == 1).nonzero()[:, 0]
+    targets = encode_boxes(anchors.repeat(len(truths), 1)[objects], boxes[objects])
+    move_loss = functional.smooth_l1_loss(moves.flatten(0, 1)[objects], targets, beta=1 / 9, reduction="sum")
+    losses = {
+        "objectness": functional.cross_entropy(logits.flatten(0, 1), labels, ignore_index=IGNORE),
+        "anchor_deltas": move_loss / (labels >= 0).sum(),
     }
-
-
-def _head_losses(
-    model: BottomUp, features: Tensor, sampled: list[tuple[Tensor, Tensor, Tensor]], truths: list[Truth]
-) -> dict[str, Tensor]:
-    rois = torch.cat([functional.pad(boxes, (1, 0), value=i) for i, (boxes, _, _) in enumerate(sampled)])
-    classes = torch.cat([c for _, c, _ in sampled])
-    found = model.roi_features(features, rois)
-    objects = (classes > 0).nonzero()[:, 0]
-    true_boxes = torch.cat([t.boxes[nearest] for t, (_, _, nearest) in zip(truths, sampled, strict=True)])[objects]
-    attributes = torch.cat([t.attributes[nearest] for t, (_, _, nearest) in zip(truths, sampled, strict=True)])[objects]
-    deviations = torch.tensor(DELTA_DEVIATIONS, device=rois.device)
-    deltas = model.head.bbox_pred(found[objects]).unflatten(1, (-1, 4))
-    deltas = deltas[torch.arange(len(objects), device=rois.device), classes[objects]]
-    targets = encode_boxes(rois[objects, 1:], true_boxes)
-    box_loss = functional.smooth_l1_loss(deltas / deviations, targets / deviations, reduction="sum")
-    named = functional.cross_entropy(
-        model.head.attribute_logits(found[objects], classes[objects]), attributes, ignore_index=IGNORE, reduction="sum"
+    proposed = zip(model.propose(features, size, scales), truths, strict=True)
+    sampled = [sample_regions(found, truth) for (found, _), truth in proposed]
+    rois = torch.cat([functional.pad(regions, (1, 0), value=i) for i, (regions, _) in enumerate(sampled)])
+    boxes, classes, attributes = (
+        torch.cat([getattr(truth, name) for _, truth in sampled]) for name in ("boxes", "classes", "attributes")
     )
-    return {
-        "classes": functional.cross_entropy(model.head.cls_score(found), classes),
+    vectors = model.roi_features(features, rois)
+    objects = (classes > 0).nonzero()[:, 0]
+    deviations = torch.tensor(DELTA_DEVIATIONS, device=rois.device)
+    deltas = model.head.bbox_pred(vectors[objects]).unflatten(1, (-1, 4))
+    deltas = deltas[torch.arange(len(objects), device=rois.device), classes[objects]]
+    targets = encode_boxes(rois[objects, 1:], boxes[objects])
+    box_loss = functional.smooth_l1_loss(deltas / deviations, targets / deviations, reduction="sum")
+    named = model.head.attribute_logits(vectors[objects], classes[objects])
+    attribute_loss = functional.cross_entropy(named, attributes[objects], reduction="sum") / max(len(objects), 1)
+    return losses | {
+        "classes": functional.cross_entropy(model.head.cls_score(vectors), classes),
         "box_deltas": box_loss / len(rois),
-        "attributes": ATTRIBUTE_WEIGHT * named / (attributes != IGNORE).sum().clamp(min=1),
+        "attributes": ATTRIBUTE_WEIGHT * attribute_loss,
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class SampleRule:
-    """How many anchors and regions of a picture are learnt from. Source: lib/fast_rcnn/config.py (TRAIN.*),
-    bottom-up-attention, with fewer regions: 32 instead of 128 per picture, half of them objects."""
+def label_anchors(anchors: Tensor, truth: Truth, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """1 object, 0 background, IGNORE: int64 (N,); and the box of the object nearest to each anchor: float32 (N, 4).
 
-    anchors: int = 256
-    anchor_share: float = 0.5  # of objects, at most
-    anchor_above: float = 0.7
-    anchor_below: float = 0.3
-    regions: int = 32
-    region_share: float = 0.5
-    region_above: float = 0.5
-
-
-def label_anchors(anchors: Tensor, truth: Truth, inside: Tensor, rule: SampleRule) -> tuple[Tensor, Tensor]:
-    """1 object, 0 background, IGNORE: int64 (N,); and the object nearest to each anchor: int64 (N,).
-
-    Objects: IoU >= anchor_above with one, and the best anchors of each. Anchors that leave the picture are
-    ignored; a random choice keeps at most `anchors`. Source: lib/rpn/anchor_target_layer.py.
+    Objects: IoU >= ABOVE with one, and the best anchors of each. Anchors that leave the picture of `size` (height,
+    width) are ignored; a random choice keeps at most ANCHORS. Source: lib/rpn/anchor_target_layer.py.
     """
+    inside = (anchors[:, :2] >= 0).all(1) & (anchors[:, 2] < size[1]) & (anchors[:, 3] < size[0])
     overlap = iou(anchors, truth.boxes)
     overlap[~inside] = 0
     best, nearest = overlap.max(dim=1)
-    labels = torch.full((len(anchors),), IGNORE, device=anchors.device)
-    labels[inside & (best < rule.anchor_below)] = 0
     of_object = overlap.amax(dim=0)
-    labels[((overlap == of_object) & (of_object > 0)).any(dim=1)] = 1
-    labels[best >= rule.anchor_above] = 1
-    _keep(labels, 1, int(rule.anchors * rule.anchor_share))
-    _keep(labels, 0, rule.anchors - int((labels == 1).sum()))
-    return labels, nearest
+    objects = (best >= ABOVE) | ((overlap == of_object) & (of_object > 0)).any(dim=1)
+    learnt = _some(objects, int(ANCHORS * OBJECT_SHARE))
+    others = _some(inside & (best < BELOW) & ~objects, ANCHORS - len(learnt))
+    labels = torch.full((len(anchors),), IGNORE, device=anchors.device)
+    labels[learnt], labels[others] = 1, 0
+    return labels, truth.boxes[nearest]
 
 
-def _keep(labels: Tensor, value: int, most: int) -> None:
-    rows = (labels == value).nonzero()[:, 0]
-    if len(rows) > most:
-        labels[rows[torch.randperm(len(rows), device=rows.device)[most:]]] = IGNORE
+def sample_regions(proposals: Tensor, truth: Truth) -> tuple[Tensor, Truth]:
+    """Regions to learn from, float32 (R, 4), and the object nearest to each, of class 0 where it is background.
 
-
-def sample_regions(proposals: Tensor, truth: Truth, rule: SampleRule) -> tuple[Tensor, Tensor, Tensor]:
-    """Regions to learn from: boxes (R, 4), classes int64 (R,) with 0 = background, objects int64 (R,).
-
-    The proposals and the true boxes; objects have IoU >= region_above and are at most region_share of them.
+    The proposals and the true boxes; objects have IoU >= REGION_ABOVE and are at most OBJECT_SHARE of REGIONS.
     Source: lib/rpn/proposal_target_layer.py.
     """
-    boxes = torch.cat([proposals, truth.boxes])
-    best, nearest = iou(boxes, truth.boxes).max(dim=1)
-    objects = _some((best >= rule.region_above).nonzero()[:, 0], int(rule.regions * rule.region_share))
-    others = _some((best < rule.region_above).nonzero()[:, 0], rule.regions - len(objects))
-    rows = torch.cat([objects, others])
+    regions = torch.cat([proposals, truth.boxes])
+    best, nearest = iou(regions, truth.boxes).max(dim=1)
+    objects = _some(best >= REGION_ABOVE, int(REGIONS * OBJECT_SHARE))
+    rows = torch.cat([objects, _some(best < REGION_ABOVE, REGIONS - len(objects))])
     classes = truth.classes[nearest[rows]]
     classes[len(objects) :] = 0
-    return boxes[rows], classes, nearest[rows]
+    return regions[rows], Truth(truth.boxes[nearest[rows]], classes, truth.attributes[nearest[rows]])
 
 
-def _some(rows: Tensor, most: int) -> Tensor:
+def _some(chosen: Tensor, most: int) -> Tensor:
+    """Rows of a bool (N,) that are true, at most so many, by chance."""
+    rows = chosen.nonzero()[:, 0]
     return rows[torch.randperm(len(rows), device=rows.device)[:most]]
 
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.bottom_up import BottomUp
@@ -21,18 +20,13 @@ from studies import scene_objects, train_detector
 from studies.scene_objects import Truth, measure, read_annotated
 from studies.train_detector import (
     IGNORE,
-    SampleRule,
-    TrainedConvNorm,
     Training,
     batches,
-    freeze,
     label_anchors,
     losses_of,
     sample_regions,
     small_config,
     train,
-    train_and_measure,
-    unfreeze,
 )
 
 
@@ -52,31 +46,28 @@ def test_a_split_without_scenes_and_a_folder_without_pictures_are_refused(scenes
 
 
 def test_mirrored_pictures_carry_mirrored_boxes(scenes):
+    """Every second one: what is at a box, mirrored back, is what was there."""
     data = read_annotated(scenes, "train")
     torch.manual_seed(0)
+    known = [truth.shown(320 / 224, "cpu").boxes for truth in data.truths]
     seen = {False: 0, True: 0}
-    known = [data.truth(k, 320 / 224).boxes for k in range(12)]
-
-    def same_rows(a, b):
-        return torch.allclose(a[:, [1, 3]], b[:, [1, 3]])
-
-    for images, _, truths in batches(data, Training(batch=4), "cpu"):
+    for images, _, truths in batches(data, 4, "cpu"):
         for image, truth in zip(images, truths, strict=True):
-            plain = next(b for b in known if len(b) == len(truth.boxes) and same_rows(b, truth.boxes))
+            heights = truth.boxes[:, [1, 3]]
+            plain = next(b for b in known if len(b) == len(heights) and torch.allclose(b[:, [1, 3]], heights))
             flipped = not torch.allclose(plain, truth.boxes)
             seen[flipped] += 1
-            if flipped:
-                assert torch.allclose(truth.boxes[:, 0], image.shape[2] - 1 - plain[:, 2])
-            assert (truth.boxes[:, 2] > truth.boxes[:, 0]).all()
-    assert seen[True] and seen[False]
+            x1, _, x2, _ = truth.boxes.unbind(dim=1)
+            assert (x2 > x1).all() and (not flipped or torch.allclose(x1, image.shape[2] - 1 - plain[:, 2]))
+    assert sum(seen.values()) == 12 and min(seen.values()) > 0
 
 
 def test_every_parameter_learns(scenes):
     data = read_annotated(scenes, "train")
     torch.manual_seed(0)
     model = BottomUp(small_config(48, 11)).train()
-    unfreeze(model)
-    losses = losses_of(model, *next(batches(data, Training(batch=2), "cpu")), SampleRule())
+    train_detector.unfreeze(model)
+    losses = losses_of(model, *next(batches(data, 2, "cpu")))
     assert set(losses) == {"objectness", "anchor_deltas", "classes", "box_deltas", "attributes"}
     sum(losses.values()).backward()
     still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
@@ -85,7 +76,7 @@ def test_every_parameter_learns(scenes):
 
 def test_training_lowers_the_loss_and_repeats_by_its_seed(scenes, tmp_path):
     whole = read_annotated(scenes, "train")
-    data = dataclasses.replace(whole, boxes=whole.boxes[:4])
+    data = dataclasses.replace(whole, truths=whole.truths[:4])
     params = Training(epochs=3, batch=2, lr=3e-3)
     model, history = train(data, params)
     assert sum(history[-1].values()) < 0.8 * sum(history[0].values()), history
@@ -103,25 +94,24 @@ def test_precision_of_the_truth_is_one_and_of_nothing_zero(scenes, monkeypatch):
     """The yardstick itself: a detector that says the truth."""
     data = read_annotated(scenes, "test")
     model = BottomUp(small_config(48, 11)).eval()
-    told = iter(range(len(data)))
+    told = iter(data.truths)
 
     def truth(regions, image):
-        k = next(told)
-        scale = image.shape[1] / 224
-        return data.boxes[k] * np.float32(scale), [1.0] * len(data.boxes[k]), data.kinds[k].tolist()
+        objects = next(told).shown(image.shape[1] / 224, "cpu")
+        return objects.boxes.numpy(), [1.0] * len(objects.boxes), objects.classes.tolist()
 
     monkeypatch.setattr(scene_objects, "detections", truth)
     found = measure(model, data)
     assert found.ap > 0.999 and found.ap50 > 0.999
-    assert found.objects == sum(map(len, data.boxes))
+    assert found.objects == sum(len(one.boxes) for one in data.truths)
     monkeypatch.setattr(scene_objects, "detections", lambda regions, image: ([], [], []))
-    assert measure(model, dataclasses.replace(data, boxes=data.boxes)).ap == 0
+    assert measure(model, data).ap == 0
 
 
 def test_a_trained_detector_is_written_with_its_names_and_figures(scenes, tmp_path, monkeypatch):
     trained = BottomUp(small_config(48, 11)).eval()
     monkeypatch.setattr(train_detector, "train", lambda *_, **__: (trained, []))
-    found = train_and_measure(scenes, tmp_path / "small.safetensors", Training(epochs=1, batch=4))
+    found = train_detector.train_and_measure(scenes, tmp_path / "small.safetensors", Training(epochs=1, batch=4))
     model, facts = load_bottom_up(tmp_path / "small.safetensors")
     assert facts["classes"][0] == "dog" and facts["attributes"][0] == "red"
     again = measure(model, read_annotated(scenes, "test"))
@@ -151,53 +141,46 @@ def truth_of(rng, n):
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5))
-def test_anchors_are_labelled_by_the_rule_and_within_its_limits(seed, objects):
+def test_what_is_learnt_from_is_chosen_by_the_rule_and_within_its_limits(seed, objects):
     rng = np.random.default_rng(seed)
     anchors, truth = boxes_of(rng, 80), truth_of(rng, objects)
-    inside = torch.tensor(rng.random(80) < 0.8)
-    labels, nearest = label_anchors(anchors, truth, inside, SampleRule(anchors=10**6))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_detector, "ANCHORS", 10**6)
+        labels, boxes = label_anchors(anchors, truth, (90, 80))
+        patch.setattr(train_detector, "ANCHORS", 12)
+        few, _ = label_anchors(anchors, truth, (90, 80))
+        patch.setattr(train_detector, "REGIONS", 24)
+        regions, chosen = sample_regions(anchors[:60], truth)
+    inside = (anchors[:, 2] < 80) & (anchors[:, 3] < 90)
     overlap = iou(anchors, truth.boxes) * inside[:, None]
-    for a in range(80):
-        best = float(overlap[a].max())
-        best_of_one = any(overlap[a, g] > 0 and overlap[a, g] == overlap[:, g].max() for g in range(objects))
-        wanted = 1 if best >= 0.7 or best_of_one else 0 if inside[a] and best < 0.3 else IGNORE
-        assert labels[a] == wanted
-        assert overlap[a, nearest[a]] == best
-    few, _ = label_anchors(anchors, truth, inside, SampleRule(anchors=12))
-    assert (few == 1).sum() <= 6 and (few >= 0).sum() <= 12
-    assert ((few == labels) | (few == IGNORE)).all()
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 5))
-def test_sampled_regions_carry_the_class_of_what_they_cover(seed, objects):
-    rng = np.random.default_rng(seed)
-    proposals, truth, rule = boxes_of(rng, 60), truth_of(rng, objects), SampleRule(regions=24)
-    boxes, classes, nearest = sample_regions(proposals, truth, rule)
-    overlap = iou(boxes, truth.boxes)
-    assert len(boxes) <= 24 and (classes > 0).sum() <= 12
-    for r in range(len(boxes)):
-        covers = overlap[r].max() >= rule.region_above
-        assert classes[r] == (truth.classes[nearest[r]] if covers else 0)
-        assert overlap[r, nearest[r]] == overlap[r].max()
-    assert (classes > 0).any(), "a true box is always among the candidates"
+    of_object = overlap.amax(dim=0)
+    for a, best in enumerate(overlap.amax(dim=1)):
+        best_of_one = ((overlap[a] == of_object) & (of_object > 0)).any()
+        assert labels[a] == (1 if best >= 0.7 or best_of_one else 0 if inside[a] and best < 0.3 else IGNORE)
+        assert not inside[a] or iou(anchors[a : a + 1], boxes[a : a + 1]) == best
+    assert (few == 1).sum() <= 6 and (few >= 0).sum() <= 12 and ((few == labels) | (few == IGNORE)).all()
+    assert len(regions) <= 24 and 0 < (chosen.classes > 0).sum() <= 12, "true boxes are among the candidates"
+    overlap = iou(regions, truth.boxes)
+    for r, best in enumerate(overlap.amax(dim=1)):
+        covered = next(g for g in range(objects) if torch.equal(truth.boxes[g], chosen.boxes[r]))
+        assert overlap[r, covered] == best and chosen.attributes[r] == truth.attributes[covered]
+        assert chosen.classes[r] == (truth.classes[covered] if best >= 0.5 else 0)
 
 
 def test_folded_norms_give_what_the_trained_ones_give_in_eval_mode():
     torch.manual_seed(0)
     model = ResNetC4((1, 2, 1), width=0.125)
-    unfreeze(model)
+    train_detector.unfreeze(model)
     for _ in range(3):  # statistics of this data, away from 0 and 1
         model.train()(torch.randn(4, 3, 64, 64) * 50 + 20)
-    with torch.no_grad():
-        for layer in model.modules():
-            if isinstance(layer, nn.BatchNorm2d):
-                layer.bias.uniform_(-0.2, 0.2)
-                layer.weight.uniform_(0.5, 1.5)
+    norms = [layer for layer in model.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+    for norm in norms:
+        torch.nn.init.uniform_(norm.bias, -0.2, 0.2)
+        torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
     x = torch.randn(2, 3, 80, 64) * 50
     before = model.eval()(x)
-    freeze(model)
-    assert not any(isinstance(layer, (nn.BatchNorm2d, TrainedConvNorm)) for layer in model.modules())
+    train_detector.freeze(model)
+    assert len(norms) > 9 and not {*norms} & {*model.modules()}
     torch.testing.assert_close(model(x), before, rtol=1e-4, atol=1e-4)
 
 
