@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.schemas.errors import InputError
-
 PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
 SHORT_SIDE, LONG_SIDE = 600, 1000
 
@@ -64,8 +62,6 @@ class CaffePrepare:
     long: int = LONG_SIDE
 
     def __call__(self, rgb: np.ndarray) -> tuple[Tensor, float]:
-        if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
-            raise InputError(f"a picture must be uint8 (height, width, 3), not {rgb.dtype} {rgb.shape}")
         bgr = torch.from_numpy(np.ascontiguousarray(rgb[:, :, ::-1].transpose(2, 0, 1))).float()
         bgr -= torch.tensor(PIXEL_MEANS)[:, None, None]
         scale = resize_scale(*rgb.shape[:2], short=self.short, long=self.long)

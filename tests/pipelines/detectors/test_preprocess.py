@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.pipelines.detectors.preprocess import PIXEL_MEANS, CaffePrepare, resize, resize_scale
-from capgrade.schemas.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -72,9 +71,3 @@ def test_prepared_is_bgr_less_the_mean() -> None:
 def test_the_prepared_size_is_told_beforehand(width: int, height: int) -> None:
     prepare = CaffePrepare(64, 128)
     assert prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
-
-
-@pytest.mark.parametrize(("shape", "dtype"), [((5, 5), "u1"), ((5, 5, 4), "u1"), ((0, 5, 3), "u1"), ((5, 5, 3), "f4")])
-def test_wrong_arrays_are_refused(shape: tuple[int, ...], dtype: str) -> None:
-    with pytest.raises(InputError):
-        CaffePrepare()(np.zeros(shape, dtype))
