@@ -24,13 +24,16 @@ def read_references(path: Path) -> dict[Any, list[str]]:
     return found
 
 
-def read_candidates(path: Path) -> dict[Any, list[str]]:
+def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, list[str]]:
     """Image id -> [caption] of a results file, a list of {"image_id": .., "caption": ..}. InputError naming the entry
-    that is none, or that is a second one of its image."""
+    that is none, whose image has no references, or that is a second one of its image."""
     found: dict[Any, list[str]] = {}
     for image, caption, where in _captions(read_json(path, CANDIDATES + TABLE), path, "", CANDIDATES):
         if image in found:
             raise InputError(f"image {image!r} has a second caption", file=path, row=where, remedy="give one each")
+        if image not in references:
+            remedy = "give results of the references' images (an id '1' is not the number 1)"
+            raise InputError(f"image {image!r} has no references", file=path, row=where, remedy=remedy)
         found[image] = [caption]
     return found
 
@@ -47,14 +50,3 @@ def _captions(rows: Any, path: Path, key: str, remedy: str) -> Iterator[tuple[An
             remedy = 'give {"image_id": number or text, "caption": text}'
             raise InputError(lacks, file=path, row=f"{key}[{k}]", remedy=remedy)
         yield image, caption, f"{key}[{k}]"
-
-
-def references_of(
-    candidates: dict[Any, list[str]], references: dict[Any, list[str]], path: Path
-) -> dict[Any, list[str]]:
-    """The references of the candidates' images. InputError for an image without any; `path` is the candidates'."""
-    for k, image in enumerate(candidates):
-        if image not in references:
-            remedy = "give results of the references' images (an id '1' is not the number 1)"
-            raise InputError(f"image {image!r} has no references", file=path, row=f"[{k}]", remedy=remedy)
-    return {image: references[image] for image in candidates}

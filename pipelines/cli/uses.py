@@ -46,7 +46,7 @@ def score(
     """
     names = [name.strip() for name in measures.split(",")]
     require_all(measures=names)
-    from capgrade.coco_files import read_candidates, read_references, references_of
+    from capgrade.coco_files import read_candidates, read_references
     from capgrade.measures.frequencies import Frequencies
     from capgrade.pipelines.cli.tables import paired_table, scores_table
     from capgrade.scoring import score as score_captions
@@ -56,10 +56,10 @@ def score(
     counted = Frequencies.read(frequencies, asked.tokenizer) if frequencies else None
 
     def scored(path: Path) -> Any:
-        own = read_candidates(path)
-        of_own = references_of(own, known, path)
+        own = read_candidates(path, known)
         # Two systems' results may be in different orders; numbers before texts.
         in_order = dict(sorted(own.items(), key=lambda one: (isinstance(one[0], str), one[0])))
+        of_own = {image: known[image] for image in own}
         return score_captions(in_order, of_own, names, tokenizer=asked.tokenizer, frequencies=counted)
 
     settings: dict[str, Any] = {"level": asked.level, "samples": asked.samples, "seed": asked.seed}
