@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +23,9 @@ DIM = 384  # of the product, as of all-MiniLM-L6-v2
 ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a time, and at most; more count in proportion
 _T = TypeVar("_T")
 Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
+Texts = Mapping[Any, list[str]]  # by image: references, or one candidate
+Scorer = Callable[[Texts, Texts], tuple[Any, Any]]  # of references and candidates: the corpus' score, and each image's
+COCO = {"bleu": "Bleu", "cider": "Cider", "meteor": "Meteor", "rouge_l": "Rouge"}  # pycocoevalcap's scorers
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,16 @@ def product_seconds(n_captions: int) -> float:
             vectors[at : min(at + ROWS, multiplied)] @ vectors.T
 
     return once(multiply)[0].seconds * n_captions / multiplied
+
+
+def coco_scorer(name: str) -> Scorer:
+    """One of pycocoevalcap's, by our name of the measure. METEOR's jar has started and read its data."""
+    kind = COCO[name]
+    scorer = getattr(import_module(f"pycocoevalcap.{kind.lower()}.{kind.lower()}"), kind)()
+    score = partial(scorer.compute_score, verbose=0) if name == "bleu" else scorer.compute_score
+    if name == "meteor":
+        score({0: ["a dog"]}, {0: ["a dog"]})
+    return score
 
 
 def show(title: str, rows: Rows) -> None:

@@ -15,8 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from capgrade.benchmarks.harness import Asked, Rows, once, product_seconds
-from capgrade.benchmarks.peers import CLASSES, coco_scorer
+from capgrade.benchmarks.harness import COCO, Asked, Rows, coco_scorer, once, product_seconds
 from capgrade.benchmarks.shards import embedded
 from capgrade.measures import Fitted, choose
 from capgrade.measures.bleu import FittedBleu
@@ -158,6 +157,6 @@ def sbert_peer(captions: Captions, fitted: Fitted, n_random: int) -> Peer:
 
 
 PEERS: dict[str, Callable[[Captions, Fitted, int], Peer]] = {
-    **{name: partial(coco_peer, name) for name in CLASSES},
+    **{name: partial(coco_peer, name) for name in COCO},
     "sbert": sbert_peer,
 }

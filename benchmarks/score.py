@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.benchmarks.harness import Asked, Rows, best, once
-from capgrade.benchmarks.peers import Texts, coco_scorer
+from capgrade.benchmarks.harness import Asked, Rows, Texts, best, coco_scorer, once
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import given
 from capgrade.measures.scores.measures import MEASURES, scored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,12 +110,17 @@ def _ptb(texts: Sequence[str]) -> Words:
     """As `tokens.ptb_py`: what stands between spaces is mostly read alike everywhere, so each such piece is read once;
     a caption with any other piece is read by itself."""
     lines = one_line_each(texts)
-    pieces = split_at_spaces(lines)
-    spelling = [alone(piece) for piece in pieces.vocabulary]
-    odd = np.array([parts is None for parts in spelling], bool)
-    rows = pieces.sentences_with(odd)
-    read = [ptb_tokens(lines[r]) for r in rows]
-    return with_sentences(respelled(pieces, [parts or () for parts in spelling]), rows, read)
+    return read_once(split_at_spaces(lines), alone, lambda row: ptb_tokens(lines[row]))
+
+
+def read_once(
+    words: Words, alone: Callable[[str], Sequence[str] | None], sentence: Callable[[int], Sequence[str]]
+) -> Words:
+    """Each word replaced by what `alone` reads it as; sentences with a word that gives None by what they read as."""
+    spelling = [alone(word) for word in words.vocabulary]
+    rows = words.sentences_with(np.array([parts is None for parts in spelling], bool))
+    read = [sentence(row) for row in rows.tolist()]
+    return with_sentences(respelled(words, [parts or () for parts in spelling]), rows, read)
 
 
 def with_sentences(words: Words, rows: np.ndarray, sentences: Sequence[Sequence[str]]) -> Words:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 
 from capgrade.kernels import in_threads, njit
+from tests.capgrade.test_kernels import said
+from tests.conftest import ROOT
 
 
 @njit(nogil=True)
@@ -79,20 +78,12 @@ def test_after_a_fork() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.mark.parametrize("torch_first", [True, False])
 def test_torch_keeps_the_number_of_threads_that_it_was_given(torch_first: bool) -> None:
     """numba's threads, when they start, set OpenMP's number, which torch has too: training had one thread or two by
     what was computed before it, and other last bits."""
     pytest.importorskip("torch")
-    lines = [
-        "from capgrade.kernels import in_threads",
-        "in_threads(lambda first, last: None, 2)",
-        "import torch",
-    ]
-    code = "\n".join(["import torch", *lines] if torch_first else lines) + "\nprint(torch.get_num_threads())"
-    given = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", code], env=given, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["1"]
+    code = "import torch\n" if torch_first else ""
+    code += "from capgrade.kernels import in_threads; in_threads(lambda first, last: None, 2)\n"
+    code += "import torch; print(torch.get_num_threads())"
+    assert said(ROOT, code, OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="2") == "1"

@@ -10,9 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-import numpy as np
-
-from capgrade.text.words import Words, respelled, with_sentences
+from capgrade.text.words import Words, read_once
 
 _ALPHA = "A-Za-zŠŽšžŸÀ-ÖØ-öø-žЀ-ӿԀ-ԧꙀ-ꙮ꙾-ꚗᴀ-ᵿ"
 _PLAIN = re.compile("[a-z0-9 ]*")  # what nothing below changes
@@ -52,10 +50,7 @@ _ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alik
 def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
     """METEOR's words of sentences of tokens: most are read alike everywhere, each once; others with their sentence.
     `prefixes` are as `meteor_words` takes them."""
-    spelling = [_alone(token) for token in tokens.vocabulary]
-    rows = tokens.sentences_with(np.array([parts is None for parts in spelling], bool))
-    read = [meteor_words(" ".join(tokens.sentence(r)), prefixes) for r in rows]
-    return with_sentences(respelled(tokens, [parts or () for parts in spelling]), rows, read)
+    return read_once(tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capgrade.measures import imported
 from capgrade.measures.imported import FittedImported, Imported
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow
-from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from capgrade.schemas.relevance import Relevance, relevance_batch, relevance_schema
 from tests.conftest import make_captions, random_sets
 
 CHUNK = 16
@@ -58,9 +57,12 @@ class Counted(np.ndarray):
     cells = 0
 
     def __getitem__(self, at: Any) -> Any:
-        found = super().__getitem__(at)
-        Counted.cells += found.size
-        return np.asarray(found)
+        return counted(super().__getitem__(at))
+
+
+def counted(found: np.ndarray) -> np.ndarray:
+    Counted.cells += found.size
+    return np.asarray(found)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -70,23 +72,10 @@ def test_each_cell_is_read_once(layout: str, captions: Captions, tmp_path: Path,
     one = fitted(layout, values, captions, tmp_path / "x")
     assert one.layout == layout
     Counted.cells = 0
-    load, memmap, to_numpy = np.load, np.memmap, imported.read_relevance
+    load, memmap, cells = np.load, np.memmap, Relevance.cells
     monkeypatch.setattr(np, "load", lambda *given, **more: load(*given, **more).view(Counted))
     monkeypatch.setattr(np, "memmap", lambda *given, **more: memmap(*given, **more).view(Counted))
-
-    def counted(path: Path) -> Any:
-        stored = to_numpy(path)
-        cells = type(stored).cells
-
-        def counting(images: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
-            found = cells(stored, images, rows)
-            Counted.cells += found.size
-            return found
-
-        object.__setattr__(stored, "cells", counting)
-        return stored
-
-    monkeypatch.setattr(imported, "read_relevance", counted)
+    monkeypatch.setattr(Relevance, "cells", lambda *given: counted(cells(*given)))
     images, out = np.array([3, 4, 29]), np.empty((3, CHUNK), np.float32)
     start, stop = CHUNK, min(captions.n_captions, 9 * CHUNK)
     found = [out[:, : min(CHUNK, stop - at)].copy() for at, _ in
@@ -104,14 +93,14 @@ def test_each_cell_is_read_once(layout: str, captions: Captions, tmp_path: Path,
 @pytest.mark.parametrize("layout", LAYOUTS[:3])
 def test_a_bad_cell_is_named_by_its_own_numbers(layout: str, captions: Captions, tmp_path: Path) -> None:
     """Not by those within a chunk or a choice of captions."""
-    values = np.zeros((30, captions.n_captions), np.float32)
+    values, said = np.zeros((30, captions.n_captions), np.float32), "image 21, caption 40 holds nan"
     one = fitted(layout, values, captions, tmp_path / "x")
     values[21, 40] = np.nan
     (tmp_path / "y").mkdir()
-    with pytest.raises(InputError, match="image 21, caption 40 holds nan"):
+    with pytest.raises(InputError, match=said):
         fitted(layout, values, captions, tmp_path / "y" / "x")
     (tmp_path / "y" / "x").replace(tmp_path / "x")
-    with pytest.raises(InputError, match="image 21, caption 40 holds nan"):
+    with pytest.raises(InputError, match=said):
         list(one.chunks(np.array([20, 21]), 32, 48, np.empty((2, CHUNK), np.float32)))
-    with pytest.raises(InputError, match="image 21, caption 40 holds nan"):
+    with pytest.raises(InputError, match=said):
         one.score(np.array([20, 21]), np.array([3, 40]))
