@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
+from capgrade.agreement.judgements import Judgements
 from capgrade.explorer.corpus import LabelledCorpus
 from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, disagreements
 from capgrade.explorer.voices import MeasureVoice
-from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.pictures.lookup import PictureLookup
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image

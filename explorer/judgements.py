@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -135,23 +134,23 @@ def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
     found and never as not found. `misses` are all that the plan asks about, `misses_judged` those that counted.
     """
     queries, hits = plan.facts["queries"], plan.facts["hits"]
-    states: dict[str, dict[str, bool]] = {}  # reviewer -> query whose images are all rated -> whether one is relevant
-    for name, table in found.items():
-        given: dict[str, list[float]] = {}
-        for k, item in enumerate(plan.items):
-            given.setdefault(str(item.query), []).append(table.get(k, math.nan))
-        states[name] = {query: max(scores) >= RELEVANT for query, scores in given.items() if not np.isnan(scores).any()}
+    asked: dict[str | None, list[int]] = {}  # query -> its items
+    for k, item in enumerate(plan.items):
+        asked.setdefault(item.query, []).append(k)
+    matrix = rating_matrix(found, len(plan.items))
+    best = np.stack([matrix[:, items].max(axis=1) for items in asked.values()], axis=1)  # NaN where not rated whole
+    relevant = {name: row[np.isfinite(row)] >= RELEVANT for name, row in zip(found, best, strict=True)}
     recall = {
-        name: float(100 * (hits + (queries - hits) * np.mean(list(one.values()))) / queries)
-        for name, one in states.items()
-        if one
+        name: float(100 * (hits + (queries - hits) * some.mean()) / queries)
+        for name, some in relevant.items()
+        if len(some)
     }
     return {
         "labels": 100 * hits / queries,
         "reviewers": recall,
         "mean": float(np.mean(list(recall.values()))) if recall else None,
-        "misses": len({item.query for item in plan.items}),
-        "misses_judged": {name: len(one) for name, one in states.items()},
+        "misses": len(asked),
+        "misses_judged": {name: len(some) for name, some in relevant.items()},
     }
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sampled
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import as_named
 from capgrade.measures import choose
-from capgrade.pipelines.agree import read_judgements
 from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.pictures.lookup import PictureLookup, find
 from capgrade.schemas.captions import read_captions

@@ -13,7 +13,7 @@ import pyarrow as pa
 from capgrade.agreement.calibration import Calibration, held, load, meanings, refuse_other, save, scale_of
 from capgrade.agreement.coefficients import coefficients, human, intervals
 from capgrade.agreement.curve import fit
-from capgrade.agreement.judgement_files import judged_digest, read_judgements, read_people
+from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import mix
 from capgrade.measures import choose, read_by
@@ -26,7 +26,6 @@ from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.schemas.params import AgreeParams, MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 
-__all__ = ["Judgements", "agree", "read_judgements", "who_judged"]
 JUDGED = "judged"
 
 

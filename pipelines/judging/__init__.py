@@ -54,7 +54,7 @@ def judge(
     round_.run()
     if pictures:
         pictures.tell()
-    scores, reasons, scale = [], [], scale_text(asked.low, asked.high)
+    scores, reasons, scale = [], [], scale_text(*asked.scale)
     for i, c, question in zip(image, caption, round_.questions, strict=True):
         ids = captions.image_ids[i], captions.caption_ids[c]
         if question.score is not None:

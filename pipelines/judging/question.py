@@ -47,7 +47,7 @@ class Prompt(ParamsBlock):
             raise ValueError("no {caption} in user")
         if taken := sorted(OURS & self.request.keys()):
             raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
-        if not self.yes_no and not (_RANGE.fullmatch(self.answer) and self.low < self.high):
+        if not self.yes_no and not (_RANGE.fullmatch(self.answer) and self.scale[0] < self.scale[1]):
             raise ValueError(f"answer: {self.answer}, where `0 to 5` or `{YES_NO}` could be")
         return self
 
@@ -56,19 +56,15 @@ class Prompt(ParamsBlock):
         return self.answer == YES_NO
 
     @property
-    def low(self) -> float:
-        """The lowest number that counts; 0 of yes or no."""
-        return 0.0 if self.yes_no else float(self.answer.split(" to ")[0])
-
-    @property
-    def high(self) -> float:
-        """The highest number that counts; 1 of yes or no."""
-        return 1.0 if self.yes_no else float(self.answer.split(" to ")[1])
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest number that counts; 0 and 1 of yes or no."""
+        low, high = ("0", "1") if self.yes_no else self.answer.split(" to ")
+        return float(low), float(high)
 
     @property
     def digest(self) -> str:
         """SHA-256 of everything in it: another prompt is another judge."""
-        said = [self.user, self.system, self.low, self.high, self.yes_no, self.request]
+        said = [self.user, self.system, *self.scale, self.yes_no, self.request]
         return hashlib.sha256(canonical(said).encode()).hexdigest()
 
     @property
@@ -85,7 +81,7 @@ class Prompt(ParamsBlock):
         if picture is not None:
             said = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": picture}}]
         first = [{"role": "system", "content": self.system}] if self.system else []
-        wanted = YES_NO if self.yes_no else f"one number from {self.low:g} to {self.high:g}"
+        wanted = YES_NO if self.yes_no else "one number from {:g} to {:g}".format(*self.scale)
         again = ("assistant", wrong), ("user", f"Answer with {wanted} and nothing else.")
         reminded = [{"role": role, "content": text} for role, text in again] if wrong is not None else []
         return [*first, {"role": "user", "content": said}, *reminded]
@@ -97,9 +93,8 @@ class Prompt(ParamsBlock):
         value = _inside(fenced[1] if fenced else text)
         if self.yes_no:
             return {"yes": 1.0, "no": 0.0}.get(value.rstrip(".").lower())
-        if not _NUMBER.fullmatch(value):
-            return None
-        return float(value) if self.low <= float(value) <= self.high else None
+        low, high = self.scale
+        return float(value) if _NUMBER.fullmatch(value) and low <= float(value) <= high else None
 
 
 def _inside(text: str) -> str:

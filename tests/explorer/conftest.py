@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capgrade.agreement.judgements import Judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.pairs import JUDGED, PEOPLE
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import choose
-from capgrade.pipelines.agree import Judgements
 from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from capgrade.pipelines.agree import read_judgements
+from capgrade.agreement.judgement_files import read_judgements
 from tests.explorer.conftest import HOSTILE, NAMES, World
 from tests.tools.browser import listen, problems_of
 

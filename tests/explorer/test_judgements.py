@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.judgements import (
     agreement,
     agreement_rows,
@@ -19,7 +20,6 @@ from capgrade.explorer.judgements import (
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.imported import fit_judged
-from capgrade.pipelines.agree import read_judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.judges import GRADES, SHARES

@@ -139,7 +139,7 @@ def test_what_tuples_imply_comes_in_one_order() -> None:
 def test_agrees_with_people_better_than_spice(coco: Captions) -> None:
     """On 1,000 images of COCO: published SPICE has 0.728 over all judged pairs, 0.536 on non-original ones (of all
     5,000 images)."""
-    from capgrade.pipelines.agree import read_judgements
+    from capgrade.agreement.judgement_files import read_judgements
 
     people = read_judgements(DATA / "coco" / "cxc_sits_test.csv", coco)
     some = np.isin(people.image, np.arange(0, 5000, 5))

@@ -347,7 +347,7 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
 
 def test_answers_that_count() -> None:
     prompt, seen = load_prompt(CAPTIONS, False), load_prompt(PICTURES, True)
-    assert (prompt.low, prompt.high, prompt.reads_captions, seen.reads_captions) == (0, 5, True, False)
+    assert (prompt.scale, prompt.reads_captions, seen.reads_captions) == ((0, 5), True, False)
     for text, score in {
         "3": 3, " 4.5\n": 4.5, '{"score": 2}': 2, '```json\n{"score": 2}\n```': 2, "0": 0, "6": None, "-1": None,
         "nan": None, "3/5": None, "Score: 3": None, "": None, "yes": None, "[3]": None, '{"score": true}': None,
