@@ -49,10 +49,6 @@ class Ties(NamedTuple):
     images: np.ndarray  # uint64 [n_images]
     captions: np.ndarray  # uint64 [n_captions]
 
-    def of(self, images: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """uint64, as rows int64 [len(images), k]: the hash of each image with each of its captions."""
-        return mix_all((self.images[images][:, None] + self.captions[rows]).ravel()).reshape(rows.shape)
-
 
 @njit(cache=True)
 def sooner(row, other, image, captions):

@@ -141,7 +141,7 @@ BENCHES = {
     "score": "",
     "shards": "cider,rouge_l,sbert",
     "start": "",
-    "tops": "cider,meteor",
+    "tops": "meteor",
 }
 
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.bits import Ties, mix_all
-from capgrade.measures.base import Fitted, own_pairs
-from capgrade.measures.tops import Searches
+from capgrade.measures.base import Fitted, Searches, own_pairs
 from capgrade.pipelines.sampling.cells import UNSURE, cells_of
 from capgrade.pipelines.sampling.keys import drawn
 from capgrade.pipelines.sampling.plan import OWN, TOP, UNIFORM, WINDOW, Plan, certain_bits, image_seeds
@@ -126,9 +125,9 @@ class _Block:
         else:
             top, scored = self.own[:0], 0
             if self.plan.top and isinstance(measure, Searches):
-                best = measure.tops(self.images, self.plan.top, self.ties)
-                top = np.sort((np.arange(len(self.images))[:, None] * self.n + best.rows).ravel())
-                scored = int(best.pairs.sum())
+                best, counts_of = measure.tops(self.images, self.plan.top, self.ties)
+                top = np.sort((np.arange(len(self.images))[:, None] * self.n + best).ravel())
+                scored = int(counts_of.sum())
             pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, top]))
             self.known.append((pairs, self._settled(m, pairs)))
             cells[:] = self.cells.of(m, self._values(m, self.share))

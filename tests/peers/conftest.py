@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-PACKAGES = ("bm25s", "evaluate", "lmms_eval", "mteb", "open_clip", "trl")
+PACKAGES = ("evaluate", "lmms_eval", "mteb", "open_clip", "trl")
 MISSING = [name for name in PACKAGES if find_spec(name) is None]
 
 if not MISSING:

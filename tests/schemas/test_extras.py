@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 BROUGHT = packages_distributions()  # seconds, so once
 LAYERS = ("encoder", "beam", "train", "publish", "report", "explorer", "dvc", "judge", "dask", "meteor")
 # Not ours to bring: a detector that is built by hand, what torch comes with, and peers of `bench`.
-BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "playwright", "ranx", "ir_measures", "bm25s", "faiss"}
+BESIDE = {"detectron2", "torchvision", "eccv_caption", "sklearn", "playwright", "ranx", "ir_measures"}
 
 
 def named(requirements: list[str]) -> set[str]:

@@ -20,7 +20,6 @@ from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
 from capgrade.measures.meteor.index import CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
-from capgrade.measures.tops import Tops, every_pair, sorted_tops
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
@@ -58,15 +57,12 @@ class FittedMeteor(ArrayState):
         in_threads(kernel.score, len(values), pairs.order, pairs, self.index, self.longest, values, counts)
         return values
 
-    def tops(self, images: np.ndarray, k: int, ties: Ties) -> Tops:
-        """As `Searches.tops`: by upper bounds, where few of the captions are wanted."""
-        if k >= self.columns // 4:
-            return every_pair(self, images, k, ties)
-        rows, values = np.empty((len(images), k), np.int64), np.empty((len(images), k), np.float32)
-        found = Tops(rows, values, np.zeros(len(images), np.int64))
+    def tops(self, images: np.ndarray, k: int, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
+        """As `Searches.tops`."""
+        rows, scored = np.empty((len(images), min(k, self.columns)), np.int64), np.zeros(len(images), np.int64)
         pairs = self.image_pairs(images, np.empty(0, np.int64), self.leave_out)
-        in_threads(tops.tops, len(images), pairs, self.index, self.longest, ties, found)
-        return sorted_tops(images, *found, k, ties)
+        in_threads(tops.tops, len(images), pairs, self.index, self.longest, ties, rows, scored)
+        return rows, scored
 
     @property
     def longest(self) -> int:

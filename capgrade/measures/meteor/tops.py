@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.bits import sooner
 from capgrade.kernels import njit
 from capgrade.measures.meteor.align import alignment_room, module_of, reference_place, reference_words
 from capgrade.measures.meteor.bound import BETA, DELTA, GAMMA, SLACK, WEIGHTS, f_score
@@ -24,7 +25,6 @@ from capgrade.measures.meteor.kernel import (
     fold,
     forget,
 )
-from capgrade.measures.tops import push
 
 LEAST = 0.599  # less than the least weight of a stage
 STEP = np.float32(0.9)  # from one level of bounds to the next
@@ -84,18 +84,50 @@ def _bound_any(c, units, local, words, most, room):
     return f if every and recall >= LEAST else f * most.left[n]  # without a penalty where all words may match
 
 
+@njit(cache=True, inline="always")
+def _better(value, row, other, other_row, image, captions):
+    return value > other or (value == other and sooner(row, other_row, image, captions))
+
+
+@njit(cache=True)
+def _push(value, row, values, rows, size, image, captions):
+    """Offer a caption to a heap whose first is the worst: `values`, `rows` [room], of which `size` are used. Equal
+    values rank by the hashes of the image and of all captions. The new size."""
+    room = values.shape[0]
+    if size < room:
+        k = size
+        while k and _better(values[(k - 1) // 2], rows[(k - 1) // 2], value, row, image, captions):
+            values[k], rows[k] = values[(k - 1) // 2], rows[(k - 1) // 2]
+            k = (k - 1) // 2
+        values[k], rows[k] = value, row
+        return size + 1
+    if not _better(value, row, values[0], rows[0], image, captions):
+        return size
+    k = 0
+    while 2 * k + 1 < room:
+        child = 2 * k + 1
+        if child + 1 < room:
+            child += int(_better(values[child], rows[child], values[child + 1], rows[child + 1], image, captions))
+        if not _better(value, row, values[child], rows[child], image, captions):
+            break
+        values[k], rows[k] = values[child], rows[child]
+        k = child
+    values[k], rows[k] = value, row
+    return size
+
+
 @njit(nogil=True, cache=True)
-def tops(begin, end, pairs, index, longest, ties, found):
-    """The best captions of pairs.images[begin:end], equal ones by `Ties`, unsorted, into `Tops`. Its `pairs` are
-    captions that were aligned with a reference or more."""
+def tops(begin, end, pairs, index, longest, ties, best, scored):
+    """The best captions of pairs.images[begin:end], equal ones by `Ties`, into `best` int64 [images, k], in any order;
+    and how many were aligned with a reference or more, int64 [images]."""
     words, units, matches = index
-    n_captions, k = words.ptr.shape[0] - 1, found.rows.shape[1]
+    n_captions, k = words.ptr.shape[0] - 1, best.shape[1]
     local, room = np.full(matches.ptr.shape[0] - 1, FREE, np.int32), alignment_room(longest, MATCHES)
     hits, places = np.empty((7 * longest, 3), np.int64), np.empty(longest + 1, np.uint64)
     by_word, none = np.empty((2, longest)), np.empty((0, COUNTS))
-    bounds = np.empty(n_captions, np.float32)
+    bounds, heap = np.empty(n_captions, np.float32), np.empty(k, np.float32)
     for b in range(begin, end):
-        image, heap, rows, size, level = pairs.images[b], found.values[b], found.rows[b], 0, np.float32(1)
+        image, rows, size, level = pairs.images[b], best[b], 0, np.float32(1)
         im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
         most, of_reference = _most_of(im, words, longest), np.empty(im.refs.shape[0])
         for c in range(n_captions):
@@ -111,9 +143,9 @@ def tops(begin, end, pairs, index, longest, ties, found):
                 bounds[c] = min(bounds[c], np.float32(close))
                 if bounds[c] >= max(level, least):
                     value = align_best(c, some, im, words, of_reference, least, room, none, 0)
-                    size = push(np.float32(max(value, 0.0)), c, heap, rows, size, ties.images[image], ties.captions)
+                    size = _push(np.float32(max(value, 0.0)), c, heap, rows, size, ties.images[image], ties.captions)
                     bounds[c] = -1
-                    found.pairs[b] += 1
+                    scored[b] += 1
             if level == 0:
                 break
         forget(im.units, local)

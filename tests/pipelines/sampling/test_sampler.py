@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.bits import Ties, mix_all
 from capgrade.measures.base import Error
-from capgrade.measures.tops import Tops
 from capgrade.pipelines.sampling import keys, sampler, windows
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import Kept, Sampler, keep
@@ -41,10 +41,9 @@ class Wrong(sampler._Given):
 class Searching(Wrong):
     """It finds its best captions itself."""
 
-    def tops(self, images: np.ndarray, k: int, ties: object) -> Tops:
-        rows = np.lexsort((ties.of(images, np.tile(np.arange(self.columns), (len(images), 1))), -self.values[images]))  # type: ignore[attr-defined]
-        rows = rows[:, :k]
-        return Tops(rows, np.take_along_axis(self.values[images], rows, 1), np.full(len(images), 2 * k))
+    def tops(self, images: np.ndarray, k: int, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
+        hashes = [mix_all(ties.images[image] + ties.captions) for image in images]
+        return np.lexsort((hashes, -self.values[images]))[:, :k], np.full(len(images), 2 * k)
 
 
 def values_of(random: np.random.Generator, kind: str, plan: Plan, m: int, shape: tuple[int, int]) -> np.ndarray:
