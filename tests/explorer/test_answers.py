@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,26 +30,6 @@ from tests.explorer.conftest import NAMES, explorer_of
 CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
 
 
-@dataclass
-class _Searcher:
-    """What `ModelVoice` needs of `capgrade.trainer.search.index.Searcher`: scores of an index."""
-
-    scores: np.ndarray
-    folder: Path
-
-    def of_text(self, text: str) -> np.ndarray:
-        return self.scores[:, len(text) % self.scores.shape[1]]
-
-    def of_caption(self, row: int) -> np.ndarray:
-        return self.scores[:, row]
-
-    def of_image(self, image: int) -> np.ndarray:
-        return self.scores[image]
-
-    def of_regions(self, regions: object) -> np.ndarray:
-        return self.scores[0]
-
-
 def _model(folder: Path, missing: int = 0) -> ModelVoice:
     """A model whose index lists the images backwards and lacks the first `missing` ones with their captions."""
     scores = np.random.default_rng(1).normal(size=(CAPTIONS.n_images, CAPTIONS.n_captions)).astype(np.float32)
@@ -58,7 +38,11 @@ def _model(folder: Path, missing: int = 0) -> ModelVoice:
     caption = np.arange(CAPTIONS.n_captions)
     image[:missing] = -1
     caption[CAPTIONS.owner < missing] = -1
-    return ModelVoice("model", _Searcher(scores, folder), image, caption)  # type: ignore[arg-type]
+    searcher: Any = SimpleNamespace(
+        folder=folder, of_caption=lambda row: scores[:, row], of_image=lambda image: scores[image],
+        of_text=lambda text: scores[:, len(text) % scores.shape[1]], of_regions=lambda _: scores[0],
+    )  # fmt: skip
+    return ModelVoice("model", searcher, image, caption)
 
 
 @pytest.fixture

@@ -74,14 +74,13 @@ def test_the_command_takes_columns_as_they_are_called(tmp_path: Path, capsys: py
     assert f"{value:.3f}" in said and "other" not in said
 
 
+NO_SCORE = r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; there are: cand, refs"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "j.csv",
-            "cand,refs\na,b\n",
-            r"no column 'score' -> --set agree.columns.score=NAME, or --captions .*; there are: cand, refs",
-        ),
+        ("j.csv", "cand,refs\na,b\n", NO_SCORE),
         ("j.csv", 'cand,refs,score\na,"[1]",1\n', r"row 2.*: 'refs' is"),
         ("j.csv", 'cand,refs,score\na,"[\'b",1\n', r"row 2: 'refs' is .* a list that neither JSON nor Python reads"),
         ("j.csv", "cand,refs,score\na,b,nan\n", "row 2: 'score' is 'nan'"),
@@ -99,11 +98,9 @@ def test_tables_that_cannot_be_used(name: str, text: str, message: str, tmp_path
 
 
 def test_a_measure_is_known_or_a_column(tmp_path: Path) -> None:
-    table = write(tmp_path / "j.csv", {})
-    with pytest.raises(
-        InputError, match=r"no column 'clipscore' -> name a measure \(bleu, .* or a column; there are: candidate"
-    ):
-        agree_on_texts(table, ["clipscore"])
+    said = r"no column 'clipscore' -> name a measure \(bleu, .* or a column; there are: candidate"
+    with pytest.raises(InputError, match=said):
+        agree_on_texts(write(tmp_path / "j.csv", {}), ["clipscore"])
 
 
 def test_the_published_figures_of_crowdflower(tmp_path: Path) -> None:

@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from capgrade.agreement.curve import Curve
-from capgrade.pipelines.agree import agree
-from capgrade.pipelines.relevance import relevance
-from capgrade.pipelines.shards import shards
-from capgrade.schemas.params import AgreeParams, MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.relevance import read_relevance
-from tests.conftest import caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
 SETS = [
     *random_sets(30, seed=3, least=3, most=4),
@@ -30,11 +26,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Captions judged by a dense matrix of ROUGE-L, a calibration on it, dense relevance and shards."""
     folder: Path = tmp_path_factory.mktemp("audit")
     captions = write_captions_folder(folder / "captions", [caption_table(SETS)])
-    names = ("rouge_l", "bleu")
-    relevance(captions, folder / "relevance", RelevanceParams(measures=names), MeasuresParams())
-    shards(captions, folder / "shards", ShardsParams(measures=names, top=5, uniform=20), MeasuresParams())
-    judged, out = folder / "relevance" / "rouge_l.arrow", folder / "calibration.json"
-    agree(captions, judged, names, MeasuresParams(), calibrate=out, params=AgreeParams(accept=0.4))
+    given, judged = ("--captions", captions, "--measures", "rouge_l,bleu"), folder / "relevance" / "rouge_l.arrow"
+    assert call("relevance", *given, "--out", folder / "relevance") == 0
+    sizes = ("--set", "shards.top=5", "--set", "shards.uniform=20")
+    assert call("shards", *given, *sizes, "--out", folder / "shards") == 0
+    calibrate = ("--calibrate", folder / "calibration.json", "--set", "agree.accept=0.4")
+    assert call("agree", *given, "--judgements", judged, *calibrate) == 0
     np.save(folder / "s.npy", read_relevance(judged).matrix())
     return folder
 

@@ -61,33 +61,22 @@ def says(content: str) -> Fault:
     return lambda handler: send(handler, 200, json.dumps({"choices": [{"message": {"content": content}}]}).encode())
 
 
-def cut(handler: BaseHTTPRequestHandler) -> None:
-    """A body that ends before its length."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [')
-    handler.close_connection = True
+def part(data: bytes, pause: float = 0.0) -> Fault:
+    """A body that ends before its length, letter by letter."""
 
-
-def slow(handler: BaseHTTPRequestHandler) -> None:
-    """A body that comes letter by letter."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    for _ in range(8):
-        handler.wfile.write(b" ")
-        handler.wfile.flush()
-        time.sleep(0.1)
-    handler.close_connection = True
-
-
-def late(seconds: float) -> Fault:
     def fault(handler: BaseHTTPRequestHandler) -> None:
-        time.sleep(seconds)
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        for letter in data:
+            handler.wfile.write(bytes([letter]))
+            time.sleep(pause)
         handler.close_connection = True
 
     return fault
+
+
+cut = part(b'{"choices": [')
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import time
 import traceback
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, caption_table, write_captions_folder
-from tests.pipelines.judging.stand_in import Chat, Fault, cut, late, says, served, slow, status
+from tests.pipelines.judging.stand_in import Chat, Fault, cut, part, says, served, status
 from tests.tools.commands import CAPGRADE
 
 SETS = [["a dog runs", "the dog is fast"], ["a cat sits", "a lazy cat"], ["a dog runs", "the dog is fast"]]
@@ -255,20 +254,13 @@ def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFi
 
 def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without encryption it goes to this machine alone."""
-
-    at = partial(Endpoint, model="m", timeout=1)
-    for address in ("http://example.org/v1", "http://192.168.1.5:8000/v1", "http://localhost.example.org/v1"):
+    for place in ("://example.org", "://192.168.1.5:8000", "://localhost.example.org"):
         with pytest.raises(InputError, match="the token would be sent unencrypted -> give an https address, or unset"):
-            at(address)
-    for address in (
-        "https://example.org/v1",
-        "http://127.0.0.1:8000/v1",
-        "http://localhost/v1",
-        "http://[::1]:8000/v1",
-    ):
-        assert at(address).client.headers["Authorization"] == f"Bearer {TOKEN}"
+            Endpoint(f"http{place}/v1", "m", 1)
+    for place in ("s://example.org", "://127.0.0.1:8000", "://localhost", "://[::1]:8000"):
+        assert Endpoint(f"http{place}/v1", "m", 1).client.headers["Authorization"] == f"Bearer {TOKEN}"
     monkeypatch.delenv(at_endpoint.TOKEN)
-    assert "Authorization" not in at("http://192.168.1.5:8000/v1").client.headers
+    assert "Authorization" not in Endpoint("http://192.168.1.5:8000/v1", "m", 1).client.headers
 
 
 def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,8 +396,8 @@ def completion(content: object, **usage: object) -> Fault:
     (status(429, Retry_After="7"), "429", True, False, 7),
     (status(500, "x" * 999), "^500.{197}$", True, False, None),
     (cut, "RemoteProtocolError", True, True, None),
-    (late(0.6), "ReadTimeout", True, True, None),
-    (slow, "an answer without end", True, True, None),
+    (part(b" ", 0.6), "ReadTimeout", True, True, None),
+    (part(b" " * 8, 0.1), "an answer without end", True, True, None),
     (says("x" * 30_000), "an answer without end", True, True, None),
     (status(200, "<html>"), "no chat completion: <html>", True, True, None),
     (status(200, "[" * 9999), "no chat completion", True, True, None),
