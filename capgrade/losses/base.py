@@ -205,9 +205,10 @@ def all_known(batch: ScoredBatch, loss: str) -> Tensor:
     return relevance
 
 
-def both_ways(batch: ScoredBatch) -> tuple[Way, Way]:
+def both_ways(batch: ScoredBatch, *needed: str) -> tuple[Way, Way]:
     """Images over captions, and captions over images: the rows (columns) of the pairs. Every relevance is known, and
-    counts once, where the batch does not say otherwise."""
+    counts once, where the batch does not say otherwise. InputError where it lacks what is `needed`."""
+    required(batch, *needed)
     rows, columns = batch.at
     every = torch.ones_like(batch.own)
     known, weights = (every if one is None else one for one in (batch.known, batch.weights))
@@ -217,12 +218,6 @@ def both_ways(batch: ScoredBatch) -> tuple[Way, Way]:
     if not batch.diagonal:
         images, captions = [one[rows] for one in images], [one[columns] for one in captions]
     return Way(columns, *images), Way(rows, *captions)
-
-
-def graded_ways(batch: ScoredBatch) -> tuple[Way, Way]:
-    """`both_ways`, for losses that need relevance: InputError without."""
-    required(batch, "relevance")
-    return both_ways(batch)
 
 
 def nothing(batch: ScoredBatch) -> Tensor:

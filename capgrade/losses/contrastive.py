@@ -10,18 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from capgrade.losses.base import (
-    Above0,
-    Finite,
-    ScoredBatch,
-    Scores,
-    Way,
-    batch_of,
-    both_ways,
-    graded_ways,
-    nothing,
-    required,
-)  # fmt: skip
+from capgrade.losses.base import Above0, Finite, ScoredBatch, Scores, Way, batch_of, both_ways, nothing, required
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
@@ -46,7 +35,7 @@ def soft_info_nce(
     """
     batch = batch_of("soft_info_nce", scores, relevance, own, known)
     ways = []
-    for way in graded_ways(batch):
+    for way in both_ways(batch, "relevance"):
         seen = way.known | way.itself
         ways.append((way, (way.relevance.float() / softness).masked_fill(~seen, -torch.inf).softmax(dim=1), seen))
     return _cross_entropy(batch, ways, temperature)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_ways, graded_ways, nothing
+from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_ways, nothing
 from capgrade.losses.declared import declared
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
@@ -44,7 +44,7 @@ def daa(
     if form == "authors":
         all_known(batch, "daa")
     total = nothing(batch)
-    for way in graded_ways(batch):
+    for way in both_ways(batch, "relevance"):
         counts = way.counts
         by_score = soft_ranks(way.scores, counts, temperature, form)
         by_relevance = soft_ranks(way.relevance.float(), counts, temperature, form).detach()

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, ScoredBatch, Scores, all_known, batch_of, both_ways, graded_ways, nothing
+from capgrade.losses.base import Above0, Form, ScoredBatch, Scores, all_known, batch_of, both_ways, nothing
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
@@ -82,7 +82,7 @@ def triplet_sn(
     """
     batch = batch_of("triplet_sn", scores, relevance, own, known)
     total = nothing(batch)
-    for way in graded_ways(batch):
+    for way in both_ways(batch, "relevance"):
         most = way.paired(way.relevance)[:, None]
         negative = way.known & ~way.itself & (way.relevance < most - TOLERANCE * most.abs().clamp(min=1))
         rows = negative.any(dim=1)
@@ -115,7 +115,7 @@ def sam(
     batch = batch_of("sam", scores, relevance, own, known)
     if form == "authors":
         return nothing(batch) + _sam_authors(batch, tau, negatives)
-    way, other = graded_ways(batch)
+    way, other = both_ways(batch, "relevance")
     margin = (way.paired(way.relevance)[:, None] - way.relevance).float() / tau
     ok, own = way.known & way.paired(way.known)[:, None], way.paired(way.scores)
     total = nothing(batch) + _triplets(batch, way.scores, own, margin, ok & ~way.own, negatives)
@@ -162,7 +162,7 @@ def kendall(
     """
     batch = batch_of("kendall", scores, relevance, own, known)
     total = nothing(batch)
-    for way in graded_ways(batch):
+    for way in both_ways(batch, "relevance"):
         for s, r, ok in zip(way.scores, way.relevance, way.known, strict=True):  # one query at a time: [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
             total = total + batch.counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
@@ -195,7 +195,7 @@ def kendall_windows(
     batch = batch_of("kendall_windows", scores, relevance, own, known)
     count, total = windows(alpha, beta), nothing(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
-    for way in graded_ways(batch):
+    for way in both_ways(batch, "relevance"):
         s, r = way.scores[None], way.relevance[None]  # windows before queries: [M, P, N]
         positive = (r >= low[:, None, None] + alpha - TOLERANCE) & way.known
         negative = (r <= low[:, None, None] + TOLERANCE) & way.known
@@ -231,7 +231,7 @@ def ladder(
     """
     batch = batch_of("ladder", scores, relevance, own, known)
     total = nothing(batch)
-    for way in graded_ways(batch):
+    for way in both_ways(batch, "relevance"):
         itself, seen = way.itself, way.known
         rungs = [itself, *((way.relevance >= threshold) & seen | itself for threshold in thresholds)]
         for above, margin, weight in zip(rungs, margins, weights, strict=True):

@@ -1,21 +1,31 @@
 """What holds of every model: it is its equations, padding and tiles change nothing, sets of nothing are finite,
-bfloat16 is near."""
+bfloat16 is near. Gradients of SGR go through few pairs; VSE-infinity leaves out regions and words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.models import configure, encoders, scan, sgraf
+from capgrade.trainer.models import configure, encoders, scan, sgraf, vse_infinity
+from capgrade.trainer.models.base import CaptionTokens
+from capgrade.trainer.models.sgraf import FEW, Sgr, Sgraf
 from capgrade.trainer.models.single_stream import draw
+from capgrade.trainer.models.text_encoder import load_tokenizer
+from capgrade.trainer.models.vse_infinity import GeneralPooling, VseInfinity
 from tests.trainer.models import equations
 from tests.trainer.models.made import (
     FEATURES,
+    GRAF,
     HOSTS,
+    PAIRS,
     SCAN,
     VOCABULARY,
     VSRN,
@@ -23,6 +33,7 @@ from tests.trainer.models.made import (
     encoded,
     gradients,
     host,
+    images,
     made,
     outputs,
     texts,
@@ -159,3 +170,102 @@ def test_options_are_checked() -> None:
     ):
         with pytest.raises(InputError, match=problem):
             configure(name, options, FEATURES, 0)
+
+
+SIDE = len(PAIRS)
+CELLS = SIDE**2
+
+
+def graf(name: str, **options) -> Sgraf:
+    return made(name, 0.5, **GRAF, **options)
+
+
+def test_the_authors_region_norm_takes_36_regions() -> None:
+    model = graf("saf", region_norm="authors")
+    with pytest.raises(RuntimeError):
+        encoded(model)
+    features = torch.randn(2, 36, FEATURES, dtype=torch.float64)
+    batch = replace(images((36, 36), padded=36), features=features)
+    assert model.encode_images(batch).vector is not None
+
+
+def through(model: Sgr, scores: Tensor, weights: Tensor) -> list[Tensor]:
+    found = torch.autograd.grad(scores, list(model.parameters()), weights, allow_unused=True, retain_graph=True)
+    return [torch.zeros(1) if gradient is None else gradient for gradient in found]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sets(st.integers(0, CELLS - 1)), st.integers(0, 9))
+def test_any_pairs_give_the_gradient_of_the_equations(pairs: set[int], seed: int) -> None:
+    model, weights = graf("sgr"), torch.zeros(CELLS, dtype=torch.float64)
+    weights[sorted(pairs)] = torch.randn(len(pairs), generator=torch.Generator().manual_seed(seed)).double()
+    found = (through(model, scores, weights.view(SIDE, SIDE)) for (scores,) in (outputs(model), equations.sgr(model)))
+    for mine, wanted in zip(*found, strict=True):
+        close(mine, wanted, 1e-7)
+
+
+def test_only_pairs_with_a_gradient_are_scored_again(monkeypatch) -> None:
+    asked: list[int] = []
+    true = Sgr.some_pairs
+    monkeypatch.setattr(Sgr, "some_pairs", lambda *a: asked.append(len(a[1])) or true(*a))
+    model = graf("sgr")
+    (scores,), few = outputs(model), int(FEW * CELLS)
+    for count in (0, 3, few, few + 1, CELLS):
+        through(model, scores, (torch.arange(CELLS) < count).double().view_as(scores))
+    assert asked == [3, few]  # the graph of the whole matrix for more
+
+
+def test_few_pairs_under_autocast() -> None:
+    model = graf("sgr")
+    few = (torch.arange(CELLS) % 9 == 0).double().view(SIDE, SIDE)
+    expected = through(model, equations.sgr(model)[0], few)
+    model.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        (scores,) = outputs(model)
+    for mine, wanted in zip(through(model, scores, few.float()), expected, strict=True):
+        close(mine, wanted, 0.05 * max(1e-3, float(wanted.abs().max())))
+
+
+def infinity(**options) -> VseInfinity:
+    return made("vse_infinity", **{"embed": 8, "word": 5, **options})
+
+
+def test_the_authors_norm_counts_padding() -> None:
+    model, ours = infinity(drop=0.0, padding="authors"), infinity(drop=0.0)
+    features = images().features.double()
+    model.regions(features, images().mask)
+    hidden = model.inner(features.masked_fill(~images().mask.unsqueeze(2), 0)).flatten(0, 1)
+    close(model.norm.running_mean, 0.1 * hidden.mean(0))
+    assert (outputs(model)[0] - outputs(ours)[0]).abs().max() > 1e-3
+
+
+def test_a_fifth_of_the_words_is_drawn() -> None:
+    model, words = infinity(), 4000
+    tokens = torch.arange(words).remainder(VOCABULARY - 1)[None] + 1
+    found = model.augmented(CaptionTokens(tokens, torch.ones(1, words, dtype=torch.bool)))
+    masked = (found.tokens == model.masking).sum().item() / words
+    gone = 1 - found.mask.sum().item() / words
+    assert masked == pytest.approx(0.1, abs=0.02) and gone == pytest.approx(0.08, abs=0.02)
+    assert (found.tokens[~found.mask] == 0).all() and found.mask[0, : int(found.mask.sum())].all()
+    untouched = model.augmented(CaptionTokens(tokens[:, :1], torch.ones(1, 1, dtype=torch.bool)))
+    assert untouched.mask.all(), "a caption keeps its last word"
+
+
+def test_pieces_of_a_word_share_its_fate(bert, monkeypatch) -> None:
+    model = infinity(text_model=bert, text_layers=1)
+    pieces = ["[CLS]", "run", "##s", "red", "play", "##ing", "##s", "dog", "[SEP]"]
+    draws = torch.tensor([[0.0, 0.15, 0.05, 0.9, 0.11, 0.0, 0.0, 0.0, 0.0]])  # of words: runs goes, dog is changed
+    monkeypatch.setattr(vse_infinity, "drawn", lambda mask: draws)
+    numbers = load_tokenizer(bert)[0].convert_tokens_to_ids
+    tokens = torch.tensor([numbers(pieces)])
+    found = model.augmented(CaptionTokens(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+    ids = found.tokens[0].tolist()
+    assert found.mask[0].tolist() == [True] * 7 + [False] * 2
+    assert ids[:5] + ids[6:] == numbers(["[CLS]", "[MASK]", "play", "##ing", "##s", "[SEP]", "[PAD]", "[PAD]"])
+
+
+def test_the_weights_of_a_set_sum_to_one() -> None:
+    """Scores are cosines, which do not tell."""
+    weights = GeneralPooling().weights(torch.tensor([2, 5]), 6)
+    close(weights.sum(1), torch.ones(2))
+    assert (weights[0, 2:] == 0).all()
