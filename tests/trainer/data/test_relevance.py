@@ -8,10 +8,9 @@ import pytest
 from capgrade.labels.batches import Neighbours
 from capgrade.labels.unsampled import Unknown
 from capgrade.measures import choose
-from capgrade.measures.embeddings import embed
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, SbertParams
+from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.shards import Shards, read_shards
 from capgrade.trainer.data.batches import rows_of_share
 from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, against_captions, learnt_from, own_spread
@@ -98,18 +97,6 @@ def test_relevance_between_captions_takes_each_as_the_only_reference(measure, se
         one_way = alone.score(rows, rows)
         assert np.abs(found - (one_way + one_way.T) / 2).max() < 1e-6
     assert np.allclose(np.diag(found), 10 if measure == "cider" else 1, atol=1e-5)
-
-
-def test_the_label_of_bcls_is_the_cosine_of_the_paired_captions():
-    """r_ij = cos(T_i, T_j): captions of one image have their cosine, as any others, and only the diagonal is 1."""
-    captions = make_captions([["a dog runs", "a man sleeps"], ["a red bike", "the bike is red"]])
-    vectors, rows = embed(captions.texts, "all-MiniLM-L6-v2"), np.array([3, 0, 1, 2])
-    for references in ("max", "mean", "first"):
-        found = between("sbert", captions, rows, MeasuresParams(sbert=SbertParams(references=references)))
-        np.testing.assert_allclose(found, vectors[rows] @ vectors[rows].T, atol=1e-5)
-        assert (found > 0.999).sum() == 4
-    whole = ExactRelevance(choose(["sbert"], MeasuresParams())["sbert"], captions).block(captions.owner[rows], rows)[0]
-    assert (whole > 0.999).sum() == 8, "an image's set holds both of its captions"
 
 
 @pytest.mark.parametrize("measure", ["cider", "tfidf_cosine", "rouge_l"])

@@ -17,7 +17,7 @@ from capgrade.pipelines.reproduce.recipe import SMALL
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.output import UNFINISHED
-from capgrade.schemas.params import MeasuresParams, load_params
+from capgrade.schemas.params import MeasuresParams, SbertParams, load_params
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import scored_batch, train
@@ -193,8 +193,10 @@ def test_a_matrix_of_other_captions_than_those_learnt_from_is_refused(small, tmp
 
 
 def test_bcls_sees_the_cosine_of_paired_captions(small):
+    """r_ij = cos(T_i, T_j): captions of one image have their cosine, as any others, and only the diagonal is 1."""
     options = "train.model.options={embed: 8, word: 8, similarity: 8}"
-    setup = prepare(small.data, params("train.measure=sbert", options, preset="bcls"), MeasuresParams())
+    measures = MeasuresParams(sbert=SbertParams(references="mean"))
+    setup = prepare(small.data, params("train.measure=sbert", "train.batch_size=48", options, preset="bcls"), measures)
     batch = setup.pairs.collate(setup.plan.epoch(0)[0])
     scored = scored_batch(setup.model, batch, setup.relevance, setup.needs)
     paired = embed_texts(small.train.texts, "all-MiniLM-L6-v2")[batch.caption_rows]
