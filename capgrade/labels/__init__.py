@@ -257,9 +257,10 @@ class Labels:
         >>> labels.positives(caption, above=0.99, measure="rouge_l")[0]
         ('scene-train-000000', 1.0)
         """
-        values, known = (cells[:, 0] for cells in self.block(np.arange(len(self.image_ids)), [caption_id], measure)[:2])
-        order = [k for k in np.argsort(-values, kind="stable") if known[k] and values[k] > above]
-        return [(self.image_ids[k], float(values[k])) for k in order]
+        name = self.chosen(measure)
+        images, values = self.stored.of_caption(int(self.rows_of_captions([caption_id])[0]), name)
+        order = [k for k in np.argsort(-values, kind="stable") if values[k] > above]
+        return [(self.image_ids[images[k]], float(values[k])) for k in order]
 
     def neighbours(self, image_id: str | int, *, top: int, measure: str | None = None) -> list[tuple[str | int, float]]:
         """The `top` captions of largest known relevance to an image, best first: (caption id, relevance).
@@ -273,10 +274,11 @@ class Labels:
         """
         if top < 1:
             raise InputError(f"the top {top} captions", remedy="ask for 1 or more")
-        values, known = (cells[0] for cells in self.block([image_id], np.arange(self.n_captions), measure)[:2])
+        name = self.chosen(measure)
+        captions, values = self.stored.of_image(int(self.rows_of_images([image_id])[0]), name)
         names: Sequence[str | int] = range(self.n_captions) if self.captions is None else self.caption_ids
-        order = [k for k in np.argsort(-values, kind="stable") if known[k]][:top]
-        return [(names[k], float(values[k])) for k in order]
+        order = np.argsort(-values, kind="stable")[:top]
+        return [(names[captions[k]], float(values[k])) for k in order]
 
     def to_qrels(
         self, path: str | Path, *, measure: str | None = None, grades: Sequence[float], queries: str = "captions"

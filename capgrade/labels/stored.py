@@ -136,6 +136,22 @@ class Sampled:
             captions, weights = part.captions.astype(np.int64), part.weights.astype(np.float64)
             yield ValuedPairs(image, captions, part.values[measure], weights)
 
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The captions whose label is known, int, and their values, float32."""
+        ((number, _, (row,)),) = by_part(self._first, np.array([image]))
+        part = self.parts[number]
+        run = slice(part.start[row], part.start[row + 1])
+        return part.captions[run], part.values[measure][run]
+
+    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        """The images whose label is known, int, and their values, float32."""
+        images, values = [], []
+        for first, part in zip(self._first, self.parts, strict=False):
+            at = np.flatnonzero(part.captions == caption)
+            images.append(first + np.searchsorted(part.start, at, side="right") - 1)
+            values.append(part.values[measure][at])
+        return np.concatenate(images), np.concatenate(values)
+
 
 class Whole(ABC):
     """Labels that know every pair."""
@@ -167,6 +183,13 @@ class Whole(ABC):
     def rows(self, images: np.ndarray, measure: str) -> np.ndarray:
         """float32 [n, n_captions] of images [n]."""
         return self.cells(images, np.arange(self.n_captions), measure)
+
+    def of_image(self, image: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(self.n_captions), self.rows(np.array([image]), measure)[0]
+
+    def of_caption(self, caption: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+        images = np.arange(self.n_images)
+        return images, self.cells(images, np.array([caption]), measure)[:, 0]
 
 
 class Dense(Whole):

@@ -94,6 +94,7 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
         ("no labels to publish -> give --shards or --relevance", [], mteb, {}),
         ("split 'val' is given twice", [dense, val], mteb, {}),
         ("a publish folder", [made / "out"], mteb, {}),
+        ("not a finished shards folder", [unfinished], mteb, {}),
         ("relevance_dir with the layout mteb -> leave it out", [dense], mteb, {"relevance_dir": dense}),
         ("calibration with the layout mteb -> leave it out", [dense], mteb, {"calibration": SHIPPED}),
     ]
