@@ -58,24 +58,17 @@ class SelectionRule:
         foreground = batch.classes[..., 1:]
         keep = nms_per_class(boxes, foreground, self.nms_threshold, there)
         scores = foreground.masked_fill(~keep, 0).amax(dim=2)
-        rows, count = select(scores, self, there)
+        # Between min_boxes and max_boxes pass: those, in proposal order. Otherwise the best min_boxes or max_boxes by
+        # falling score, equal ones by row (the upstream order of equal scores is arbitrary). So with 36/36 the rows are
+        # sorted unless exactly 36 pass.
+        passing = (scores >= self.confidence) & there
+        number = passing.sum(1)
+        within = (number >= self.min_boxes) & (number <= self.max_boxes)
+        in_order = (~passing).byte().argsort(dim=1, stable=True)
+        by_score = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        rows = torch.where(within[:, None], in_order, by_score)[:, : self.max_boxes]
+        count = torch.minimum(number.clamp(self.min_boxes, self.max_boxes), there.sum(1))
         return take(boxes, rows), rows, count
-
-
-def select(scores: Tensor, rule: SelectionRule, there: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows kept of each picture, int64 (B, K), and how many count (B,), of surviving scores (B, R).
-
-    Between min_boxes and max_boxes pass: those, in proposal order. Otherwise the best min_boxes or max_boxes by
-    falling score, equal ones by row (the upstream order of equal scores is arbitrary). So with 36/36 the rows are
-    sorted unless exactly 36 pass.
-    """
-    passing = (scores >= rule.confidence) & there
-    number = passing.sum(1)
-    within = (number >= rule.min_boxes) & (number <= rule.max_boxes)
-    in_order = (~passing).byte().argsort(dim=1, stable=True)
-    by_score = scores.masked_fill(~there, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    rows = torch.where(within[:, None], in_order, by_score)[:, : rule.max_boxes]
-    return rows, torch.minimum(number.clamp(rule.min_boxes, rule.max_boxes), there.sum(1))
 
 
 def select_regions(

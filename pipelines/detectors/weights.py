@@ -32,6 +32,7 @@ from capgrade.pipelines.detectors.checkpoint import (
 from capgrade.pipelines.detectors.rpn import Conventions, ProposalRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
+from capgrade.schemas.lines import read_lines
 from capgrade.schemas.pickles import read_pickle, read_torch
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -323,11 +324,7 @@ def convert(
 
 def read_names(path: Path, count: int) -> list[str]:
     """One name per line, the first of its synonyms (`shirt,tee shirt`). InputError unless there are `count` of them."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"names that cannot be read ({error})", file=path) from error
-    names = [line.split(",")[0].strip() for line in lines]
+    names = [line.split(",")[0].strip() for _, line in read_lines(path)]
     if "" in names:
         raise InputError("a line without a name", file=path, row=names.index("") + 1)
     if len(names) != count:

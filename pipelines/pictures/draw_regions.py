@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -22,14 +22,6 @@ FONT_SIZE = 15
 COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
 
 Rectangle = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class RegionNames:
-    """Names of class and attribute numbers, None where the weights came without."""
-
-    classes: Sequence[str] | None
-    attributes: Sequence[str] | None
 
 
 def draw_regions(folder: Path, images: Path, out: Path, count: int = 6, top: int = 6) -> int:
@@ -50,20 +42,19 @@ def sheet(
 ) -> tuple[Image.Image, int] | None:
     """One picture of up to `count` images of a store, and how many they are; those that `opened` lacks are left out,
     and None says that there was none. InputError for regions without boxes."""
-    names = RegionNames(store.manifest.get("classes"), store.manifest.get("attributes"))
     chosen = sorted({int(k) for k in np.linspace(0, len(store) - 1, min(count, len(store)))})
     tiles = []
     for regions in (store[k] for k in chosen):
         image = opened(regions.image_id)
         if image is not None:
-            tiles.append(_tile(image, regions, names, top, store.folder))
+            tiles.append(_tile(image, regions, top, store))
     return (grid(tiles), len(tiles)) if tiles else None
 
 
-def _tile(image: Image.Image, regions: Regions, names: RegionNames, top: int, folder: Path) -> Image.Image:
+def _tile(image: Image.Image, regions: Regions, top: int, store: RegionStore) -> Image.Image:
     """The image, its boxes and labels, and below it its id."""
     if regions.boxes is None:
-        raise InputError(f"image {regions.image_id!r} has no boxes", file=folder, remedy="extract its regions")
+        raise InputError(f"image {regions.image_id!r} has no boxes", file=store.folder, remedy="extract its regions")
     font = ImageFont.load_default(FONT_SIZE)
     scale = SIDE / max(image.size)
     shown = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
@@ -77,7 +68,7 @@ def _tile(image: Image.Image, regions: Regions, names: RegionNames, top: int, fo
         pen.rectangle(box, outline=COLOURS[k % len(COLOURS)], width=3)
     taken: list[Rectangle] = []
     for k, (row, box) in enumerate(zip(rows, boxes, strict=True)):
-        text = label(regions, row, names)
+        text = label(regions, row, store.manifest)
         if text:
             size = pen.textlength(text, font) + 6, FONT_SIZE + 5
             place = _free_place(box, size, shown.size, taken)
@@ -112,15 +103,14 @@ def _same(regions: Regions) -> np.ndarray:
     return (overlap > SAME_BOX) | (one_class & (shared > SAME_CLASS * np.minimum(area[:, None], area)))
 
 
-def label(regions: Regions, row: int, names: RegionNames) -> str:
-    """Attribute, class and confidence of one box, numbers where there are no names; empty without a class."""
+def label(regions: Regions, row: int, names: Mapping[str, Any]) -> str:
+    """Attribute, class and confidence of one box, numbers where a manifest has no names; empty without a class."""
     if regions.classes is None:
         return ""
-    number = int(regions.classes[row])
-    words = [names.classes[number] if names.classes else f"class {number}"]
-    if regions.attributes is not None:
-        number = int(regions.attributes[row])
-        words.insert(0, names.attributes[number] if names.attributes else f"attribute {number}")
+    words = []
+    for one, many, numbers in (("attribute", "attributes", regions.attributes), ("class", "classes", regions.classes)):
+        if numbers is not None:
+            words.append(names[many][numbers[row]] if names.get(many) else f"{one} {numbers[row]}")
     if regions.confidences is not None:
         words.append(f"{regions.confidences[row]:.2f}")
     return " ".join(words)

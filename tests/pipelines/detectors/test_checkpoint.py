@@ -102,7 +102,7 @@ def test_wrong_names_are_refused_with_their_row(saved, tmp_path):
     for content, told in [
         (b"cat\n\nbird\n", "row 2: a line without a name"),
         (b"cat\ndog\n", "2 names where the model has 3"),
-        (b"cat\ndog\n\xff\n", "cannot be read"),
+        (b"cat\ndog\n\xff\n", "row 3: byte 0xff at position 1 is not UTF-8"),
     ]:
         vocab.write_bytes(content)
         with pytest.raises(InputError, match=told):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from capgrade.pipelines.pictures.draw_regions import (
-    RegionNames,
     _free_place,
     _touch,
     draw_regions,
@@ -52,9 +51,9 @@ def test_labels() -> None:
         made("a", n=1), classes=np.array([1], np.int32), attributes=np.array([0], np.int32),
         confidences=np.array([0.876], np.float32),
     )  # fmt: skip
-    names = RegionNames(["cat", "dog"], ["red"])
+    names = {"classes": ["cat", "dog"], "attributes": ["red"]}
     assert label(found, 0, names) == "red dog 0.88"
-    assert label(found, 0, RegionNames(None, None)) == "attribute 0 class 1 0.88"
+    assert label(found, 0, {"classes": None}) == "attribute 0 class 1 0.88"
     assert label(replace(found, attributes=None, confidences=None), 0, names) == "dog"
     assert label(replace(found, classes=None), 0, names) == ""
 
