@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,8 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
     schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": "lower_split"})
     whole = pa.concat_tables(tables).cast(SCHEMA).replace_schema_metadata(schema.metadata)
     rows = {FILE: write_arrow(folder / FILE, schema, whole.to_batches())}
-    write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=0, splits={})
+    images, splits = len(set(whole["image_id"].to_pylist())), Counter(whole["split"].to_pylist())
+    write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=images, splits=splits)
     return folder
 
 

@@ -89,9 +89,10 @@ NAN = np.where(np.arange(24).reshape(2, 3, 4) == 20, np.float32(np.nan), ROWS)
 SCAN: list[tuple[dict, str]] = [
     ({"ids": IDS[:1]}, r"dev_ids.txt: 1 ids \(1 images\) for 2 rows"),
     ({"ids": [*IDS, "3"]}, r"3 ids \(3 images\) for 2 rows"),
-    ({"ids": [IDS[0]] * 2}, "image 391895 comes 2 times"),
+    ({"ids": [IDS[0]] * 2}, "row 1: image 391895 comes 2 times, neither once nor 5 times in turn like every other"),
+    ({"rows": FIVES[:9], "ids": ["1"] * 9}, "row 1: image 1 comes 9 times, neither once nor 5 times"),
     ({"rows": FIVES, "ids": [*fives(IDS[:1]), *IDS[1:] * 4, "3"]}, "row 6: image 522418 comes 4 times, neither once "),
-    ({"ids": ["1", ""]}, "dev_ids.txt row 2: no id in this row|1 ids"),
+    ({"ids": ["1", ""]}, "dev_ids.txt row 2: no id in this row -> delete the empty row|: 1 ids"),
     ({"rows": ROWS[0]}, r"an array of shape \(3, 4\)"),
     ({"rows": ROWS.astype(np.float64)}, "of type float64, not float32"),
     ({"rows": ROWS.astype(np.int32)}, "of type int32, not float32"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
 from PIL import Image
 
@@ -21,13 +21,11 @@ from capgrade.pipelines.report import report
 from capgrade.schemas import say
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
-from tests.conftest import call, random_sets
+from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.tools.served import serving
 
 N = 8
 FILES = [f"val/Ä {i}.png" for i in range(N)]  # the last has no picture, the first is damaged
-
-SETS = random_sets(N, seed=1, least=2, most=3)
 
 
 def png(i: int) -> bytes:
@@ -40,18 +38,10 @@ def png(i: int) -> bytes:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Captions that name image files, their pictures in a folder and in a zip, and dense relevance."""
     folder: Path = tmp_path_factory.mktemp("found")
-    images = [
-        {
-            "filename": file,
-            "cocoid": i,
-            "split": "test",
-            "sentences": [{"raw": t, "sentid": 10 * i + k} for k, t in own],
-        }
-        for i, (file, own) in enumerate(zip(FILES, map(enumerate, SETS), strict=True))
-    ]
-    (folder / "c.json").write_text(json.dumps({"images": images}))
-    made = f"captions --source karpathy --input {folder}/c.json --out {folder}/data/captions"
-    assert call(*made.split()) == 0
+    table = caption_table(random_sets(N, seed=1, least=2, most=3), prefix="")
+    files = pa.array([FILES[int(image_id)] for image_id in table["image_id"].to_pylist()])
+    table = table.set_column(table.column_names.index("image_file"), "image_file", files)
+    write_captions_folder(folder / "data" / "captions", [table])
     with zipfile.ZipFile(folder / "pictures.zip", "w") as packed:
         for i in range(N - 1):
             path = folder / "pictures" / FILES[i]

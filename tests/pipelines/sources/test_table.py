@@ -20,7 +20,6 @@ from capgrade.schemas.params import CaptionsParams, Columns
 
 from .conftest import Read
 
-COCO = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "coco" / "test5k_captions.tsv"
 TSV = "image_id\tcaption\n7\tA dog.\n8\tA cat.\n7\tA brown dog.\n"
 WITH_SPLIT = "image_id\tcaption_id\tsplit\tcaption\n7\tx\ttrain\tA dog.\n8\ty\ttest\tA cat.\n"
 captions_without_breaks = st.lists(
@@ -47,8 +46,6 @@ def test_columns_called_caption_id_and_split_are_used(read: Read) -> None:
     captions = read("tsv", WITH_SPLIT)
     assert [(c.caption_id, c.split) for c in captions] == [("x", "train"), ("y", "test")]
     assert [c.caption_id for c in read("tsv", WITH_SPLIT, split="test")] == ["y"]
-    with pytest.raises(InputError, match=r"captions.tsv: no split 'dev' -> choose with --split from: train, test"):
-        read("tsv", WITH_SPLIT, split="dev")
 
 
 def test_columns_may_have_any_name(read: Read) -> None:
@@ -56,6 +53,8 @@ def test_columns_may_have_any_name(read: Read) -> None:
     columns = {"image_id": "file", "caption_id": "id", "caption": "text", "split": "part"}
     (caption,) = read("csv", text, columns=columns)
     assert (caption.image_id, caption.caption_id, caption.split, caption.text) == ("7.jpg", "1", "train", "A dog.")
+    with pytest.raises(InputError, match=r"row 1: no column 'x' for the split -> .*--column split=NAME"):
+        read("csv", text, columns={**columns, "split": "x"})
 
 
 def test_quotes_are_text_in_tsv_and_quoting_in_csv(read: Read) -> None:
@@ -152,12 +151,6 @@ def test_an_optional_field_is_in_all_rows_of_json_lines_or_in_none(read: Read, f
     assert len(read("jsonl", named, columns=renamed)) == 2, "a column that was not asked for"
 
 
-@pytest.mark.parametrize("field", ["caption_id", "split"])
-def test_a_named_column_has_to_exist(read: Read, field: str) -> None:
-    with pytest.raises(InputError, match=rf"row 1: no column 'x' for the {field} -> .*--column {field}=NAME"):
-        read("tsv", TSV, columns={field: "x"})
-
-
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "captions.tsv"
     path.write_bytes(TSV.encode() + b"\xff")
@@ -180,13 +173,3 @@ def test_any_caption_comes_back_from_any_table(captions: list[str]) -> None:
             Path(file.name).write_bytes(text.encode())
             params = CaptionsParams(source=source, input=file.name)
             assert [c.text for c in read_source(params)] == captions, source
-
-
-@pytest.mark.skipif(not COCO.is_file(), reason=f"no COCO captions at {COCO}")
-def test_coco_5k() -> None:
-    params = CaptionsParams(source="tsv", input=str(COCO), split="test")
-    captions = list(read_source(params))
-    assert len(captions) == 25_000
-    assert len({c.image_id for c in captions}) == 5_000
-    first = "A man with a red helmet on a small moped on a dirt road ."
-    assert captions[0] == Caption("391895", "770337", "test", first, str(COCO), 2)

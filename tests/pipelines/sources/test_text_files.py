@@ -84,8 +84,6 @@ def test_lists_give_the_split_and_the_rest_is_counted(
     assert "1 captions left out, their images are in no list" in caplog.text
     lists = {"train": "b.jpg\n", "dev": "a.jpg\n"}
     assert [c.caption_id for c in flickr(read, tmp_path, split="train", **lists)] == ["b.jpg#0"]
-    with pytest.raises(InputError, match=r"tokens.txt: no split 'test' -> choose with --split from: dev, train"):
-        flickr(read, tmp_path, split="test", **lists)
 
 
 @pytest.mark.parametrize(
@@ -129,10 +127,6 @@ def test_flickr8k(caplog: pytest.LogCaptureFixture) -> None:
     assert Counter(c.split for c in captions) == {"train": 30_000, "dev": 5_000, "test": 5_000}
     assert "460 captions left out" in caplog.text
     assert len({c.image_id for c in captions}) == 8_000
-    everything = list(read_source(CaptionsParams(source="flickr", input=tokens)))
-    assert len(everything) == 40_460
-    assert len({c.image_id for c in everything}) == 8_093  # 8,092 and the slip below
-    assert "2258277193_586949ec62.jpg.1" in {c.image_id for c in everything}
 
 
 CAPTIONS = [f"caption {k}" for k in range(10)]
@@ -158,8 +152,6 @@ def test_several_splits_of_scan_one_after_the_other(tmp_path: Path) -> None:
     captions = precomp(tmp_path, split="test+dev")
     assert [c.split for c in captions] == ["test"] * 10 + ["dev"] * 5
     assert [c.image_id for c in captions[::5]] == ["test-0", "test-1", "dev-0"]
-    with pytest.raises(InputError, match=r"no split 'train' -> choose with --split from: dev, test"):
-        precomp(tmp_path, split="test+train")
 
 
 @pytest.mark.parametrize("ids", [["391895", "60623"], ["391895"] * 5 + ["60623"] * 5])
@@ -174,20 +166,8 @@ def test_ids_an_image_or_a_caption(tmp_path: Path, ids: list[str]) -> None:
 @pytest.mark.parametrize(
     ("captions", "ids", "message"),
     [
-        (
-            CAPTIONS[:9],
-            None,
-            r"test_caps.txt: 9 captions, 5 an image, for 9 captions of .* -> .*--source tsv",
-        ),
-        (
-            CAPTIONS,
-            ["1", "2", "3"],
-            r"test_ids.txt: 3 ids \(3 images\) for 10 captions of test_caps.txt -> give one",
-        ),
-        (CAPTIONS[:9], ["1"] * 9, r"test_ids.txt row 1: image 1 comes 9 times, neither once nor 5 times"),
-        (CAPTIONS, ["1", ""], r"test_ids.txt row 2: no id in this row -> delete the empty row"),
-        (CAPTIONS, ["8", "8"], r"test_ids.txt row 1: image 8 comes 2 times, neither once nor 5 times in turn"),
-        (CAPTIONS, ["1"] * 5 + ["2"] * 3 + ["3"] * 2, r"test_ids.txt row 6: image 2 comes 3 times, neither once"),
+        (CAPTIONS[:9], None, r"test_caps.txt: 9 captions, 5 an image, for 9 captions of .* -> .*--source tsv"),
+        (CAPTIONS, ["1", "2", "3"], r"test_ids.txt: 3 ids \(3 images\) for 10 captions of test_caps.txt -> give one"),
         (CAPTIONS, list("0123456789"), r"test_ids.txt: 10 different ids for 10 captions -> .*, not sentence ids"),
         ([], [], r"test_ids.txt: 0 ids"),
     ],
