@@ -29,7 +29,7 @@ from capgrade.pipelines.report.data import ReportData, columns, own_and_other
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.items import regions
 from capgrade.pipelines.report.labels import distributions, mined
-from capgrade.pipelines.report.runs import SUMMARY, WAYS, runs_section, said, training
+from capgrade.pipelines.report.runs import SUMMARY, WAYS, first_runs, runs_section, said, training
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow, write_manifest
@@ -214,6 +214,37 @@ def test_it_reads_well(width: int, scheme: str, written: Path, browser: Browser)
     page.close()
 
 
+def _evaluated(folder: Path, data: Path, **runs: dict[str, Any]) -> ReportData:
+    """The captions, and runs with these metrics."""
+    (folder / "captions").symlink_to(data / "captions")
+    these = {"captions": file_digest(folder / "captions" / "manifest.json")}
+    for run, metrics in runs.items():
+        (at := folder / "evaluation" / run).mkdir(parents=True)
+        (at / "metrics.json").write_text(json.dumps(metrics))
+        write_manifest(at, "evaluation", params={}, inputs=these, rows={})
+    return ReportData(folder)
+
+
+def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
+    ways = {way: {"recall@1": 0.1, "ncs@10": value} for way, value in zip(WAYS, ncs, strict=False)}
+    return {"rsum": rsum, "counts": {"zero_ideal": {by: {}}}, **ways}
+
+
+@pytest.mark.parametrize(("a", "b", "said"), [
+    (_metrics(250), _metrics(240), "By rsum a is first of 2 runs (250.0); no graded metric is there."),
+    (_metrics(250, 0.4, 0.6), _metrics(240, 0.3, 0.5),
+     "By rsum a is first of 2 runs (250.0), and also first by ncs@10, which counts graded relevance by cider (50.0%)."),
+    (_metrics(250, 0.4, 0.6), _metrics(240, 0.3, 0.9),
+     "By rsum a is first of 2 runs (250.0), but b is first by ncs@10, which counts graded relevance by cider (60.0%)."),
+    (_metrics(250, 0.4, 0.6), _metrics(240, 0.3, 0.9, by="sbert"),
+     "By rsum a is first of 2 runs (250.0); their ncs@10 is by different measures: cider, sbert."),
+    (_metrics(250, 0.4, 0.6), {**_metrics(240, 0.3, 0.9), "nsum": 9.0},
+     "By rsum a is first of 2 runs (250.0), but b is first by ncs@10, which counts graded relevance by cider (60.0%)."),
+])  # fmt: skip
+def test_a_sentence_says_whether_metrics_agree(a: dict, b: dict, said: str, data: Path, tmp_path: Path) -> None:
+    assert first_runs(_evaluated(tmp_path, data, a=a, b=b)) == said
+
+
 def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
     data: Path, tmp_path: Path, browser: Browser
 ) -> None:
@@ -221,13 +252,8 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
     way = dict.fromkeys(SUMMARY, 0.25)
     found = {**dict.fromkeys(SUMS, 250.0), "i2t": way, "t2i": way}
     ends = {key: dict.fromkeys(way, [0.2, 0.3]) if key in WAYS else [240.1, 260.2] for key in found}
-    (tmp_path / "captions").symlink_to(data / "captions")
-    these = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
-    for run in ("scenes_bcls", "scenes_teran"):
-        (at := tmp_path / "evaluation" / run).mkdir(parents=True)
-        (at / "metrics.json").write_text(json.dumps({**found, "intervals": ends}))
-        write_manifest(at, "evaluation", params={}, inputs=these, rows={})
-    section = replace(runs_section(ReportData(tmp_path)), open=True)
+    one = {**found, "intervals": ends}
+    section = replace(runs_section(_evaluated(tmp_path, data, scenes_bcls=one, scenes_teran=one)), open=True)
     (out := tmp_path / "page.html").write_text(render("Runs", section, [section], "capgrade", foot="", runs=[]))
     for width in (1280, 390):
         page, _ = opened_file(browser, out, viewport={"width": width, "height": 900})
