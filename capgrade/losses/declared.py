@@ -98,7 +98,8 @@ def _converted(name: str, key: str, kind: TypeAdapter[Any], value: Any) -> Any:
 
 class LossTerms:
     """The weighted sum of terms such as {"name": "sam", "weight": 10, "tau": 3}; `of` names a part of the model whose
-    scores the term looks at. It counts the hinges of its losses as it goes (`active_hinges`).
+    scores the term looks at. It counts the hinges of its losses as it goes (`active_hinges`). `needs` is what terms
+    need of a batch beside the scores: no relevance where the pairs alone are the targets, by choice or by default.
 
     Raises InputError for an unknown name or option, listing the known ones, and for a value that does not fit.
     """
@@ -106,6 +107,7 @@ class LossTerms:
     def __init__(self, terms: Sequence[Mapping[str, Any]]) -> None:
         self._terms: list[tuple[str, float, str | None, Callable[[ScoredBatch], Tensor]]] = []
         self._hinges: dict[str, Tensor] = {}  # int64 [2]: active, all
+        self.needs: set[str] = set()
         for term in terms:
             loss, name, of = named(term.get("name")), term["name"], term.get("of")
             options = checked(name, {key: term[key] for key in term if key not in ("name", "weight", "of")})
@@ -114,6 +116,8 @@ class LossTerms:
                 raise InputError(problem, remedy="give this term temperature: 1.0")
             weight = _converted(name, "weight", WEIGHT, term.get("weight", 1.0))
             self._terms.append((name, weight, of, partial(loss.function, **options)))
+            if loss.needs is not None and {**loss.defaults, **options}.get("targets", "relevance") == "relevance":
+                self.needs.add(loss.needs)
 
     def __call__(self, batch: ScoredBatch) -> Tensor:
         total = batch.scores.new_zeros(())
@@ -134,23 +138,11 @@ class LossTerms:
         counts, self._hinges = {name: found.tolist() for name, found in self._hinges.items()}, {}
         return {f"{ACTIVE}{name}": active / max(number, 1) for name, (active, number) in counts.items()}
 
-
-def needs(terms: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """What the terms need of a batch beside the scores: no relevance where the pairs alone are the targets, by choice
-    or by default."""
-    found = set()
-    for term in terms:
-        loss = named(term.get("name"))
-        if loss.needs is not None and {**loss.defaults, **term}.get("targets", "relevance") == "relevance":
-            found.add(loss.needs)
-    return frozenset(found)
-
-
-def check_scale(terms: Sequence[Mapping[str, Any]], measure: str, low: float, high: float) -> None:
-    """InputError for a loss whose formula is written for another range than the measure's low..high."""
-    for term in terms:
-        wanted = named(term.get("name")).within
-        if wanted is not None and not wanted[0] - ROUNDING <= low <= high <= wanted[1] + ROUNDING:
-            problem = f"loss '{term['name']}' is written for relevance in {wanted[0]:g}..{wanted[1]:g}"
-            remedy = "choose a measure of that range, such as sbert"
-            raise InputError(f"{problem}, and {measure} is in {low:g}..{high:g}", remedy=remedy)
+    def check_scale(self, measure: str, low: float, high: float) -> None:
+        """InputError for a loss whose formula is written for another range than the measure's low..high."""
+        for name, *_ in self._terms:
+            wanted = LOSSES[name].within
+            if wanted is not None and not wanted[0] - ROUNDING <= low <= high <= wanted[1] + ROUNDING:
+                problem = f"loss '{name}' is written for relevance in {wanted[0]:g}..{wanted[1]:g}"
+                remedy = "choose a measure of that range, such as sbert"
+                raise InputError(f"{problem}, and {measure} is in {low:g}..{high:g}", remedy=remedy)

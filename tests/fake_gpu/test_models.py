@@ -12,7 +12,6 @@ import torch
 
 from capgrade.labels.stored import RelevanceBlock
 from capgrade.losses import LOSSES, LossTerms
-from capgrade.losses.declared import needs
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.fit.train import scored_batch
 from capgrade.trainer.models import MODELS
@@ -35,10 +34,10 @@ STEPS = [
 def step(model: RetrievalModel, loss: str, device: str, bf16: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores and loss of a training step, whose gradients the model has then."""
     model.train().to(device)
-    terms, relevance = [{"name": loss}], SimpleNamespace(block=lambda *_: VALUES)
+    terms, relevance = LossTerms([{"name": loss}]), SimpleNamespace(block=lambda *_: VALUES)
     with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=bf16):
-        batch = scored_batch(model, BATCH, relevance, needs(terms))  # type: ignore[arg-type]
-        value = LossTerms(terms)(batch)
+        batch = scored_batch(model, BATCH, relevance, terms.needs)  # type: ignore[arg-type]
+        value = terms(batch)
     value.backward()
     return batch.scores, value
 

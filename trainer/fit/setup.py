@@ -12,7 +12,6 @@ import numpy as np
 
 from capgrade.labels.batches import BatchPlan
 from capgrade.losses import LOSSES, LossTerms
-from capgrade.losses.declared import check_scale, needs
 from capgrade.measures import choose, names_of, read_by
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
@@ -59,7 +58,6 @@ class Setup:
     plan: BatchPlan
     loss: LossTerms
     first_loss: LossTerms  # in the epochs of `all_negatives_first`
-    needs: frozenset[str]
     relevance: BatchRelevance | None  # of training pairs, where a loss asks for it
     validation: Pairs | None
     validation_relevance: np.ndarray | None  # [n_images, n_captions]
@@ -91,7 +89,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
-    dim, needed = store.metadata["dim"], needs(params.loss)
+    dim = store.metadata["dim"]
     terms: list[Mapping[str, Any]] = list(params.loss)
     if any(term.get("alpha") == "auto" for term in terms):
         learnt = learnt_from(captions, rows)
@@ -103,10 +101,10 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     tokens = make_tokens(config, captions, params.min_count, rows, start)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
-    shards = _shards(data, params, captions, needed)
-    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in needed else None
+    shards = _shards(data, params, captions, loss.needs)
+    relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in loss.needs else None
     if relevance is not None:
-        check_scale(params.loss, params.measure, *relevance.span)
+        loss.check_scale(params.measure, *relevance.span)
     split = None if params.validation is None else read_captions(data.captions, params.validation)
     held_out = split
     if split is not None and params.validation_images is not None:  # the authors' loaders take 1,000 of COCO's 5,000
@@ -134,7 +132,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         dense = _dense(params, measures, split, held_out)
     return Setup(
         model=model, config=config, tokens=tokens, feature_dim=dim, pairs=pairs, plan=plan, loss=loss,
-        first_loss=first_loss, needs=needed, relevance=relevance, validation=validation, validation_relevance=dense,
+        first_loss=first_loss, relevance=relevance, validation=validation, validation_relevance=dense,
         inputs=inputs, key=_key(params, measures.used(computed), inputs), not_initial=not_initial,
     )  # fmt: skip
 
@@ -173,7 +171,7 @@ def model_inputs(config: Config) -> dict[str, str]:
     return known | {key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)}
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, needed: frozenset[str]) -> LookedUp | None:
+def _shards(data: Data, params: TrainParams, captions: Captions, needed: set[str]) -> LookedUp | None:
     """The shards that were given. InputError when this run would not read them."""
     if data.shards is None:
         return None

@@ -171,7 +171,7 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
         first = at - at % accumulate
         together = min(accumulate, len(rows) - first)  # fewer at the end of an epoch
         with autocast(run.params.precision, run.device):
-            scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.needs)
+            scored = scored_batch(run.model, batch, run.setup.relevance, run.setup.loss.needs)
         loss = run.loss(scored)
         if not loss.isfinite():
             raise _unfit(loss.item(), batch, run)
@@ -189,9 +189,7 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     return from_first(lambda: {"loss": mean, **hinges, **metrics, "pairs_per_s": rate})
 
 
-def scored_batch(
-    model: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: frozenset[str]
-) -> ScoredBatch:
+def scored_batch(model: RetrievalModel, batch: Batch, relevance: BatchRelevance | None, needs: set[str]) -> ScoredBatch:
     """Scores of the gathered batch [B, B] and the labels in `needs`."""
     device = next(model.parameters()).device
     texts = to_device(batch.texts, device)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from capgrade import losses
 from capgrade.losses import COUNTED, LOSSES, LossTerms
 from capgrade.losses.base import ScoredBatch
-from capgrade.losses.declared import needs
 from capgrade.schemas.errors import InputError
 from tests.conftest import ROOT
 
@@ -267,9 +266,9 @@ def test_terms_are_weighed_and_checked():
     one, two = term("triplet")(batch), term("kendall")(batch)
     both = LossTerms([{"name": "triplet"}, {"name": "kendall", "weight": 0.5}])(batch)
     assert float(both) == pytest.approx(float(one) + 0.5 * float(two), rel=1e-5)
-    assert needs([{"name": "triplet"}]) == needs([{"name": "info_nce"}]) == frozenset()
-    assert needs([{"name": "sam"}, {"name": "centre"}]) == {"relevance", "vectors"}
-    assert needs([{"name": "info_nce", "targets": "relevance"}]) == {"relevance"}
+    assert term("triplet").needs == term("info_nce").needs == set()
+    assert LossTerms([{"name": "sam"}, {"name": "centre"}]).needs == {"relevance", "vectors"}
+    assert term("info_nce", targets="relevance").needs == {"relevance"}
     for given_, message in (
         ({"name": "sma"}, "unknown loss 'sma'"),
         ({"name": ["sam"]}, r"unknown loss '\['sam'\]'"),

@@ -50,7 +50,7 @@ def plain_run(small, asked: TrainParams, steps_of: int, decay: float | None = No
         some = batches[at : at + steps_of]
         optimiser.zero_grad()
         for batch in some:
-            (setup.loss(scored_batch(model, batch, None, setup.needs)) / len(some)).backward()
+            (setup.loss(scored_batch(model, batch, None, setup.loss.needs)) / len(some)).backward()
         optimiser.step()
         for name, p in model.named_parameters():
             mean[name] = p.detach().clone() if decay is None else decay * mean[name] + (1 - decay) * p.detach()

@@ -198,7 +198,7 @@ def test_bcls_sees_the_cosine_of_paired_captions(small):
     measures = MeasuresParams(sbert=SbertParams(references="mean"))
     setup = prepare(small.data, params("train.measure=sbert", "train.batch_size=48", options, preset="bcls"), measures)
     batch = setup.pairs.collate(setup.plan.epoch(0)[0])
-    scored = scored_batch(setup.model, batch, setup.relevance, setup.needs)
+    scored = scored_batch(setup.model, batch, setup.relevance, setup.loss.needs)
     paired = embed_texts(small.train.texts, "all-MiniLM-L6-v2")[batch.caption_rows]
     assert np.abs(scored.relevance.numpy() - paired @ paired.T).max() < 1e-5 and scored.known is None
 
@@ -210,7 +210,7 @@ def test_a_batch_has_the_weights_of_its_shards(small) -> None:
     asked = params("train.relevance=shards", "train.unknown=mask", "train.batch_size=16", VSE, preset="daa")
     setup = prepare(small.sampled, asked, MeasuresParams())
     one = setup.pairs.collate(setup.plan.epoch(0)[0])
-    found = scored_batch(setup.model, one, setup.relevance, setup.needs)
+    found = scored_batch(setup.model, one, setup.relevance, setup.loss.needs)
     wanted = setup.relevance.labels.block(one.image_numbers, one.caption_rows, "rouge_l")
     for ours, theirs in zip((found.relevance, found.known, found.weights), wanted, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs)
