@@ -156,7 +156,7 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
     read = _sha256(seen[number].digest for number in cut.numbers(shard))  # of the bytes; `stamp` is the file system's
     receipt = manifest_of(
         KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
-        regions=sum(map(len, images)), rounding=asdict(rounding), left_out=left_out,
+        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out,
     )  # fmt: skip
     write_json(cut.receipt_file(shard), receipt)
 

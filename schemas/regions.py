@@ -115,14 +115,17 @@ def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None
 
 @dataclass
 class Rounding:
-    """Largest errors of stored features: absolute, and relative to values that float16 holds as normal numbers."""
+    """Regions stored, and the largest errors of their features: absolute, and relative to values that float16 holds as
+    normal numbers."""
 
+    regions: int = 0
     max_abs: float = 0.0
     max_rel: float = 0.0
 
     def stored(self, regions: Regions, dtype: Dtype) -> np.ndarray:
         """The features as `dtype`, their error counted. InputError for a value that float16 cannot hold."""
         x = regions.features
+        self.regions += len(x)
         if x.dtype == dtype or dtype == "float32":
             return x.astype(dtype, copy=False)
         with np.errstate(over="ignore"):
@@ -178,24 +181,19 @@ def write_regions(
         if first is None:
             raise InputError("no image to write", file=out, remedy="check the input")
         schema = region_schema(first.check().features.shape[1], dtype, metadata)
-        rounding, counts = Rounding(), {"regions": 0}
+        rounding = Rounding()
         target = target_mb * 2**20
-        batches = _batches(_counted(chain([first], source), counts), schema, rounding, min(target, BATCH_BYTES))
+        batches = _batches(chain([first], source), schema, rounding, min(target, BATCH_BYTES))
         rows = {}
         for k, batch in enumerate(batches):
             name = shard_name(k)
             rows[name] = write_arrow(folder / name, schema, _up_to(target, chain([batch], batches)))
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
-            folder, KIND, params=params, inputs=inputs or {}, rows=rows, **counts, dim=metadata_of(schema)["dim"],
-            stage=stage, rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
+            folder, KIND, params=params, inputs=inputs or {}, rows=rows, regions=rounding.regions,
+            dim=metadata_of(schema)["dim"], stage=stage,
+            rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
         )  # fmt: skip
-
-
-def _counted(images: Iterable[Regions], counts: dict[str, int]) -> Iterator[Regions]:
-    for regions in images:
-        counts["regions"] += len(regions)
-        yield regions
 
 
 def write_shard(path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding) -> int:

@@ -205,3 +205,10 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
         DetectronDetector(config, weights, rule)
     with pytest.raises(InputError, match="no single vector"):
         DetectronDetector("Misc/cascade_mask_rcnn_R_50_FPN_1x", weights, rule)
+    for path in hostile_weights(tmp_path):
+        with pytest.raises(InputError, match="not read: it names"):
+            DetectronDetector(config, path, rule)
+    for where in HOSTILE:
+        with pytest.raises(InputError, match="not a detectron2 config"):
+            DetectronDetector(hostile_config(tmp_path, where), weights, rule)
+    assert not (tmp_path / "ran").exists()
