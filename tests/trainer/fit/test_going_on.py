@@ -123,6 +123,14 @@ def test_a_finished_run_that_lost_a_file_is_not_reported(small, trained, tmp_pat
         run(small.data, copy, epochs=12)
 
 
+def test_a_stopped_run_that_lost_its_best_model_is_not_gone_on_with(small, tmp_path, monkeypatch):
+    again = lambda: run(small.data, tmp_path, "train.lr=1e-9", epochs=3)  # noqa: E731  # the first epoch stays the best
+    stopped(monkeypatch, "scored_batch", 13, again)
+    (tmp_path / UNFINISHED / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="the model of the best epoch is missing -> start afresh with --restart"):
+        again()
+
+
 def key(data: Data, *sets: str, given: tuple[str, ...] = (), **more) -> str:
     """What tells a run from others, of these parameters and data."""
     measures = load_params(None, [f"measures.{each}" for each in given]).measures
