@@ -76,8 +76,10 @@ def test_pairs_that_were_all_kept_for_certain_tell_nothing() -> None:
 def test_the_last_top_value_bounds_what_was_not_kept() -> None:
     found = bounds(of_pairs([[(0, 0.9, 1), (1, 0.7, 1), (2, 0.1, 4)], [(0, 0.3, 1), (3, 0.2, 3)]]), "m", "shards")
     assert found == pytest.approx([0.7, 0.3])
-    with pytest.raises(InputError, match="no top captions of m, .* shards.top above 0"):
-        bounds(of_pairs([[(0, 0.9, 1)], [], [(3, 0.2, 3)]]), "m", "shards")
+    part = replace(of_pairs([[(0, 0.9, 1), (1, 0.7, 1)]]).parts[0], start=np.array([0, 0, 2]))  # an image without any
+    for stored in (of_pairs([[(0, 0.9, 1)], [(3, 0.2, 3)]]), Sampled(["m"], 4, [part], ["own", "top_m"])):
+        with pytest.raises(InputError, match="no top captions of m, .* shards.top above 0"):
+            bounds(stored, "m", "shards")
 
 
 @pytest.mark.parametrize("kind", ["dataset", "shards"])
