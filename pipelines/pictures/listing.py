@@ -162,7 +162,8 @@ def _of_table(path: Path) -> list[Picture]:
 
 def _of_list(path: Path) -> list[Picture]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line.removesuffix("\n") for line in file]
     except FileNotFoundError:
         raise InputError("no such file or folder", file=path, remedy="check the path") from None
     except UnicodeDecodeError as error:

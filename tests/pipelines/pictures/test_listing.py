@@ -15,10 +15,11 @@ from capgrade.schemas.params import CaptionsParams, ScenesParams
 
 
 def test_a_list_is_in_its_own_order_and_its_paths_are_relative_to_it(tmp_path: Path) -> None:
+    """A line feed alone ends a line, and the mark of UTF-8 that Windows writes is no part of an id."""
     (tmp_path / "in").mkdir()
-    for name in ("0", "4"):
-        Image.new("L", (3, 2), int(name)).save(tmp_path / "in" / f"{name}.png")
-    (tmp_path / "list.txt").write_text(f"b\t{tmp_path}/in/4.png\na\tin/0.png\n")
+    for name, grey in (("0", 0), ("4\u20284", 4)):
+        Image.new("L", (3, 2), grey).save(tmp_path / "in" / f"{name}.png")
+    (tmp_path / "list.txt").write_text(f"\ufeffb\t{tmp_path}/in/4\u20284.png\na\tin/0.png\n", encoding="utf-8")
     found = [(picture.image_id, picture.decode()[0].max()) for picture in read_pictures(tmp_path / "list.txt")]
     assert found == [("b", 4), ("a", 0)]
 
