@@ -7,7 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from capgrade.schemas.errors import InputError
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
 UNIT = 2.0**-24  # half the step of float32 numbers near 1: what one operation rounds, as a share of its result
+Sets = tuple[np.ndarray, np.ndarray, bool]  # the fields of `OfReferences`
+P = TypeVar("P")
 Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
 
 
@@ -139,6 +141,13 @@ class Measure(Protocol):
         """Prepare the captions of a split. InputError when they do not suit the measure or its parameters."""
 
 
+class OfParams(Generic[P]):
+    """A measure that its parameters make."""
+
+    def __init__(self, params: P) -> None:
+        self.params = params
+
+
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
@@ -181,14 +190,6 @@ class ArrayState(State):
                     scalars[name] = one
         (folder / "scalars.json").write_text(json.dumps(scalars), encoding="utf-8")
 
-    def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:
-        """Captions of any table with these images' references."""
-        return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)  # type: ignore[attr-defined]
-
-    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
-        """The same captions under other reference sets, a caption among them counted."""
-        return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)  # type: ignore[call-arg]
-
     @classmethod
     def load(cls, folder: Path) -> Self:
         """What `save` wrote; arrays are opened by memory map, copy on write."""
@@ -205,6 +206,28 @@ class ArrayState(State):
         })  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True)
+class OfReferences(ArrayState):
+    """A fitted measure of captions with reference sets, which are captions too: `reference_sets`, and what it needs."""
+
+    ref_ptr: np.ndarray  # int64 [n_images + 1]
+    refs: np.ndarray  # int64 [n_captions]: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]]
+    leave_out: bool  # a caption is not among its own references
+
+    @property
+    def columns(self) -> int:
+        """As `Fitted.columns`."""
+        return len(self.refs)
+
+    def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:
+        """Captions of any table with these images' references."""
+        return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        """The same captions under other reference sets, a caption among them counted."""
+        return dataclasses.replace(self, ref_ptr=ref_ptr, refs=refs, leave_out=False)
+
+
 def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Row in `images` and caption of every pair of an image with one of its own captions: int64, int64."""
     sizes = ref_ptr[images + 1] - ref_ptr[images]
@@ -213,15 +236,13 @@ def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tupl
     return rows, np.concatenate(captions) if captions else np.empty(0, np.int64)
 
 
-def leaves_out(self_reference: str, captions: Captions) -> bool:
-    """Whether a caption is left out of its own reference set. InputError for a set that has no other caption."""
-    if self_reference != "left_out":
-        return False
-    lonely = np.flatnonzero(np.diff(captions.ref_ptr) < 2)
-    if len(lonely):
+def reference_sets(self_reference: str, captions: Captions) -> Sets:
+    """The first fields of `OfReferences`. InputError where a caption is left out of a set that has no other one."""
+    leave_out, lonely = self_reference == "left_out", np.flatnonzero(np.diff(captions.ref_ptr) < 2)
+    if leave_out and len(lonely):
         raise InputError(
             f"{len(lonely)} image(s) have one caption, '{captions.image_ids[lonely[0]]}' the first: with "
             "self_reference left_out no reference remains",
             remedy="set self_reference to included, or drop these images",
         )
-    return True
+    return captions.ref_ptr, captions.refs, leave_out

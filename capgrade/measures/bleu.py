@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
+from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, reference_sets
 from capgrade.measures.ngrams import Postings, Sentences, count_ngrams, postings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -172,21 +172,13 @@ def _score_chunk(begin, end, pairs, first, sentences, order, lengths, postings, 
 
 
 @dataclass(frozen=True)
-class FittedBleu(ArrayState):
+class FittedBleu(OfReferences):
     """The captions as rows of n-grams of up to k words and as postings."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     sentences: Sentences
     order: np.ndarray  # int8 [n_grams]
     lengths: Lengths
     postings: Postings
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.sentences.words)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -209,7 +201,7 @@ class FittedBleu(ArrayState):
         return fill
 
 
-class Bleu:
+class Bleu(OfParams[BleuParams]):
     """BLEU-k of one caption, 0..1: `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k, correct clipped by the largest
     count in a reference, BP by the reference of closest length (the shorter of two).
 
@@ -219,13 +211,10 @@ class Bleu:
 
     low, high = 0.0, 1.0
 
-    def __init__(self, params: BleuParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedBleu:
         """Index the captions. InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image
         without references."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         ngrams, k = count_ngrams(captions, self.params.n), self.params.n
         words = ngrams.sentences.words
         longest = int(words.argmax())
@@ -236,11 +225,9 @@ class Bleu:
         guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + SMALL
         has, rank = np.ones(len(ngrams.sentences.gram), np.uint16), np.arange(captions.n_captions, dtype=np.int32)
         return FittedBleu(
-            ref_ptr=captions.ref_ptr,
-            refs=captions.refs,
+            *sets,
             sentences=ngrams.sentences,
             order=ngrams.order,
             lengths=Lengths(lengths, length_class.astype(np.int32), np.prod(guesses, axis=1) ** (-1 / k)),
             postings=postings(ngrams, rank, has, DENSE_SHARE),
-            leave_out=leave_out,
         )

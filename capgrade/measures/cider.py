@@ -21,7 +21,7 @@ import numpy as np
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
-from capgrade.measures.base import CHUNK, UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out
+from capgrade.measures.base import CHUNK, UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, Sets, reference_sets
 from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import Ngrams, Postings, Sentences, count_ngrams, postings
@@ -85,23 +85,15 @@ def score_pairs(
 
 
 @dataclass(frozen=True)
-class FittedCider(ArrayState):
+class FittedCider(OfReferences):
     """The captions as rows of n-grams and as postings."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     sentences: Sentences
     inverse: np.ndarray  # `Weighted.inverse`
     weights: Weights
     postings: Postings
     ranked: Ranked
     form: Form
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.inverse)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -149,7 +141,7 @@ class FittedCider(ArrayState):
         return float(self.form.scale * (1 + self.weights.order.max(initial=0)))
 
 
-class Cider:
+class Cider(OfParams[CiderParams]):
     """CIDEr-D as pycocoevalcap computes it, 0..10, of every caption with every image's reference set.
 
     Document frequencies come from the fitted split, another captions folder, or a saved file. Source:
@@ -158,30 +150,24 @@ class Cider:
 
     low, high = 0.0, 10.0
 
-    def __init__(self, params: CiderParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedCider:
         """Index the captions. InputError when the document frequencies come from a single image (all scores
         would be 0), or `self_reference: left_out` leaves an image without references."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         form = Form(clip=True, sigma=self.params.sigma)
-        return _index_by(self.params.document_frequency, captions, form, leave_out)
+        return _index_by(self.params.document_frequency, captions, form, sets)
 
 
-class CiderPlain:
+class CiderPlain(OfParams[CiderPlainParams]):
     """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10, without CIDEr-D's
     clipping and length penalty. Source: Vedantam et al. 2015, eq. 1-3; pycocoevalcap computes CIDEr-D alone."""
 
     low, high = 0.0, 10.0
 
-    def __init__(self, params: CiderPlainParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
-        leave_out = leaves_out(self.params.self_reference, captions)
-        return _index_by(self.params.document_frequency, captions, Form(clip=False, sigma=np.inf), leave_out)
+        sets = reference_sets(self.params.self_reference, captions)
+        return _index_by(self.params.document_frequency, captions, Form(clip=False, sigma=np.inf), sets)
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
@@ -198,13 +184,13 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
-def _index_by(source: str | None, captions: Captions, form: Form, leave_out: bool) -> FittedCider:
+def _index_by(source: str | None, captions: Captions, form: Form, sets: Sets) -> FittedCider:
     """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`."""
     ngrams = count_ngrams(captions)
-    return index(captions, ngrams, corpus_frequencies(captions, ngrams, source).idf(ngrams), form, leave_out)
+    return index(captions, ngrams, corpus_frequencies(captions, ngrams, source).idf(ngrams), form, sets)
 
 
-def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, leave_out: bool) -> FittedCider:
+def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets) -> FittedCider:
     """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
     chunk = np.arange(captions.n_captions) // CHUNK
     sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
@@ -219,15 +205,13 @@ def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, leave
     norm_of_rank = np.ascontiguousarray(inverse[by_length].T.astype(np.float32))
     value = inverse[sentences.row, order[sentences.gram]].astype(np.float32)
     return FittedCider(
-        ref_ptr=captions.ref_ptr,
-        refs=captions.refs,
+        *sets,
         sentences=sentences,
         inverse=inverse,
         weights=Weights(gain, order, length_class.astype(np.int32), penalty),
         postings=postings(ngrams, rank, value, DENSE_SHARE),
         ranked=Ranked(class_start, rank, class_of_rank, norm_of_rank),
         form=form,
-        leave_out=leave_out,
     )
 
 

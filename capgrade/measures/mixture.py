@@ -70,7 +70,7 @@ class FittedMixture(State):
         return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
-        """As `ArrayState.regrouped`."""
+        """As `OfReferences.regrouped`."""
         parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
         return replace(self, parts=parts)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from capgrade.bits import ones
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, ArrayState, Error, Fill, ImagePairs, leaves_out, own_pairs
+from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, own_pairs, reference_sets
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import RougeParams
 from capgrade.text.words import tokens_of, without_empty_sentences
@@ -268,22 +268,14 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
 
 
 @dataclass(frozen=True)
-class FittedRougeL(ArrayState):
+class FittedRougeL(OfReferences):
     """Captions as word numbers."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     ptr: np.ndarray  # int64 [n_captions + 1]
     word: np.ndarray  # int32 [words]
     n_vocabulary: int
     beta: float
     mean: bool
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.ptr) - 1
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -337,7 +329,7 @@ class FittedRougeL(ArrayState):
         return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
 
 
-class RougeL:
+class RougeL(OfParams[RougeParams]):
     """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P) with P = LCS / caption words, R = LCS / reference words.
 
     `references: max` takes the largest P and the largest R over the references independently, as
@@ -347,12 +339,9 @@ class RougeL:
 
     low, high = 0.0, 1.0
 
-    def __init__(self, params: RougeParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedRougeL:
         """Number the words. InputError when `left_out` leaves an image without references."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         ptr, word, vocabulary = without_empty_sentences(tokens_of(captions))
         mean, beta = self.params.references == "mean", self.params.beta
-        return FittedRougeL(captions.ref_ptr, captions.refs, ptr, word, len(vocabulary), beta, mean, leave_out)
+        return FittedRougeL(*sets, ptr, word, len(vocabulary), beta, mean)

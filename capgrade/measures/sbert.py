@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, ArrayState, Error, Fill, leaves_out
+from capgrade.measures.base import UNIT, Error, Fill, OfParams, OfReferences, reference_sets
 from capgrade.measures.embeddings import embed
 from capgrade.measures.products import ONE, largest, padded
 from capgrade.pretrained import EMBEDDED
@@ -66,20 +66,12 @@ def cosine_range(values: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class FittedSbert(ArrayState):
+class FittedSbert(OfReferences):
     """Unit embeddings of captions; for `mean` and `first` one query vector per image."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     embeddings: np.ndarray  # float32 [n_captions, d]
     same: np.ndarray  # int64 [n_captions]: the first caption of the same text
     references: str
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.embeddings)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -130,7 +122,7 @@ class FittedSbert(ArrayState):
         return np.stack(vectors), np.arange(len(images) + 1)
 
 
-class Sbert:
+class Sbert(OfParams[SbertParams]):
     """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`, `mean` or `first`.
 
     `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with people
@@ -139,19 +131,14 @@ class Sbert:
 
     low, high = -1.0, 1.0
 
-    def __init__(self, params: SbertParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedSbert:
         """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or `left_out`
         leaves an image without references."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)
         vectors = embed(captions.texts, self.params.model, device=self.params.device)
-        return FittedSbert(
-            captions.ref_ptr, captions.refs, vectors, first_of_text(captions.texts), self.params.references, leave_out
-        )
+        return FittedSbert(*sets, vectors, first_of_text(captions.texts), self.params.references)
 
 
 def first_of_text(texts: Sequence[str]) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
-from capgrade.measures.base import leaves_out
+from capgrade.measures.base import OfParams, reference_sets
 from capgrade.measures.embeddings import embed
 from capgrade.measures.sbert import FittedSbert, first_of_text
 from capgrade.pretrained import EMBEDDED
@@ -28,7 +28,7 @@ STEP = 65536  # captions in double precision at a time
 INSTEAD = "use sbert"
 
 
-class SbertShared:
+class SbertShared(OfParams[SbertParams]):
     """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share; references as `Sbert`.
 
     A value hangs on all captions that are fitted: they give the mean and the two covariances.
@@ -36,18 +36,15 @@ class SbertShared:
 
     low, high = -1.0, 1.0
 
-    def __init__(self, params: SbertParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedSbert:
         """Embed the raw captions and map them. InputError as `Sbert.fit` and `shared_map`."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert_shared's model {EMBEDDED}", captions)
         vectors = embed(captions.texts, self.params.model, device=self.params.device)
         same = first_of_text(captions.texts)
         mapped = shared(vectors, *shared_map(vectors, captions))[same]  # equal texts, equal bits
-        return FittedSbert(captions.ref_ptr, captions.refs, mapped, same, self.params.references, leave_out)
+        return FittedSbert(*sets, mapped, same, self.params.references)
 
 
 def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:

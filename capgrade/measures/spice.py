@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.measures.base import ArrayState, leaves_out
+from capgrade.measures.base import OfParams, OfReferences, reference_sets
 from capgrade.measures.meteor import refuse_bars
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -34,22 +34,14 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 @dataclass(frozen=True)
-class FittedSpice(ArrayState):
+class FittedSpice(OfReferences):
     """The captions as lines of tokens, and how to start the scorer."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     lines: list[str]
     folder: str
     memory: str
     cache: str | None
     batch: int
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.lines)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`. InputError when the scorer fails."""
@@ -80,7 +72,7 @@ class FittedSpice(ArrayState):
         return ["-cache", str(folder)]
 
 
-class Spice:
+class Spice(OfParams[SpiceParams]):
     """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image, synonyms matching.
 
     Computed by `spice-1.0.jar` of pycocoevalcap on the captions' tokens, as its evaluation does.
@@ -88,13 +80,10 @@ class Spice:
 
     low, high = 0.0, 1.0
 
-    def __init__(self, params: SpiceParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedSpice:
         """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14, a jar is missing,
         or `left_out` leaves an image without references."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("spice", captions)
         folder = spice_folder()
         _require_java()
@@ -102,9 +91,7 @@ class Spice:
         tokens = tokens_of(captions)
         refuse_bars(tokens, captions.caption_ids)
         lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
-        return FittedSpice(
-            captions.ref_ptr, captions.refs, lines, str(folder), params.memory, params.cache, params.batch, leave_out
-        )
+        return FittedSpice(*sets, lines, str(folder), params.memory, params.cache, params.batch)
 
 
 def spice_folder() -> Path:

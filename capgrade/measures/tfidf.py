@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capgrade.measures.base import leaves_out
+from capgrade.measures.base import OfParams, reference_sets
 from capgrade.measures.cider import FittedCider, index
 from capgrade.measures.cider_kernel import Form
 from capgrade.measures.ngrams import alphabetical
@@ -15,7 +15,7 @@ from capgrade.text.tokens import word_unigram
 from capgrade.text.words import number_words
 
 
-class TfidfCosine:
+class TfidfCosine(OfParams[TfidfParams]):
     """Mean over the references of the cosine of tf-idf vectors, 0..1.
 
     As DAA's `semantic.py` computes it with scikit-learn's CountVectorizer and TfidfTransformer: words of two or more
@@ -25,14 +25,11 @@ class TfidfCosine:
 
     low, high = 0.0, 1.0
 
-    def __init__(self, params: TfidfParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedCider:
         """Index the captions. InputError when `left_out` leaves an image without references."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         warn_of_scripts(captions.texts, "of tfidf_cosine")
         words = alphabetical(number_words(word_unigram(captions.texts)), 1)
         df = np.bincount(words.sentences.gram, minlength=len(words.keys))
         idf = np.log((1 + captions.n_captions) / (1 + df)) + 1
-        return index(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), leave_out)
+        return index(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), sets)

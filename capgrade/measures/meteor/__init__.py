@@ -15,7 +15,7 @@ import numpy as np
 
 from capgrade.bits import Ties
 from capgrade.kernels import as_python, in_threads
-from capgrade.measures.base import ArrayState, leaves_out
+from capgrade.measures.base import OfParams, OfReferences, reference_sets
 from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
 from capgrade.measures.meteor.index import CaptionWords, Matches, MatchIndex, Units, index_words
@@ -28,20 +28,12 @@ from capgrade.text.words import Words, tokens_of
 
 
 @dataclass(frozen=True)
-class FittedMeteor(ArrayState):
+class FittedMeteor(OfReferences):
     """The captions as words and phrases, and which of them match."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     words: CaptionWords
     units: Units
     matches: Matches
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.words.ptr) - 1
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -75,22 +67,19 @@ class FittedMeteor(ArrayState):
         return MatchIndex(self.words, self.units, self.matches)
 
 
-class Meteor:
+class Meteor(OfParams[MeteorParams]):
     """METEOR 1.5, 0..1, English: F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the
     references (Denkowski and Lavie 2014). Equal to pycocoevalcap `meteor/meteor.py`."""
 
     low, high = 0.0, 1.0
 
-    def __init__(self, params: MeteorParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedMeteor:
         """Look up the captions' words and phrases. InputError when `left_out` leaves an image without references, or
         METEOR's data is missing."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
         index = index_of(tokens_of(captions), captions.caption_ids)
-        return FittedMeteor(captions.ref_ptr, captions.refs, *index, leave_out)
+        return FittedMeteor(*sets, *index)
 
 
 def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:

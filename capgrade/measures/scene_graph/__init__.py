@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import ArrayState, Error, Fill, leaves_out
+from capgrade.measures.base import Error, Fill, OfParams, OfReferences, reference_sets
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
@@ -25,19 +25,11 @@ from capgrade.text.language import warn_unless_english
 
 
 @dataclass(frozen=True)
-class FittedSceneGraph(ArrayState):
+class FittedSceneGraph(OfReferences):
     """The captions as rows of weighted tuples, and for each tuple the captions that have it."""
 
-    ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]
     graphs: CaptionTuples
     beta: float
-    leave_out: bool
-
-    @property
-    def columns(self) -> int:
-        """As `Fitted.columns`."""
-        return len(self.graphs.total)
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """As `Fitted.pairs`."""
@@ -66,7 +58,7 @@ class FittedSceneGraph(ArrayState):
         return self.beta**2
 
 
-class SceneGraph:
+class SceneGraph(OfParams[SceneGraphParams]):
     """F-score, 0..1, of a caption's scene graph and the merged scene graph of an image's references; English.
 
     P = weight of the caption's tuples that the references have / weight of all the caption's; R the same the other
@@ -75,13 +67,10 @@ class SceneGraph:
 
     low, high = 0.0, 1.0
 
-    def __init__(self, params: SceneGraphParams) -> None:
-        self.params = params
-
     def fit(self, captions: Captions) -> FittedSceneGraph:
         """Parse the captions. InputError when `left_out` leaves an image without references, or METEOR's data, which
         has WordNet, is missing."""
-        leave_out = leaves_out(self.params.self_reference, captions)
+        sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("scene_graph", captions)
         ptr, tuples, weight = _numbered(captions, self.params)
         row = np.repeat(np.arange(captions.n_captions, dtype=np.int32), np.diff(ptr))
@@ -90,7 +79,7 @@ class SceneGraph:
         post_ptr = np.searchsorted(tuples[order], np.arange(n_tuples + 1))
         totals = _totals(ptr, weight)
         graphs = CaptionTuples(ptr, tuples, weight, totals, post_ptr, row[order], weight[order])
-        return FittedSceneGraph(captions.ref_ptr, captions.refs, graphs, self.params.beta, leave_out)
+        return FittedSceneGraph(*sets, graphs, self.params.beta)
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

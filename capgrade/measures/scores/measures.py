@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import as_python, is_compiled
-from capgrade.measures.base import ArrayState, ImagePairs
+from capgrade.measures.base import ImagePairs, OfReferences
 from capgrade.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pairs
 from capgrade.measures.cider import cider_of_pairs, inverse_norms
 from capgrade.measures.cider import score_pairs as cider_pairs
@@ -87,7 +87,7 @@ def rouge_l(corpus: Corpus) -> dict[str, Scored]:
 def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
     pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
-    fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, *index, leave_out=False)
+    fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
     values, counts = fitted.with_counts(pairs.images, pairs.captions)
     return {"meteor": Scored(values, added_up(counts), metrics)}
 
@@ -103,7 +103,7 @@ def sbert(corpus: Corpus) -> dict[str, Scored]:
     return {"sbert": _own_pairs(Sbert(SbertParams(self_reference="included")).fit(corpus.table), corpus)}
 
 
-def _own_pairs(fitted: ArrayState, corpus: Corpus) -> Scored:
+def _own_pairs(fitted: OfReferences, corpus: Corpus) -> Scored:
     """A fitted measure of each candidate with its own references."""
     pairs = corpus.given.pairs
     return averaged(fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions))

@@ -40,7 +40,7 @@ def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
     """As `Meteor.fit`, whatever the language."""
     captions = make_captions(sets)
     index = index_of(tokens_of(captions), captions.caption_ids)
-    return FittedMeteor(captions.ref_ptr, captions.refs, *index, left_out)
+    return FittedMeteor(captions.ref_ptr, captions.refs, left_out, *index)
 
 
 def assert_best(fitted: FittedMeteor, images: np.ndarray, k: int) -> np.ndarray:

@@ -35,7 +35,7 @@ def slow(captions: Captions, v: np.ndarray, references: str, leave_out: bool) ->
 def test_equals_the_plain_product(references: str, leave_out: bool) -> None:
     captions = make_captions(random_sets(20, least=2))
     v = vectors(captions)
-    fitted = FittedSbert(captions.ref_ptr, captions.refs, v, np.arange(len(v)), references, leave_out)
+    fitted = FittedSbert(captions.ref_ptr, captions.refs, leave_out, v, np.arange(len(v)), references)
     expected = slow(captions, v, references, leave_out)
     images = np.array([19, 3, 4, 0])
     np.testing.assert_allclose(fitted.score(images), expected[images], atol=1e-6)
