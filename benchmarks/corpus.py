@@ -6,8 +6,6 @@ probability, in another one where the last two words stand as well (a trigram mo
 the corpus grows, as real vocabularies do. Nothing is drawn anew in another run.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

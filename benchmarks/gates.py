@@ -5,8 +5,6 @@ of `bench corpus` with stand-ins for sentence embeddings. The same bytes on ever
 tests (tests/pipelines), the time of `make test` of the clock.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What all benchmarks share: what they are asked, how work is timed, and the one table that shows their figures."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

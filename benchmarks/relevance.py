@@ -6,8 +6,6 @@ are all own pairs and as many random ones as asked for, and on them the values a
 measures over all pairs beside the float32 product of as many pairs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

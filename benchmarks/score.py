@@ -5,8 +5,6 @@ start of its JVM, which it starts for every tokenisation and for METEOR; `peer_s
 Ours are of a process that has scored before; `first_seconds` is of the first call, which reads METEOR's data.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Seconds are from the start of the process to the manifest. With `embeddings`, st
 the place of sentence embeddings; real ones are made before the clock starts.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

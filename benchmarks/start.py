@@ -1,7 +1,5 @@
 """What importing the stages takes, and what their first run compiles; give few captions."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

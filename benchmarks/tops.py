@@ -4,8 +4,6 @@ Random blocks of images are taken, and each is done either way, one after the ot
 both. Processor time says what the work is, whoever else works there. Seconds are those of the images taken.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

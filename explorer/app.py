@@ -4,8 +4,6 @@ and their server, on loopback unless asked otherwise.
 Captions, ids and names come from strangers: the templates escape every value, and no script runs but `page.js`.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from functools import cached_property, lru_cache

@@ -1,7 +1,5 @@
 """What is explored: the captions of a split and the pairs whose labels were kept, from either form they come in."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

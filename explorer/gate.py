@@ -1,8 +1,6 @@
 """Which requests the server answers: those that its own pages make, under the server's own names, with bodies of
 bounded size. Otherwise any page that is open in the same browser could ask, and rate under somebody's name."""
 
-from __future__ import annotations
-
 import os
 from urllib.parse import urlsplit
 

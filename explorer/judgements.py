@@ -1,7 +1,5 @@
 """What reviewers said: judgements for `capgrade agree`, how far they agree, R@10 judged again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """A trained model as one that ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

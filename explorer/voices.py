@@ -3,8 +3,6 @@
 Scores are float32, the highest first; NaN where a voice has nothing to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

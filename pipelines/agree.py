@@ -1,7 +1,5 @@
 """Stage `agree`: how well each measure agrees with human judgements of image-caption pairs, or of pairs of one kind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

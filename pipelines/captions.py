@@ -1,7 +1,5 @@
 """Stage `captions`: a source's captions, checked and tokenised, as one Arrow table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Agreement of caption scores with human scores of candidates, from a table of candidates, references and scores."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Collection, Sequence

@@ -5,8 +5,6 @@ settings alone, so a run that was stopped goes on with the shards that are missi
 the shards, and the bytes are the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stage `relevance`: the dense relevance matrix of each measure, for an evaluation split."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A caption, the images it is relevant to, and how relevant: one row of the labels, to read or to look at."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

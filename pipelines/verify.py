@@ -1,7 +1,5 @@
 """Checks of whole trees of stages' folders: every manifest, file and digest, and what stopped runs left."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field

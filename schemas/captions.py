@@ -1,7 +1,5 @@
 """The captions table: one row per caption, in the order of the source, with its tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Tables on the terminal."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any

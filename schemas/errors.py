@@ -1,7 +1,5 @@
 """The one error that users see."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which extra of the package brings a module that is not installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module

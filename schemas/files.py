@@ -5,8 +5,6 @@ folder that has one is complete; it carries the parameters and inputs that made 
 and SHA-256 of each file, and a SHA-256 of itself.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Hosts by name or address: which of them are this machine."""
 
-from __future__ import annotations
-
 import ipaddress
 
 

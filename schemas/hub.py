@@ -1,8 +1,6 @@
 """The Hugging Face hub, asked once and briefly before a library fetches from it: the libraries ask again and again for
 more than a minute where there is no network."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

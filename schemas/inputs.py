@@ -1,8 +1,6 @@
 """Digests of what a stage reads: in the key of an unfinished run, so that other content starts afresh, and in the
 manifest, so that a result says what it was made from. Names, never folders: those differ between machines."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Who judged the pairs that `agree` compares measures with: what stands beside its figures wherever they are shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

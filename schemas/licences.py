@@ -1,7 +1,5 @@
 """Licences a dataset can be published under: the identifiers that the Hugging Face hub knows, and their SPDX pages."""
 
-from __future__ import annotations
-
 # Most identifiers of the hub are SPDX's in lower case. https://huggingface.co/docs/hub/repositories-licenses
 _SPDX = (
     "Apache-2.0 MIT AFL-3.0 Artistic-2.0 BSL-1.0 BSD-2-Clause BSD-3-Clause BSD-3-Clause-Clear CC0-1.0 "

@@ -1,7 +1,5 @@
 """The one run that may write to a folder: a file lock holds it, which the system frees when its process ends."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ of the run before. A file has to be new, or of the kind that the command writes.
 anything is touched.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

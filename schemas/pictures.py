@@ -1,7 +1,5 @@
 """Picture files: the formats that are read, and their pixels as 8-bit RGB."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

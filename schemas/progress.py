@@ -1,7 +1,5 @@
 """Progress of long work: a bar on a terminal; elsewhere, as in logs and pipes, a line now and then."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator

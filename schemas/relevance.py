@@ -1,7 +1,5 @@
 """Dense relevance: one Arrow file per measure, one row per image, a fixed-size list over all captions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """A review on disk: the plan of what people rate, and the ratings that each reviewer gave."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field

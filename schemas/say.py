@@ -1,7 +1,5 @@
 """Words on standard error: what the user of a run has to know, each once per process."""
 
-from __future__ import annotations
-
 import sys
 from multiprocessing import parent_process
 

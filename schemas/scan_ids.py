@@ -1,7 +1,5 @@
 """SCAN's `{split}_ids.txt`, which names the images of its captions and of its features."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

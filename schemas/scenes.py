@@ -1,7 +1,5 @@
 """Tables of the generated world: its images, the truth behind them, and what each caption says."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 IMAGES = pa.schema(

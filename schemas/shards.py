@@ -1,7 +1,5 @@
 """Sampled shards: one row per image, the captions it keeps as list columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Room on the disk: a stage knows what it will write before it starts, says so, and refuses where it cannot end."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

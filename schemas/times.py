@@ -1,8 +1,6 @@
 """Time and memory of a command, kept beside its outputs but in no checksum, so the bytes of outputs stay the same. They
 are kept if there is a folder `.times`; `make repro` makes one in data/."""
 
-from __future__ import annotations
-
 import math
 import re
 import resource

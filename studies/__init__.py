@@ -1,7 +1,5 @@
 """Studies behind pages of docs, and the training of the small detector: run from a checkout, not in the wheel."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from pathlib import Path

@@ -6,8 +6,6 @@ Shards of several shares of the pairs are made with the runs, and a model is tra
 the same `--runs` a stopped command goes on where it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -7,8 +7,6 @@ other images, `--k` per anchor and positive. People are those of Crisscrossed Ca
 (accepted: 3 of 5 or more), and of ECCV Caption's lists, which have some of the images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

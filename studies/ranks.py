@@ -6,8 +6,6 @@ The systems search the images of a split, each by its first caption in place of 
 same of 24 of its 384 numbers, and the cosine of tf-idf word counts. Queries are the other captions, and images.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -6,8 +6,6 @@ Each comparison trains a baseline and its challengers on the same data, `--seeds
 the truth of the scenes. With `--runs` the runs are kept, and a stopped command goes on where it was.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -5,8 +5,6 @@
 The defaults made `pipelines/detectors/scenes.safetensors`.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """What needs no extra works without them: tests/core, in a process that cannot import what the extras bring."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """dvc.yaml names every file of the project that a stage runs, and dvc.lock is checked against the tree."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Every text file is opened with its encoding: another machine's default is another. Ruff's rule sees few of them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Every path for a GPU on a device that says cuda:0 and computes here, in a process where it comes before torch."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every reader on any bytes: what its files may hold, or one InputError of one line; nothing else is raised."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import zipfile

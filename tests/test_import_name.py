@@ -1,7 +1,5 @@
 """The project has one import name, also in what users read, and imports only what it needs. Ruff bans the others."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

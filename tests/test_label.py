@@ -1,7 +1,5 @@
 """examples/label.py, which `uv run` takes without an installation: labels of somebody's captions by the core alone."""
 
-from __future__ import annotations
-
 import csv
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`make repro` with a dvc that only says what it is asked: what is run beside what, and what a failure stops."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Nothing that capgrade did not write is deleted or written over: every command into every folder but its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

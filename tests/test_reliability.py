@@ -1,7 +1,5 @@
 """What a stop, another run, a full disk or one that may not be written leave: what was finished, and one clear line."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

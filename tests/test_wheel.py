@@ -1,7 +1,5 @@
 """The wheel and the sdist hold every file that git has, and what is installed from the wheel needs no checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A seeded detector of a few ms a picture, registered as `scenes`. As a program: IMAGES OUT KEY=VALUE..."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Semantic recall SR@K(m): recall over the m most relevant items, whoever they belong to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stage `audit`: which negatives of a data set people would accept, how many there are, and where to look."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -9,8 +9,6 @@ Their lower end alone is told, and of a calibration on random pairs alone: p(v) 
 that knows more than the measure ranks first those that people accept more often.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

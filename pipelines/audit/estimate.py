@@ -11,8 +11,6 @@ likeness that the measure does not see, as Crisscrossed Captions', people accept
 same value, and no judged pair says how many more. What then follows is one side: people accept at most so many.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

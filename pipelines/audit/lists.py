@@ -3,8 +3,6 @@
 The folder beside an audit's page has these lists as CSV, and all positives as `evaluate` reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The audit's page: the answer, the likely positives to look at, and how far the probabilities hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten

@@ -1,7 +1,5 @@
 """The `capgrade` command: one subcommand per stage. Each builds parameters, calls the stage and prints."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

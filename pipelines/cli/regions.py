@@ -1,7 +1,5 @@
 """`capgrade regions` and its commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Commands that use labels: scores of captions, pages, and our time beside other libraries'."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path

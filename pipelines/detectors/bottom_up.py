@@ -1,7 +1,5 @@
 """The bottom-up-attention detector: Faster R-CNN on ResNet-101 C4 with an attribute head, in plain torch."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The weights in a .caffemodel: protocol buffers of BVLC's caffe.proto, as far as weights need it."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The detectors by name, made from the parameters of the stage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

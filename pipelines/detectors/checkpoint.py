@@ -1,7 +1,5 @@
 """The bottom-up model as one safetensors file: its tensors, its configuration, and the names of what it knows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence

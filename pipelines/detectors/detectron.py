@@ -1,7 +1,5 @@
 """detectron2's own models as a detector, where it is installed: a config of its zoo or a file, with a checkpoint."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections import OrderedDict

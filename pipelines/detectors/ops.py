@@ -3,8 +3,6 @@
 Boxes are float (..., N, 4), x1 y1 x2 y2. No op loops over boxes or pictures in Python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Patches of a vision transformer in place of a detector's regions: pooled over a grid, or over given boxes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

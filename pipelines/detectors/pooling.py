@@ -3,8 +3,6 @@
 rois are float (R, 5): image number, then x1 y1 x2 y2. Pooled features are (R, C, size, size), channels last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

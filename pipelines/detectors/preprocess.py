@@ -1,7 +1,5 @@
 """Pictures as the detector wants them: BGR less its mean, then resized as OpenCV does."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Caffe-style ResNet: the C4 backbone (conv1 to res4) and the res5 stage that works on each roi."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -1,7 +1,5 @@
 """The region proposal network: anchors, its head, and which proposals go on. All boxes are in network pixels."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Sources: models/vg/ResNet-101/faster_rcnn_end2end_final/test.prototxt of bottom-
 MILVLG/bottom-up-attention.pytorch; detectron2/modeling of airsplay/py-bottom-up-attention.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence

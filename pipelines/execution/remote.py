@@ -7,8 +7,6 @@ A request that fails is sent again by the store's own client (s3fs with botocore
 Sent again here is only what no client sees: what did not arrive as it was written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

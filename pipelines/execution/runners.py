@@ -4,8 +4,6 @@ texts, its workers' processes, its log.
 Written for Beam 2.77. tests/pipelines/execution/test_beam_workers.py fails where another version says it otherwise.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Other people's feature files: one module per format, a path in and regions out, and the catalogues."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Other people's feature files into our shards and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """What readers share: an image and its place, and what libraries raise on damaged files as the one error users see."""
 
-from __future__ import annotations
-
 import struct
 import tokenize
 import zipfile

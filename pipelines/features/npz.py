@@ -1,7 +1,5 @@
 """One npz file per image: MILVLG's layout, and TERN's and TERAN's folders."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

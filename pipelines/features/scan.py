@@ -1,7 +1,5 @@
 """SCAN's `{split}_ims.npy` with `{split}_ids.txt`: one array of every image's features, no boxes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path

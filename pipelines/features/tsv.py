@@ -1,7 +1,5 @@
 """Tab-separated rows with base64 arrays: the bottom-up layout, and LXMERT's, which adds classes and attributes."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Stage `judge`: a model at a chat endpoint rates pairs, as judgements that `agree` reads."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One request to an OpenAI-compatible chat endpoint, and what comes back."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

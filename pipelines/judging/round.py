@@ -5,8 +5,6 @@ Each thread takes one question to its end. What they share, when the next reques
 under one lock.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

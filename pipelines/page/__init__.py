@@ -4,8 +4,6 @@ Every text is escaped by the template; the only scripts that may run are the two
 so that no caption can bring one.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 Colours are those of style.css; they have a contrast of 3 to 1 with either ground, or more.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a page is made of: sections of charts, pictures, tables, examples and words. The template draws each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

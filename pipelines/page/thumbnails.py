@@ -1,7 +1,5 @@
 """Small pictures of images, as text that a page can carry: as many as its limit allows, the others as links."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A picture of what a detector found: boxes with their classes and attributes on a handful of images."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What to look at: a list of pictures from a folder, a zip, a text file or a captions folder that carries them."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 import zlib

@@ -4,8 +4,6 @@ A source is a folder, a zip, a list or a captions folder, as `read_pictures` tak
 `https://images.example.org/val2014/{file}`, in which {file} stands for the image's file and {id} for its id.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import os

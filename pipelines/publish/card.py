@@ -1,8 +1,6 @@
 """The dataset card of a published folder, from `card.md.j2`: its metadata, how to load it, what it holds and how that
 was computed: the commands and parameters that make it again, byte for byte, from its source."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -5,8 +5,6 @@ Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html, with 
 https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Stage `publish`: captions and graded relevance as a Hugging Face dataset folder with its card and checksums."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

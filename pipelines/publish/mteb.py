@@ -4,8 +4,6 @@ Subsets are t2i and i2t, each with configs corpus, queries and qrels (query-id, 
 (query-id, corpus-id, gain float64), the values themselves: github.com/embeddings-benchmark/mteb/pull/5516.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The tables of a published dataset as Parquet: captions, pairs with their values, own pairs without themselves; and
 what a published folder holds, from which its card, Croissant metadata and manifest are written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

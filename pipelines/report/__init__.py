@@ -1,7 +1,5 @@
 """Stage `report`: everything that a pipeline wrote, on one page that opens from disk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

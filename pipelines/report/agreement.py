@@ -1,7 +1,5 @@
 """Section: do the measures agree with people? Scatter, means of bins with intervals, and the table of coefficients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Section: what each stage wrote, and what it took."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The folder of a pipeline's outputs: what is there, and the command that makes what is not."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Section: where a run puts images and captions: t-SNE of their vectors in two dimensions."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sections that show single pictures and captions: the regions of a picture, answers to queries, words and regions."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Sections about captions and labels: the corpus, how a measure values own and other captions, what it mines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

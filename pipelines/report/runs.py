@@ -3,8 +3,6 @@
 Metrics stand as every page prints them: fractions in percent with their sign, sums, ranks, tau and cosine as they are.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Sequence

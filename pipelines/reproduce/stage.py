@@ -1,7 +1,5 @@
 """Stage: captions, regions and a recipe in; the paper's table with our numbers out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

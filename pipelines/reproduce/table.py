@@ -1,7 +1,5 @@
 """A reproduced table: our numbers beside the published ones and the difference, as Markdown and JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A value reaches an edge when it does so rounded to five places, as a share of th
 is so near to an edge that the error of a fast value leaves open whether it has reached it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

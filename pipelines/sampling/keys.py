@@ -8,8 +8,6 @@ they do not take a pair, as is so of nearly all pairs, and the rest of a key is 
 same relevance the hash of the seed itself decides, which is of no key (`capgrade.bits`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from capgrade.bits import GOLDEN, mix

@@ -1,7 +1,5 @@
 """What to keep of each image, and the hashes of ids that every choice hangs on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

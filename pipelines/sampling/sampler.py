@@ -8,8 +8,6 @@ open (the side of a window's edge, a place in the top) is settled by its definit
 definition's. So the result depends neither on blocks, workers or order, nor on the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which captions may be among an image's most relevant, by values that have an error."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from capgrade.kernels import in_threads, njit

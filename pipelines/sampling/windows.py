@@ -4,8 +4,6 @@ How many captions a window holds is known before, and so is a limit that enough 
 pairs are passed by after one comparison of a word with the limits of their windows.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Caption sources: the catalogue of their readers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from capgrade.pipelines.sources.fields import keep_splits

@@ -3,8 +3,6 @@
 Every refusal names the file and the row; rows of text files are read by `capgrade.schemas.lines`.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import reprlib

@@ -1,7 +1,5 @@
 """JSON of captions: MS-COCO's annotations and Karpathy's splits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

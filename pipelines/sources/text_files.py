@@ -1,7 +1,5 @@
 """Text files with a caption a row, of fixed layouts: Flickr8k's and Flickr30K's token files, and SCAN's folders."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

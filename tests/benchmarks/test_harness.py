@@ -1,7 +1,5 @@
 """How work is timed and shown, whatever is timed."""
 
-from __future__ import annotations
-
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor

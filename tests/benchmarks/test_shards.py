@@ -1,7 +1,5 @@
 """Corpora of any size, the benchmark of the stage on them, and the gates."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`capgrade bench tops` gives what it promises, and sees tops that are not those of all pairs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

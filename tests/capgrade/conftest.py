@@ -1,7 +1,5 @@
 """A small world of scenes: captions, shards, dense relevance and the dataset published from them."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

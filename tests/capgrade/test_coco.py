@@ -1,7 +1,5 @@
 """pycocoevalcap's own example program with one import line changed, and the classes beside its classes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib import import_module

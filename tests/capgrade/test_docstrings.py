@@ -1,8 +1,6 @@
 """The examples of public docstrings run, on a small published dataset; nothing public is without a docstring, an
 example and a line in docs/library.md or docs/scores.md."""
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import inspect

@@ -1,7 +1,5 @@
 """Kept machine code is of the sources that are there: of every file with kernels."""
 
-from __future__ import annotations
-
 import ast
 import gc
 import importlib

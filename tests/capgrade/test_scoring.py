@@ -1,7 +1,5 @@
 """`capgrade.score`, CaptionScores, CiderReward, and the commands, as a user types them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Runs of a loop on threads: each number once, on as many threads as are set, and errors."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """The evaluator inside of sentence-transformers against plain loops, batches of its sampler, and its trainers."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

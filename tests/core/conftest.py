@@ -4,8 +4,6 @@ These tests import nothing of the other tests. tests/test_core_alone.py runs the
 .ci/run in an environment that has the wheel and pytest alone.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder

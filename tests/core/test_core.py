@@ -1,7 +1,5 @@
 """Captions, measures without an encoder, relevance, shards, metrics, and reading labels need no extra."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What README.md and docs/*.md show as something to type: Python, YAML, and lines for a shell."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 here is in NOT_RUN, with the reason; tests/peers runs docs/with_others.md. Every command that is shown or mentioned has
 the options that it is given."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

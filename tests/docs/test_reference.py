@@ -1,7 +1,5 @@
 """docs/reference.md is what its generator writes: every key that can be set."""
 
-from __future__ import annotations
-
 from tests.tools.reference import PAGE, page
 
 

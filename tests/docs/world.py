@@ -1,7 +1,5 @@
 """Small inputs for the examples of the docs, all made from one world of scenes, under the names that the docs use."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shlex

@@ -1,7 +1,5 @@
 """One small explorer for the tests of its pages and of what its server refuses; some of its captions are hostile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who ranks what first, and the three kinds of disagreement, against plain loops."""
 
-from __future__ import annotations
-
 import io
 from itertools import takewhile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages in a real browser: typed and answered, clicked, rated by keys, exported; hostile captions stay text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

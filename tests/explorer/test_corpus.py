@@ -1,7 +1,5 @@
 """The same corpus from a published folder and from the folders it was made of; what does not fit is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`capgrade explore`, and `agree` of a review, as they are typed."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

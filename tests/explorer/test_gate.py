@@ -1,7 +1,5 @@
 """What the running server answers to strangers: other pages, programs, other reviewers."""
 
-from __future__ import annotations
-
 import io
 import logging
 from pathlib import Path

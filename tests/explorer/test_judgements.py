@@ -1,7 +1,5 @@
 """Export to `capgrade agree`, Krippendorff's alpha, R@10 judged again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

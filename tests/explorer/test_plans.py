@@ -1,8 +1,6 @@
 """What is put first and is to be rated, by hand and by brute force: by information, by SemanticMap's protocol, and
 pooled; estimates from a pool; the plan on disk; a judge's round trip by commands."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

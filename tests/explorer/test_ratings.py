@@ -1,7 +1,5 @@
 """Ratings survive whatever happens after the click."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The detector on a device: the processor's regions, few waits whatever the batch, and a training step."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The measures with a form for a GPU, and the encoder, on a device: the kernels' values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every model and every loss, in both precisions: a step stays on the device and gives the processor's numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

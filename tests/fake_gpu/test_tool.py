@@ -1,7 +1,5 @@
 """The tool itself: what a GPU would refuse is refused, what it computes is computed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

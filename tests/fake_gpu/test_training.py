@@ -1,7 +1,5 @@
 """A run on the device: it learns as on the processor, and one stopped there goes on here, and the other way round."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 

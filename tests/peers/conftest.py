@@ -1,7 +1,5 @@
 """The packages that people use capgrade inside of: `make peers` installs them and runs these tests."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`mteb.evaluate` on a folder of the layout `mteb`: its NDCG is ours."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Graded losses beside open_clip's own, on one and two processes, and in its training loop."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The peers are the real packages; uv does what capgrade asks of it."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

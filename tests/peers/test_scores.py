@@ -1,7 +1,5 @@
 """Caption scores inside of lmms-eval and evaluate, which give the numbers of pycocoevalcap with ours in its place."""
 
-from __future__ import annotations
-
 import json
 import time
 from types import SimpleNamespace

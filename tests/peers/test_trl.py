@@ -1,7 +1,5 @@
 """`capgrade.reward.Cider` as a reward function of trl's trainers."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples of docs/with_others.md run, on the small inputs of the other pages, with the packages themselves."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Agreement with a dense file, its table as Markdown and LaTeX, and the figures published for COCO."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Stage captions: what is written, and what no source may hand over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a first run compiles: the kernels that it calls, and none beside them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

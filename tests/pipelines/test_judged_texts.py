@@ -1,7 +1,5 @@
 """Agreement on tables of candidates, references and scores: each kind of file, a published table, what is refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

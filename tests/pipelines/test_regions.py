@@ -1,7 +1,5 @@
 """The stage `regions`: rows in list order whatever the batching, and bytes that no interruption changes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

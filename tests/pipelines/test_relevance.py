@@ -1,7 +1,5 @@
 """Stages relevance and shards: values, order, resuming, the same bytes on every runner, imported matrices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory

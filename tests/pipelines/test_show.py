@@ -1,7 +1,5 @@
 """A caption and the images it is relevant to: the right ones in the right order, in text and in a picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

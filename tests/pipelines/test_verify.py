@@ -1,7 +1,5 @@
 """`capgrade verify`: whole trees pass, and every kind of damage is one line that names its file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One function says what a device's name means, for every stage."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of extras says what pyproject.toml says, and nothing is imported that neither brings."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 import re

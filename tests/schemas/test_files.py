@@ -1,7 +1,5 @@
 """Files between stages: whole or not there, and damage is seen."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Without a network: one error within seconds from all that fetches by a library, and what was fetched is used."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

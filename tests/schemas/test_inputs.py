@@ -1,7 +1,5 @@
 """Digests of inputs: every byte that a stage reads changes them, and nothing else does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

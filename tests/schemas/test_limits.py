@@ -1,7 +1,5 @@
 """Corpora beyond 2^31 of something, with the limits made small."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """No text of somebody else's is a formula in a spreadsheet, and what is read back is what was written."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Numbered files are in the order of their numbers, however many there are and whatever wrote them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

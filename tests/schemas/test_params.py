@@ -1,7 +1,5 @@
 """params.yaml: the repository's own file, and one clear error for each thing that can be wrong in one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Picture files become 8-bit RGB, or one error says why not."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Signs of life where there is no terminal: lines, not bars, and none of a short piece of work."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

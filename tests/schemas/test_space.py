@@ -1,7 +1,5 @@
 """Room on the disk is asked for before the work: said when it is much, refused when it is not there."""
 
-from __future__ import annotations
-
 import shutil
 from types import SimpleNamespace
 

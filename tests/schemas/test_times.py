@@ -1,7 +1,5 @@
 """Memory of processes: their own, not that of who started them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

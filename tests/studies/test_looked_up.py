@@ -1,7 +1,5 @@
 """The labels of studies/looked_up.py: shards of the share that its table tells, and permuted ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The parts of studies/negatives.py and studies/ranks.py, on scenes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The comparisons of studies/results.py: their presets can be trained, and none is written down in vain."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every command and its options, as a table: `python -m tests.tools.commands`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

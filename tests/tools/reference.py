@@ -1,7 +1,5 @@
 """docs/reference.md, which `python -m tests.tools.reference` writes: every key of schemas/params.py."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -3,8 +3,6 @@
 python -m tests.tools.screenshots --data data --out docs/screenshots
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A server on loopback, for tests of what asks one."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A small world to train on: captions, regions that give the objects away, and sampled shards."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands around trained models, as a user types them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

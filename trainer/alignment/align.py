@@ -1,7 +1,5 @@
 """Stage: what the words of a trained TERAN point at: a picture, and where true boxes are known, how often rightly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path

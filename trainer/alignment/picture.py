@@ -1,7 +1,5 @@
 """Pictures of word-region alignments: an image, the regions its caption's words point at, and the words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

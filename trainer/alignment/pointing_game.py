@@ -7,8 +7,6 @@ kind); the second, stricter rule asks for an IoU of 0.5 with one of the boxes. C
 regions that would be right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path

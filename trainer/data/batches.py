@@ -1,7 +1,5 @@
 """Which pairs of a split are learnt from, and in what company; and batches made ahead of the loop."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence

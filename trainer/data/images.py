@@ -1,7 +1,5 @@
 """What a run reads of its images: regions of their store, or pictures prepared as the model wants them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Image-caption pairs as padded tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

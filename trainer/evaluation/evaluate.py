@@ -1,7 +1,5 @@
 """Stage: a similarity matrix, captions and labels in; every metric, with intervals, and curves for `dvc plots`, out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace

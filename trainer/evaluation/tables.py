@@ -1,7 +1,5 @@
 """Tables of evaluations: one run on the terminal, several runs side by side in Markdown and LaTeX."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A retrieval task as the stage reads it: images x captions, with every label there is, each checked against them."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """A run's folder: the model with what it takes to use it or to start from it, what has happened, and the state it goes
 on from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args

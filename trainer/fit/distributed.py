@@ -1,7 +1,5 @@
 """The processes of one run: all go by what the first says, and learn from the mean of their gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Adam and its learning rates: over time as the field's trainers have them, and from layer to layer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Everything a run needs, read and checked before the first step."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

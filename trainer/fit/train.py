@@ -1,7 +1,5 @@
 """Stage: captions, region features and sampled relevance in; a trained retrieval model out."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """How good a model is on a split: recall, and graded metrics where relevance is known."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Retrieval models: one per file, by name. A model's options are the dataclass that its `__init__` takes."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any, get_type_hints
 

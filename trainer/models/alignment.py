@@ -4,8 +4,6 @@ With unit vectors v_i of regions and s_j of words, A_ij = v_i . s_j is the align
 it, so images and captions are encoded apart, yet compared part by part.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """CVSE (Wang et al. 2020, "Consensus-Aware Visual-Semantic Embedding"): what is said together helps to match."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

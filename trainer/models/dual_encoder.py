@@ -1,7 +1,5 @@
 """CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023): two transformers, a vector each, learned temperature."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from math import log
 from typing import Any

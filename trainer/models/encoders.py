@@ -1,8 +1,6 @@
 """What several models share: regions projected, captions read by a GRU, a set pooled by attention to its own mean, and
 scores of captions of one length at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """SCAN (Lee et al. 2018, "Stacked Cross Attention"): words attend to regions, or regions to words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

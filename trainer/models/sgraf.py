@@ -1,7 +1,5 @@
 """SAF and SGR (Diao et al. 2021, "Similarity Reasoning and Filtration"): a vector of similarity for every word."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

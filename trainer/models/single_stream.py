@@ -1,7 +1,5 @@
 """SemanticMap's single stream (Nawaz et al. 2019): captions drawn as images, one convolutional network for both."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 TERN: Messina et al. 2020, arXiv:2004.09144. TERAN: Messina et al. 2021, arXiv:2008.05231; github.com/mesnico/TERAN.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

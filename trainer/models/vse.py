@@ -1,7 +1,5 @@
 """VSE++ (Faghri et al. 2018): one vector per image, one per caption, cosine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch.nn.functional import normalize

@@ -1,7 +1,5 @@
 """VSE-infinity (Chen et al. 2021, "Learning the Best Pooling Strategy"): VSE++ with generalised pooling."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

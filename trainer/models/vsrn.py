@@ -1,7 +1,5 @@
 """VSRN (Li et al. 2019, "Visual Semantic Reasoning"): a graph over regions, a GRU that reads them, a captioner."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -3,8 +3,6 @@
 On disk they are a safetensors file that is filled row by row: what it holds need never be in memory as a whole.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping

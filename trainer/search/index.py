@@ -1,7 +1,5 @@
 """Stage: a split through a trained model, kept for searching: encodings, ids, texts and the similarity matrix."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The embedded world: generated scenes, five captions each, and the exact truth behind both (docs/captions.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scenes to pictures: a pen that draws the shapes which drawings.yaml lists for each place and each kind of object."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import cos, pi, sin

@@ -1,7 +1,5 @@
 """Captions of a scene: sentences with synonyms, partial mentions and varied length, each with its exact meaning."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """One scene from (seed, split, index): a place, kinds that live there, and room for each of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A scene: its objects with boxes, what holds between them, the place, and what a caption says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

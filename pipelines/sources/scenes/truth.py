@@ -14,8 +14,6 @@ best place in the scene:
 So every caption's relevance to its own scene is 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kinds of object, what they are called and how they look, and the places where they stand: world.yaml as typed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Coefficients against scipy and scikit-learn, intervals over images and their coverage, and the human ceiling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,8 +1,6 @@
 """Calibration: a known curve is found, error is of held-out images, a file says what it was fitted on and what it means
 for other people."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

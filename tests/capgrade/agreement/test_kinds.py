@@ -1,7 +1,5 @@
 """Judgements of other kinds: pairs of captions, pairs of images, ECCV Caption's positives, a review's folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights of a mixture by people's judgements, cross-validated over images."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`Labels` from each kind of folder against a plain reading of its tables, exact labels, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import sys

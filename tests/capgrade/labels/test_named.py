@@ -1,7 +1,5 @@
 """What a manifest names is opened only where the user names it too; what is published names no place."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Mined negatives against a plain search through every pair, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

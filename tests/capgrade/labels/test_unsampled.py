@@ -1,7 +1,5 @@
 """What stands for pairs that were not sampled: the estimate over many draws of the real sampler, and its rules."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -6,8 +6,6 @@ is known, W[i][j] how many pairs it stands for. A hinge is (weight, cost): a los
 weight [cost]+, and which are active can be counted.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`losses.gather` over gloo: the loss and the gradients of the whole batch on one process and on three."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

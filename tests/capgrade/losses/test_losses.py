@@ -1,8 +1,6 @@
 """Every loss against the loops of equations.py, as a function of tensors and as a term of a preset; dtypes, gradients,
 hinges, modules, refusals."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import pydoc

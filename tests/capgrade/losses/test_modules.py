@@ -1,7 +1,5 @@
 """Losses for the loops of open_clip: whose labels they take, and loaders with keys. Their values: tests/peers."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from pathlib import Path

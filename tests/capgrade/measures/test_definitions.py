@@ -1,7 +1,5 @@
 """Measures of common words against pycocoevalcap and slow, obvious loops of definitions that it has not."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

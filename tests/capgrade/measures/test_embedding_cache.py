@@ -1,7 +1,5 @@
 """The cache of embeddings: what names it, what happens when it is damaged or cannot be written, texts that are cut."""
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from functools import cache

@@ -1,7 +1,5 @@
 """Captions with the same text have the same value, to the last bit, and a caption's likeness to itself is the whole."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Imported matrices: each cell is read once, however many chunks the captions are cut into."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

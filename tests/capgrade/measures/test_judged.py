@@ -1,7 +1,5 @@
 """Judgements as a measure: on the pairs that were judged, and on no other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

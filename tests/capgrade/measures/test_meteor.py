@@ -1,7 +1,5 @@
 """METEOR by hand, and its tops by bounds, which are those of all pairs to the last bit (`test_scores` has the jar)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

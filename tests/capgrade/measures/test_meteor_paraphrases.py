@@ -1,7 +1,5 @@
 """METEOR's paraphrase table as arrays: what a loop over its lines finds; kept; damage and broken entries."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mixtures: weighted sums of measures, by name and by parameter."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

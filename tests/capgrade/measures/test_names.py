@@ -1,7 +1,5 @@
 """Names that measures may have: they become files, columns and bits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The forms for a GPU beside the kernels: on the processor, and on a GPU where one is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every road of a measure gives what its pairs are: rectangles, some captions, own ones left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One value by every road: dense relevance, shards, labels, `score`, rewards, a typed caption, pycocoevalcap's code."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import zlib

@@ -1,7 +1,5 @@
 """Sentence-BERT cosines against the plain product, with embeddings of the test's own and of the embedded model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

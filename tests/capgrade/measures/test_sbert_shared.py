@@ -1,7 +1,5 @@
 """`sbert_shared` against its definition: covariances by loops, the root by scipy's `sqrtm`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Scene graphs: what captions are parsed to, what matches, and the kernel against the definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

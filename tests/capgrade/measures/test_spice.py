@@ -1,7 +1,5 @@
 """SPICE's scorer as a process, with a `java` of our own that speaks its command line: CoreNLP is not at hand."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

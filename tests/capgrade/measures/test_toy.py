@@ -1,7 +1,5 @@
 """The measure that docs/measures.md shows, which is two classes and one line of the catalogue, on every road."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

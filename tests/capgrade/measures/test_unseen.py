@@ -1,7 +1,5 @@
 """A typed caption is scored as a fitted one would be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Slow, obvious references: every metric on one strict order, and its mean over all orders that ties allow."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,8 +1,6 @@
 """Every metric is its definition, and under ties the mean over all orders of tied candidates, found here by listing
 them; infinities are levels like any other."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

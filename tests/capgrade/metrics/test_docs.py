@@ -1,7 +1,5 @@
 """docs/metrics.md: the worked example computes what its table says, and every metric of the catalogue is described."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

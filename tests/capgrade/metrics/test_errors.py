@@ -1,7 +1,5 @@
 """What users get wrong: one InputError each, that names it and says what to do."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

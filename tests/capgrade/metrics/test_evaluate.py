@@ -1,7 +1,5 @@
 """`evaluate` against plain loops and against eccv_caption's own code: both directions, rsum, folds, lists of people."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from dataclasses import replace

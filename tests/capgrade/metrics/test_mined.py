@@ -1,7 +1,5 @@
 """The curve of mined positives against people, by plain counting."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Agreement with scikit-learn, scipy and the authors' codes in large galleries; eccv_caption: test_evaluate.py."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import kendalltau

@@ -1,7 +1,5 @@
 """Ranked lists: by hand, against loops, against ranx and ir_measures, and TREC files in and out."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

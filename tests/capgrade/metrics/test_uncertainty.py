@@ -1,7 +1,5 @@
 """Intervals and paired tests of metrics and of corpus scores: they cover, keep their level, see a difference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu import Bleu

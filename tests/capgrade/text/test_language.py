@@ -1,7 +1,5 @@
 """Scripts without spaces, and measures that know English alone on captions that are not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

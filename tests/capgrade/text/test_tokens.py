@@ -1,7 +1,5 @@
 """Tokenizers: `ptb_py` against the jar on every real caption, a frozen table of odd ones, what goes wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is audited: captions judged by a measure, so that the truth is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The audit: estimates cover the truth, shards estimate what the dense matrix has, lists, files, and the page."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

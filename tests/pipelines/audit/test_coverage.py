@@ -4,8 +4,6 @@ People judge random pairs of some scenes by their true relevance, and accept fro
 reads a measure alone: of all pairs, and of pairs sampled as `capgrade shards` does.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """A model's R@1 errors: sums by hand, ties, a gallery without stand-ins, coverage of the intervals, shards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line: the documented commands work as written, and what is wrong with input is one line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The whole detector: its configurations, and a tiny one from pictures to detections by batch, precision, rule."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

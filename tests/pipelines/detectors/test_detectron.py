@@ -1,7 +1,5 @@
 """detectron2's models behind our interface: without detectron2 one line, with it a tiny C4 and FPN end to end."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Overlaps and suppression against a slow reference, loop by loop as the upstream code has it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Patches of vision transformers as regions: transformers' own hidden states, pooled as plain loops pool them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ROIPool against a slow reference, loop by loop as the upstream code has it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

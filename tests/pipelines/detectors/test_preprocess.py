@@ -1,7 +1,5 @@
 """Reading, scale and resize against OpenCV's rules written out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Proposals against proposal_layer.py and find_top_rpn_proposals written out."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

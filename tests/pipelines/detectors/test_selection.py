@@ -1,7 +1,5 @@
 """The selection rules against the authors' scripts written out: generate_tsv.py, and airsplay's demo."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

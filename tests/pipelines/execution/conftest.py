@@ -1,7 +1,5 @@
 """Shards of a few captions, as one run makes them, and a temporary folder for each test's machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A proxy before a store that fails as networks do, after a seed."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time

@@ -8,8 +8,6 @@ helps; until then what was finished stays as it is. Prints how many runs were ki
 how many file operations a run from nothing has.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

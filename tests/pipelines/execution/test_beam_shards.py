@@ -1,8 +1,6 @@
 """The transform in anybody's pipeline: which captions it takes, and files with the bytes of `capgrade shards`, whatever
 runner writes them and whoever is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Beam's texts, which nothing promises: each is taken from Beam itself."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import threading

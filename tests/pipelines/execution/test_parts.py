@@ -1,7 +1,5 @@
 """Shards made in parts, by separate commands in any order, repeated and killed, have the bytes of one run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Shards have the same bytes on every Beam runner as without one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Parts exchanged through an S3 server that fails: the same bytes, or one error and nothing half published."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

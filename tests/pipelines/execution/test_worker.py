@@ -1,8 +1,6 @@
 """What workers share, one copy a machine and a folder of each run at the URL; and runners that hand elements out twice,
 lose workers and rebuild what is lost: the same bytes all the same."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

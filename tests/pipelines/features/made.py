@@ -1,7 +1,5 @@
 """Made regions, and equality to the last bit."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from capgrade.schemas.regions import Regions

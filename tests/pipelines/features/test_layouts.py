@@ -1,7 +1,5 @@
 """Other people's feature files, made with csv, base64, numpy and h5py as their authors' scripts make them."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import pickle

@@ -1,7 +1,5 @@
 """Shards of regions: what is written is read, any image by itself, in files larger than 32-bit offsets reach."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A chat endpoint on loopback that answers as it is told, with faults, and remembers what it was asked."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

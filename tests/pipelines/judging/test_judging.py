@@ -1,7 +1,5 @@
 """A judge at an endpoint: what it is asked, faults, limits, restarts, and what the token never shows up in."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

@@ -1,7 +1,5 @@
 """The picture of regions: which boxes are drawn, what their labels say, and that labels do not cover each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lists of pictures from folders, text files and captions folders, the sizes in headers, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Pictures of a captions table: from a folder, a zip and addresses; what is missing is said once."""
 
-from __future__ import annotations
-
 import io
 import re
 import zipfile

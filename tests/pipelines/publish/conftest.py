@@ -1,8 +1,6 @@
 """A running stand-in for the hub, which this process takes for the hub; a small world to publish; and a folder
 as if published, so that uploads are tested without computing anything."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

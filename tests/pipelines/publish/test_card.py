@@ -1,7 +1,5 @@
 """The card: metadata that the hub's own libraries read back, examples that run, a recipe that makes the same bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

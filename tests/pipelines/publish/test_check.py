@@ -1,7 +1,5 @@
 """`--check` proves that a folder or a repository is what was made: one byte, a missing or an extra file is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the columns hold and the card says of them: who judged, own pairs, how values come about, what they mean."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Croissant metadata, as the reference library reads them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Publishing: the folder loads with the right types, the card says what the files hold, bad input is refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The layout `mteb`: its tables against plain loops over the labels, what the card says, checks and refusals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import mlcroissant

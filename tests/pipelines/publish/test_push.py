@@ -1,7 +1,5 @@
 """Upload to a stand-in for the hub: one commit with what changed, whole or not at all, resumed and tagged."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import traceback

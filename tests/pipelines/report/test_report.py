@@ -1,7 +1,5 @@
 """The report: what is there is shown, what is not is named with its command, and no caption can do anything."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tracemalloc

@@ -1,7 +1,5 @@
 """Recipes: each loads, its runs can be built, and its numbers are those of the paper's text, read anew here."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

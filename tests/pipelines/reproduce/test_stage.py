@@ -1,7 +1,5 @@
 """Tables reproduced end to end on a small world: a recipe of each paper, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

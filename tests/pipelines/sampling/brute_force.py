@@ -1,7 +1,5 @@
 """What the sampler keeps of an image, by brute force: every sample chosen from all values by sorting."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rectangles are within the error that a measure declares."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

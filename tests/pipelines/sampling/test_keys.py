@@ -1,7 +1,5 @@
 """Keys of pairs: uniform, and independent of one another, as samples and weights take them to be."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The sampler: what it keeps, against the rule written out, and that its weights estimate without bias."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A source read from what a test writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hugging Face datasets: saved folders, data files, columns, splits, refusals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import datasets

@@ -1,7 +1,5 @@
 """COCO's and Karpathy's files: order, ids, splits, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

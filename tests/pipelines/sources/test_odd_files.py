@@ -1,7 +1,5 @@
 """Files of carriage returns alone, empty ones and headers alone: one clear error from readers of judgements."""
 
-from __future__ import annotations
-
 import pytest
 
 from capgrade.agreement.judgement_files import read_judgements

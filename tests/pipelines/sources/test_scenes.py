@@ -1,7 +1,5 @@
 """The generated world: deterministic, true to itself, and graded."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of one's own: columns, quoting, splits, refusals, and any Unicode text there and back."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

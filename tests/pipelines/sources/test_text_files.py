@@ -1,7 +1,5 @@
 """Text files, strictly: UTF-8 and line feeds; Flickr's token files with lists of splits; SCAN's folders of fives."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures and the pointing game of a run, as the command makes them; words on regions by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

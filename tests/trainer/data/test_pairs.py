@@ -1,7 +1,5 @@
 """Which pairs make a batch, and what is in it."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 

@@ -1,7 +1,5 @@
 """Relevance of batches beside dictionaries and loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

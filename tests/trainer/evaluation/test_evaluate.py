@@ -1,7 +1,5 @@
 """The evaluation stage from files: numbers, folds, intervals, outputs, comparisons, tables, and its errors."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """Small runs for tests of the stage."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run's folder may be anybody's: what its files name is neither fetched nor opened beyond it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run that is stopped, extended, restarted or asked for otherwise never gives what another run gave."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs that read pictures: CLIP from nothing on a small world, from the first step to a search."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

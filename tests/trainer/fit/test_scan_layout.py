@@ -1,7 +1,5 @@
 """SCAN's folder as it is shared: three splits, dev for validation, five equal rows of features in dev and test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Where a run starts from, how it steps, what it keeps: each against plain loops."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

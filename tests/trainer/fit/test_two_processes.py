@@ -1,7 +1,5 @@
 """Two processes over gloo: what one decides is decided for both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

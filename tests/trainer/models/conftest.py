@@ -1,7 +1,5 @@
 """A BERT small enough to build in a test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,8 +1,6 @@
 """Hosts as their papers write them: a set, a word and a pair at a time, on the small batches of made.py. Each function
 gives what `made.outputs` gives of a model: scores, those of its parts, its own losses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 HOSTS: a model and its options by name; a text_model stands for the BERT of conftest.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

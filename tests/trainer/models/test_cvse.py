@@ -1,7 +1,5 @@
 """CVSE in evaluation, what it starts from, and its graph by counting."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CLIP and SigLIP beside the models, losses and image processors of transformers; rates of the layers of encoders."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

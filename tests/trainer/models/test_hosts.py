@@ -1,8 +1,6 @@
 """What holds of every model: it is its equations, padding and tiles change nothing, sets of nothing are finite,
 bfloat16 is near. Gradients of SGR go through few pairs; VSE-infinity leaves out regions and words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """TERN and TERAN on a BERT of two tiny layers; TERAN's poolings against loops over pairs, forward and backward."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import get_args
 

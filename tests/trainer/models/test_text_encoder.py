@@ -1,7 +1,5 @@
 """Word pieces and hidden states, against sentence-transformers' on the embedded model."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

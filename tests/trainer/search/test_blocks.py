@@ -1,7 +1,5 @@
 """A split scored block by block, or where a coarse model says so: against everything at once."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scores of candidates against pycocoevalcap's own code, and what the measures are fed with."""
 
-from __future__ import annotations
-
 import shutil
 from typing import Any
 
