@@ -3,6 +3,8 @@
 Public names are imported when they are asked for: `import capgrade` alone loads neither numpy nor torch.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 

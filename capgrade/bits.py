@@ -1,5 +1,7 @@
 """Bits of 64-bit numbers, for kernels: how many are set, a hash, and which of two equal captions goes first by it."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

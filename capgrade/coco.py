@@ -5,6 +5,8 @@ returns what pycocoevalcap returns, equal within 1e-6. What it refuses with an a
 InputError that says what is wrong. Corpus METEOR and BLEU are of summed counts, the others means.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """COCO's files of captions: annotations with references, results with one candidate for each image."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Pretrained models of a folder or the hub, or embedded: which one it is, and what transformers makes of it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training, `Cider` for trl's trainers."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter

@@ -1,5 +1,7 @@
 """How well values agree with human scores: coefficients over all pairs and non-original ones, and their intervals."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 
 import numpy as np

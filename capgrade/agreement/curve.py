@@ -9,6 +9,8 @@ probability p(v) (1 + a + b), a of its image and b of the image that its caption
 two residuals of one image have the mean p p' var(a), if their captions are of two.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 

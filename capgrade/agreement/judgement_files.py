@@ -1,5 +1,7 @@
 """Judgements as they are read: lists of judgements, the folder of a review, and ECCV Caption's positives."""
 
+from __future__ import annotations
+
 import csv
 import re
 from collections.abc import Iterator, Sequence

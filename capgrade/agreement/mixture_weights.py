@@ -1,5 +1,7 @@
 """Weights of a mixture of measures by people's judgements, and what it predicts of images it has not seen."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 import numpy as np

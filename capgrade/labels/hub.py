@@ -4,6 +4,8 @@ Everything that can go wrong becomes one InputError. The token goes to the hub a
 its client are shown without it, and their exceptions are not handed on.
 """
 
+from __future__ import annotations
+
 import hashlib
 import logging
 import re

@@ -5,6 +5,8 @@ would have us ask the hub for whatever they name. Published labels call paths by
 one machine is nobody else's business.
 """
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any

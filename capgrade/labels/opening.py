@@ -1,5 +1,7 @@
 """Opening labels: which kind of folder it is, and whose ids its rows have."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -1,5 +1,7 @@
 """Reading what `publish` wrote: the captions of a split, its pairs, and the parameters of the labels."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from pathlib import Path

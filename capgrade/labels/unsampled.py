@@ -1,5 +1,7 @@
 """What stands for the pairs that sampling did not keep: their estimated mean, or the most that they can be."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """What a loss sees of a batch, as a ScoredBatch or as tensors, and what losses share."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,6 +1,8 @@
 """Contrastive losses: InfoNCE, a softmax over the batch, and the sigmoid, each cell a yes-or-no question; both with
 graded answers."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Literal
 

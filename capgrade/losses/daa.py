@@ -1,5 +1,7 @@
 """Losses on smooth ranks: DAA's differentiable ASP, and Smooth-AP."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 

@@ -1,6 +1,8 @@
 """Every loss by its name, with what it needs and its options, which its signature alone declares; and the weighted sum
 of losses that a run learns from."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

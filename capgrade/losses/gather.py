@@ -1,5 +1,7 @@
 """The batch of all processes on each: contrastive losses see every pair, gradients flow back to their owners."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """Losses of hinges, [cost]+ of an item that is nearer than it should be: triplets, Kendall's order, windows, rungs."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Literal
 

@@ -1,5 +1,7 @@
 """Losses of what a model gives beside scores: vectors and classes of SemanticMap's single stream, losses of its own."""
 
+from __future__ import annotations
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy

@@ -1,5 +1,7 @@
 """Relevance of every caption to every image's reference set: one measure a file, and the files that measures read."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

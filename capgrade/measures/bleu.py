@@ -7,6 +7,8 @@ captions as dense rows, chunk of captions after chunk. Lengths enter through a t
 captions have.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -11,6 +11,8 @@ runs. All that goes on chunk of captions after chunk, so that an image's sums st
 captions there are.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from functools import cached_property

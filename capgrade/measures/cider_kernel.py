@@ -3,6 +3,8 @@
 Tables come in named tuples. Loops over images have a first and a last one, for `in_threads`.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """A weighted sum of measures, as a measure."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """N-grams of sentences as numbers, counted, and in how many images' reference sets they occur."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple

@@ -5,6 +5,8 @@ kernels, and the device does what costs: the product, the updates of postings, t
 measures, single captions and captions left out of their own references stay with the processor.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any

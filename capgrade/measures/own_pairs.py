@@ -1,5 +1,7 @@
 """Own pairs of a split, one per caption: as a measure scores them, and without the caption among its references."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

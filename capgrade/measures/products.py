@@ -4,6 +4,8 @@ Each product is a chain of multiply-adds, each rounded once, from the first coor
 on the two vectors alone: not on the processor, nor on what else is multiplied beside it.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from capgrade.kernels import njit

@@ -8,6 +8,8 @@ so one vector instruction steps 32 references; a caption token that no reference
 nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 64-bit words.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 

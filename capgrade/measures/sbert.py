@@ -5,6 +5,8 @@ order of the coordinates, so the same bytes come out on any number of cores, and
 is within rounding of 1 is 1.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

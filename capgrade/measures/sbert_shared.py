@@ -6,6 +6,8 @@ of the image's part is B (B + W)^-1 (e - mean). Its matrix square root, half way
 estimate, agrees best with people (docs/measures.md).
 """
 
+from __future__ import annotations
+
 import numpy as np
 from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits

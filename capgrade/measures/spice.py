@@ -4,6 +4,8 @@ The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in 
 is checked before anything is scored, and an answer that is not one F-score a pair is an error, never a zero.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import re

@@ -1,5 +1,7 @@
 """Tf-idf cosine of words, mean over an image's references: what the code of DAA calls CIDEr."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from capgrade.measures.base import OfParams, reference_sets

@@ -4,6 +4,8 @@ What a fitted measure would say if the caption were one more row: document frequ
 of the fitted captions. N-grams and words that they do not have match nothing and make the caption longer.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

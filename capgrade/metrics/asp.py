@@ -1,5 +1,7 @@
 """Average semantic precision: how near each candidate's two ranks are, by similarity and by relevance."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

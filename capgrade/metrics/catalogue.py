@@ -1,5 +1,7 @@
 """Every metric by name, and many of them over one ranking of the same queries."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,7 @@
 """The lists of positives of ECCV Caption and CxC for MS-COCO 5K, which the package `eccv_caption` carries."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec

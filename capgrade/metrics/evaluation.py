@@ -4,6 +4,8 @@ The command `capgrade evaluate`, validation while training and `reproduce` call 
 numbers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

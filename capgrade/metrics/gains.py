@@ -1,5 +1,7 @@
 """Relevance gathered in the top K over the most that could be: NCS adds it up, NDCG discounts it by place."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

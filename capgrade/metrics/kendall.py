@@ -1,6 +1,8 @@
 """Kendall's tau between similarity and relevance: over the whole gallery, exact, O(n log n), ties included; and over
 what is retrieved, the coherent score CS@K."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """How good are mined positives? Precision against human positives as the threshold falls."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

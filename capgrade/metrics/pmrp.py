@@ -1,5 +1,7 @@
 """Plausible-match R-Precision: positives are the items whose image has (nearly) the same object classes."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

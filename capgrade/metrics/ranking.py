@@ -5,6 +5,8 @@ over all orders inside the groups, so the order of the index never matters. `tie
 candidate a group of its own, later index first: what a stable `numpy.argsort(row)[::-1]` gives.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 

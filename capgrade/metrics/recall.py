@@ -3,6 +3,8 @@
 The lists are the own items (R@K of the field), or any others: CxC, ECCV Caption, an extension set.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """SemanticMap lambda@K: the model's own cosines of what it retrieves. There is no ground truth in it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

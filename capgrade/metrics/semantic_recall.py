@@ -1,5 +1,7 @@
 """Semantic recall SR@K(m): recall over the m most relevant items, whoever they belong to."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

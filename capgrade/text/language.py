@@ -1,5 +1,7 @@
 """What captions are written in, as far as a measure must know: scripts without spaces, and whether it is English."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 

@@ -5,6 +5,8 @@ the punctuation on its list. Brackets become `-lrb-` and so on before that list,
 they stay. A fraction such as `3 1/2`, a telephone number or a tag is one token with no-break spaces inside.
 """
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

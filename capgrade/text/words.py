@@ -1,5 +1,7 @@
 """Captions as numbers: which word stands where."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 

@@ -6,6 +6,8 @@ looked up once for all captions; what matches an image's references is then a ta
 pair costs what its common words cost. Words are the caption's tokens, normalised once more as METEOR does.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

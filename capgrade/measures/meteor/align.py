@@ -11,6 +11,8 @@ a path is: its last node, the end of its open chunk or -1, the reference positio
 caption's words that it used. Arrays hold two beams, one after the other.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -6,6 +6,8 @@ one match. References whose bound is below
 the best score so far need no alignment, which is most of them.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from capgrade.bits import ones

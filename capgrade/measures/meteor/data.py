@@ -1,5 +1,7 @@
 """METEOR's data, read from the jar that pycocoevalcap carries: function words, abbreviations, WordNet, paraphrases."""
 
+from __future__ import annotations
+
 import zipfile
 from dataclasses import dataclass, field
 from functools import cache

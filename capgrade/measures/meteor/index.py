@@ -4,6 +4,8 @@ A unit is a word or a phrase of several words. For every unit that a reference m
 match it are listed with the stage that says so.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -4,6 +4,8 @@ The jar scores a corpus by the sums of its sentences' counts, so counts are what
 them. Of several references the first with the highest score counts.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -4,6 +4,8 @@ The table has five million pairs of phrases of one to seven words. A phrase is k
 hashes; the paraphrases of each are listed, so that those of a set of captions are found without a pass over the table.
 """
 
+from __future__ import annotations
+
 import gzip
 import zlib
 from collections.abc import Sequence

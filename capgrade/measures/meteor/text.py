@@ -4,6 +4,8 @@ It runs on the caption's tokens joined by spaces, as pycocoevalcap hands them ov
 ("dog 's" becomes "dog ' s"). `docs/measures.md` has how equal it was measured to be.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -5,6 +5,8 @@ its own side and, as a share of the reference, on the other. Captions are taken 
 bounded with each reference by its own (`bound`). What may still be among the best is aligned.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -6,6 +6,8 @@ SPICE (Anderson et al. 2016) the references are one set and synonyms match; pars
 our own. `docs/measures.md` has the grammar and how well it agrees with people.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

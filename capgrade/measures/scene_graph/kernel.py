@@ -4,6 +4,8 @@ An image's graph is merged from its references' tuples, each with the largest we
 in the order of tuple numbers everywhere, so both ways give the same bits.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

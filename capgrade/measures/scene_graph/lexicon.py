@@ -1,5 +1,7 @@
 """What the caption parser knows of words: our own lists of objects, actions and attributes, and WordNet behind them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache

@@ -4,6 +4,8 @@ A grammar of captions, read from left to right: noun phrases are objects with at
 relates what stands before it to the noun phrase after it. It is no parser of English.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,5 +1,7 @@
 """Parts of speech of a caption's words, by rules: closed classes, our lists, WordNet, and the words on either side."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -7,6 +7,8 @@ Objects of our list have their concept there. Any other noun is placed by WordNe
 senses to the nearest word of the list, so that a corgi is a kind of dog.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from capgrade.measures.scene_graph.lexicon import SceneLexicon

@@ -5,6 +5,8 @@ parts of speech it leaves out. They follow from the lists: a noun's first relati
 with relations that do not is a verb, and only adjectives and adverbs have none.
 """
 
+from __future__ import annotations
+
 import zipfile
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,5 +1,7 @@
 """Candidates and references made ready for every score, each step once and only when a score asks for it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
 

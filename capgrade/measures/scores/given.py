@@ -3,6 +3,8 @@
 Token ids are the same as the ids written with spaces between them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,5 +1,7 @@
 """The scores by name, each from a corpus: values of the candidates, and what the corpus score is made of."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -4,6 +4,8 @@ Each caption is read by itself, as if an empty line followed. `docs/captions.md`
 measured to be.
 """
 
+from __future__ import annotations
+
 import re
 from functools import cache, lru_cache
 

@@ -4,6 +4,8 @@ The lexer was generated when Java had Unicode 6.1 and knows the basic plane only
 were compared with the jar.
 """
 
+from __future__ import annotations
+
 import unicodedata
 from collections.abc import Iterable, Iterator
 

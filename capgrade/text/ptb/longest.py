@@ -6,6 +6,8 @@ a special character, groups, `|`, `*`, `+`, `?` and `{name}` for another pattern
 stands for both cases.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -5,6 +5,8 @@ dates, addresses, symbols. The odd ones are kept because the jar has them. `docs
 was checked.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from typing import NamedTuple
