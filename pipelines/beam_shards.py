@@ -4,6 +4,8 @@ The runner checks and tokenises captions in shares of the images; one worker put
 fits the measures.
 """
 
+from __future__ import annotations
+
 import reprlib
 import tempfile
 import uuid

@@ -14,6 +14,7 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from PIL import Image
@@ -187,7 +188,7 @@ def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
     with served(Chat(rated, faults=[slow, status(401)])) as chat:
         assert call(*line(here, chat, "--set", "judge.parallel=2")) == 2 and len(chat.asked) == 2
         with monkeypatch.context() as patch:
-            patch.setattr(at_round, "as_completed", lambda _: signal.raise_signal(signal.SIGINT))
+            patch.setattr(at_round, "as_completed", Mock(side_effect=KeyboardInterrupt))
             assert call(*line(here, chat, "--set", "judge.parallel=1")) == 130
         assert 2 <= (asked := len(chat.asked)) < 5
         assert run(here, chat, capsys)["requests"] == ASKED + 1 - asked
