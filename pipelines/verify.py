@@ -16,6 +16,7 @@ from capgrade.schemas.files import (
     metadata_of,
     open_arrow,
     parse_manifest,
+    sizes_of,
 )
 from capgrade.schemas.locks import LOCK, holder
 from capgrade.schemas.output import STAGE, UNFINISHED, WORK, unfinished
@@ -120,9 +121,9 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     except InputError as error:
         return None, sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [error]
     kind, entries = manifest["kind"], manifest["files"]
-    sizes = {name: (folder / name).stat().st_size for name in entries if (folder / name).is_file()}
     remedy = made_again(kind, folder)
-    problems = list(altered(manifest, sizes, lambda name: digest(folder / name), f"{folder}/", remedy))
+    sizes = sizes_of(folder, entries)
+    problems = list(altered(entries, sizes, f"{folder}/", remedy, lambda name: digest(folder / name)))
     weights = manifest["params"].get("weights") if isinstance(manifest.get("params"), dict) else None
     model = folder.parent / (weights or "model.safetensors")
     made_from = manifest.get("inputs", {}).get("model")

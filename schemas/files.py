@@ -310,8 +310,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise InputError(f"a {manifest['kind']} folder where a {kind} folder is needed", file=folder)
     if (folder / STAGE).is_file():
         warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
-    for name, entry in manifest["files"].items():
-        check_size(folder / name, entry["bytes"], remedy)
+    check_sizes(folder, manifest["files"], remedy)
     return manifest
 
 
@@ -347,32 +346,36 @@ def inside(name: str) -> bool:
     return name.isprintable() and "\\" not in name and bool(path.parts) and not {"/", ".."} & set(path.parts)
 
 
-def check_size(path: Path, size: int, remedy: str) -> None:
-    """InputError when a file that a manifest lists is missing, or has another size."""
-    if not path.is_file():
-        raise InputError("missing, though the manifest lists it", file=path, remedy=remedy)
-    if path.stat().st_size != size:
-        raise InputError(f"{path.stat().st_size} bytes where the manifest says {size}", file=path, remedy=remedy)
+def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """Bytes of those of the files that are there."""
+    return {name: (folder / name).stat().st_size for name in names if (folder / name).is_file()}
 
 
 def altered(
-    manifest: dict[str, Any], sizes: Mapping[str, int], sha256: Callable[[str], str], base: str, remedy: str
-) -> Iterator[InputError]:
-    """The files of a manifest that are missing, have another size or other bytes, or cannot be read. There are files
-    of these `sizes`; `sha256` reads one of them, and `base` stands before its name."""
-    for name, entry in manifest["files"].items():
+    files: Mapping[str, Any], sizes: Mapping[str, int], base: str, remedy: str,
+    sha256: Callable[[str], str] | None = None,
+) -> Iterator[InputError]:  # fmt: skip
+    """Of a manifest's files those that are missing, have another size or other bytes, or cannot be read. There are
+    files of these `sizes`; `sha256` reads one (None: bytes are not compared), and `base` stands before its name."""
+    for name, entry in files.items():
         try:
             if name not in sizes:
                 problem = "missing, though the manifest lists it"
             elif sizes[name] != entry["bytes"]:
                 problem = f"{sizes[name]} bytes where the manifest says {entry['bytes']}"
-            elif sha256(name) != entry.get("sha256"):
+            elif sha256 is not None and sha256(name) != entry.get("sha256"):
                 problem = "altered: its SHA-256 is not the manifest's"
             else:
                 continue
             yield InputError(problem, file=base + name, remedy=remedy)
         except InputError as error:  # of a hub that does not give the file
             yield error
+
+
+def check_sizes(folder: Path, files: Mapping[str, Any], remedy: str) -> None:
+    """InputError when one of a manifest's files is missing, or has another size."""
+    for problem in altered(files, sizes_of(folder, files), f"{folder}/", remedy):
+        raise problem
 
 
 def read_json(path: Path, remedy: str = "give a whole JSON file") -> Any:

@@ -99,7 +99,7 @@ def _problems(
 ) -> list[InputError]:
     extra = sorted(name for name in sizes if name.split("/")[0] in FOLDERS and name not in manifest["files"])
     problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
-    problems = [*altered(manifest, sizes, sha256, base, remedy)]
+    problems = [*altered(manifest["files"], sizes, base, remedy, sha256)]
     return problems + [InputError(problem, file=base + name, remedy="delete it") for name in extra]
 
 

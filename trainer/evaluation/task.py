@@ -16,7 +16,7 @@ from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, check_size, digest, open_arrow, parse_manifest, read_json, read_manifest
+from capgrade.schemas.files import MANIFEST, check_sizes, digest, open_arrow, parse_manifest, read_json, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.relevance import read_relevance
 from capgrade.text.language import warn_unless_english
@@ -199,7 +199,7 @@ def _require_current(path: Path, captions: Captions) -> None:
     manifest = parse_manifest(folder / MANIFEST, remedy)
     if manifest["kind"] != INDEX or path.name not in manifest["files"]:
         return
-    check_size(path, manifest["files"][path.name]["bytes"], remedy)
+    check_sizes(folder, {path.name: manifest["files"][path.name]}, remedy)
     inputs, model = manifest["inputs"], folder.parent / manifest["params"].get("weights", MODEL)
     if (inputs["captions"], inputs["split"]) != (captions.digest, captions.split):
         problem = f"made from other captions, or another split than '{captions.split}' ('{inputs['split']}')"

@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (  # fmt: skip
     MANIFEST,
     atomic,
-    check_size,
+    check_sizes,
     inside,
     parse_manifest,
     read_json,
@@ -131,8 +131,7 @@ def left(folder: Path, out: Path, key: str) -> tuple[dict[str, Any] | None, dict
     if not path.is_file():
         if not (out / MANIFEST).is_file():  # written last
             return None, None
-        for name, entry in parse_manifest(out / MANIFEST, AFRESH)["files"].items():
-            check_size(out / name, entry["bytes"], AFRESH)
+        check_sizes(out, parse_manifest(out / MANIFEST, AFRESH)["files"], AFRESH)
         done, path = read_json(out / SUMMARY), out / STATE
     try:
         state = read_torch(path)
