@@ -71,7 +71,7 @@ def read_annotated(folder: Path, split: str) -> Annotated:
     classes, attributes = names["kinds"], names["colours"]
     truths = [
         Truth(
-            torch.tensor([[o["x0"], o["y0"], o["x1"] - 1, o["y1"] - 1] for o in objects]),
+            torch.tensor([[o["x0"], o["y0"], o["x1"] - 1, o["y1"] - 1] for o in objects]).float(),
             torch.tensor([classes.index(o["kind"]) + 1 for o in objects]),
             torch.tensor([attributes.index(o["colour"]) + 1 for o in objects]),
         )

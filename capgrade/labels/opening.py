@@ -61,10 +61,13 @@ def opened(
 
 
 def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) -> list[str]:
+    remedy = f"choose from: {', '.join(known)}"
+    if measures is not None and not measures:
+        raise InputError("an empty list of measures", file=folder, remedy=remedy)
     for name in measures or ():
         if name not in known:
-            raise InputError(f"no measure '{name}'", file=folder, remedy=f"choose from: {', '.join(known)}")
-    return list(measures or known)
+            raise InputError(f"no measure '{name}'", file=folder, remedy=remedy)
+    return list(known if measures is None else measures)
 
 
 def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Labels:

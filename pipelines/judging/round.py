@@ -144,7 +144,9 @@ class JudgingRound:
                 if score is not None:
                     line = {"key": question.key, "score": score, "text": text}
                     append_line(self.kept, line, CACHE)  # on the disk on return
-                    question.score, self._in_vain = score, 0
+                    question.score = score
+                    with self._changed:
+                        self._in_vain = 0
                     return 1
                 wrong, reason = reply.text[:SHOWN], f"answered {text!r}"
                 continue

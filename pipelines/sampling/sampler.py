@@ -123,9 +123,9 @@ class _Block:
         else:
             top, scored = self.own[:0], 0
             if self.plan.top and isinstance(measure, Searches):
-                best, counts_of = measure.tops(self.images, self.plan.top, self.ties)
+                best, aligned = measure.tops(self.images, self.plan.top, self.ties)
                 top = np.sort((np.arange(len(self.images))[:, None] * self.n + best).ravel())
-                scored = int(counts_of.sum())
+                scored = int(aligned.sum())
             pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, top]))
             self.known.append((pairs, self._settled(m, pairs)))
             cells[:] = self.cells.of(m, self._values(m, self.share))

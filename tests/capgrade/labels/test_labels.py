@@ -286,6 +286,7 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         (lambda: labels.block([0], [0]), "no measure chosen -> choose from: cider, rouge_l, sbert"),
         (lambda: labels.block([0], [0], "spice"), "no measure 'spice' in these labels"),
         (lambda: Labels.load(made / "dataset", measures=["spice"]), "no measure 'spice' -> choose from: cider"),
+        (lambda: Labels.load(made / "shards", measures=[]), "an empty list of measures -> choose from: cider"),
         (lambda: Labels.load(made / "dataset", split="dev"), "no split 'dev' -> choose from: train"),
         (lambda: Labels.load(made / "shards", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
         (lambda: Labels.load(made / "relevance", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
