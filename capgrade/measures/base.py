@@ -216,7 +216,6 @@ class OfReferences(ArrayState):
 
     @property
     def columns(self) -> int:
-        """As `Fitted.columns`."""
         return len(self.refs)
 
     def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:

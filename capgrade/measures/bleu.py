@@ -181,7 +181,6 @@ class FittedBleu(OfReferences):
     postings: Postings
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         pairs = self.image_pairs(images, captions, self.leave_out)
         return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(np.float32)
 
@@ -191,7 +190,6 @@ class FittedBleu(OfReferences):
         return Error(relative=4 * UNIT)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`."""
         pairs = self.image_pairs(images, np.empty(0, np.int64))
         index = self.sentences, self.order, self.lengths, self.postings
 

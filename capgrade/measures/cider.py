@@ -96,7 +96,6 @@ class FittedCider(OfReferences):
     form: Form
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         return self.scores(images, captions, self.weighted, self.leave_out).astype(np.float32)
 
     def scores(self, images: np.ndarray, rows: np.ndarray, captions: Weighted, leave_out: bool = False) -> np.ndarray:

@@ -44,7 +44,6 @@ class FittedImported(ArrayState):
 
     @property
     def columns(self) -> int:
-        """As `Fitted.columns`."""
         return self.n_captions
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
@@ -181,7 +180,6 @@ class FittedJudged(ArrayState):
 
     @property
     def columns(self) -> int:
-        """As `Fitted.columns`."""
         return self.n_captions
 
     def pairs(self, image: np.ndarray, caption: np.ndarray) -> np.ndarray:

@@ -26,7 +26,6 @@ class FittedMixture(State):
 
     @property
     def columns(self) -> int:
-        """As `Fitted.columns`."""
         return next(iter(self.parts.values())).columns
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
@@ -48,7 +47,6 @@ class FittedMixture(State):
         return Error(absolute + sum(abs(self.weights[name]) * relative[name] * largest[name] for name in errors))
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """As `Fitted.chunks`."""
         values = np.empty((len(self.parts), *out.shape), np.float32)
         walks = [part.chunks(images, start, stop, one) for part, one in zip(self.parts.values(), values, strict=True)]
         weights = np.array([self.weights[name] for name in self.parts], np.float32)
@@ -70,7 +68,6 @@ class FittedMixture(State):
         return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
-        """As `OfReferences.regrouped`."""
         parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
         return replace(self, parts=parts)
 

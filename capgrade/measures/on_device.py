@@ -50,11 +50,9 @@ class _OnDevice(Fitted):
 
     @property
     def columns(self) -> int:
-        """As `Fitted.columns`."""
         return self.fitted.columns
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`."""
         prepared = self._prepare(images)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
@@ -80,7 +78,6 @@ class _OnDevice(Fitted):
         return self.fitted.refs
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         return self.fitted.pairs(images, captions)
 
     @abstractmethod

@@ -278,7 +278,6 @@ class FittedRougeL(OfReferences):
     mean: bool
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         return self.scores(images, captions, self.texts, self.leave_out).astype(np.float32)
 
     def scores(self, images: np.ndarray, rows: np.ndarray, captions: WordRows, leave_out: bool = False) -> np.ndarray:
@@ -306,7 +305,6 @@ class FittedRougeL(OfReferences):
         return Error(relative=(references + 16) * UNIT + 1e-6)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`."""
         blocks = self._blocks(images)
         return lambda first, last, out: self._fill(blocks, np.arange(first, last), out)
 

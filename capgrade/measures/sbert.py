@@ -74,7 +74,6 @@ class FittedSbert(OfReferences):
     references: str
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         return self.scores(images, captions, self.embeddings, self.leave_out)
 
     def scores(self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False) -> np.ndarray:

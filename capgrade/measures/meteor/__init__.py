@@ -36,7 +36,6 @@ class FittedMeteor(OfReferences):
     matches: Matches
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
 
     def with_counts(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +49,6 @@ class FittedMeteor(OfReferences):
         return values
 
     def tops(self, images: np.ndarray, k: int, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
-        """As `Searches.tops`."""
         rows, scored = np.empty((len(images), min(k, self.columns)), np.int64), np.zeros(len(images), np.int64)
         pairs = self.image_pairs(images, np.empty(0, np.int64), self.leave_out)
         in_threads(tops.tops, len(images), pairs, self.index, self.longest, ties, rows, scored)

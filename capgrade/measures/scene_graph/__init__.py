@@ -32,7 +32,6 @@ class FittedSceneGraph(OfReferences):
     beta: float
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`."""
         out = np.empty(len(captions), np.float32)
         pairs = self.image_pairs(images, captions, self.leave_out)
         in_threads(kernel.score_pairs, len(out), pairs.order, pairs, self.graphs, self.beta2, out)
@@ -44,7 +43,6 @@ class FittedSceneGraph(OfReferences):
         return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`."""
         sets = self.ref_ptr, self.refs, self.graphs, self.beta2
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
