@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from zlib import crc32
 
 import apache_beam as beam
@@ -70,7 +70,7 @@ class Named(Protocol):
     def _asdict(self) -> dict[str, Any]: ...
 
 
-Element = Mapping[str, Any] | beam.Row | Named
+Element: TypeAlias = Mapping[str, Any] | beam.Row | Named
 
 
 @dataclass(frozen=True)
