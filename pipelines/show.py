@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.pictures.listing import write_png
-from capgrade.schemas.captions import read_captions
+from capgrade.labels import Labels
+from capgrade.pipelines.pictures.listing import TABLE, opener, write_png
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_arrow, read_manifest
+from capgrade.schemas.files import read_manifest
 from capgrade.schemas.output import refuse_picture
-from capgrade.schemas.pictures import decode_image
-from capgrade.schemas.relevance import read_relevance
 
 SIDE = 180  # pixels of an image in the picture
 MARGIN = 12
@@ -34,20 +32,11 @@ def matches(
 ) -> tuple[str, str, list[Match]]:
     """The caption's id and text (None: the first of the split) and the `top` images by measure `by` (None: the last
     computed). Raises InputError for an unknown caption or measure, or when the two folders do not belong together."""
-    manifest = read_manifest(relevance_dir, "relevance")
-    captions = read_captions(captions_dir, manifest["inputs"]["split"])
-    files = {name: read_relevance(relevance_dir / f"{name}.arrow") for name in manifest["params"]["measures"]}
-    for file in files.values():
-        file.require(captions)
-    by = by or list(files)[-1]
-    if by not in files:
-        raise InputError(f"no measure '{by}'", file=relevance_dir, remedy=f"choose from: {', '.join(files)}")
-    if caption_id is not None and caption_id not in captions.caption_ids:
-        problem = f"no caption '{caption_id}' in split {captions.split}"
-        raise InputError(problem, file=captions_dir, remedy=f"give the id of one, such as '{captions.caption_ids[0]}'")
-    column = 0 if caption_id is None else captions.caption_ids.index(caption_id)
-    images, cell = np.arange(captions.n_images), np.array([column])
-    values = {name: file.cells(images, cell)[:, 0] for name, file in files.items()}
+    measures = list(read_manifest(relevance_dir, "relevance")["params"]["measures"])
+    labels = Labels.load(relevance_dir, measures=measures, captions=captions_dir)
+    captions, by = labels.table, labels.chosen(by or measures[-1])
+    column = 0 if caption_id is None else int(labels.rows_of_captions([caption_id])[0])
+    values = {name: labels.stored.of_caption(column, name)[1] for name in measures}
     found = []
     for image in np.argsort(-values[by], kind="stable")[:top].tolist():
         first = captions.texts[captions.refs[captions.ref_ptr[image]]]
@@ -60,20 +49,17 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
     """Draw the caption above the images it is relevant to, each with its relevance. InputError when the captions
     folder has no images (only `scenes` writes them), and for a file at `out` that is not such a picture."""
     refuse_picture(out)
-    path = captions_dir / "images.arrow"
-    if not path.is_file():
-        raise InputError("no images beside these captions", file=path, remedy="leave out --picture")
-    table = read_arrow(path)
-    at = {image_id: k for k, image_id in enumerate(table["image_id"].to_pylist())}
+    if not (captions_dir / TABLE).is_file():
+        remedy = "leave out --picture"
+        raise InputError("no images beside these captions", file=captions_dir / TABLE, remedy=remedy)
+    opened = opener(captions_dir)
     lines = len(found[0].relevance)
     canvas = Image.new("RGB", (MARGIN + len(found) * (SIDE + MARGIN), SIDE + 62 + 18 * lines), "white")
     pen, font, small = ImageDraw.Draw(canvas), ImageFont.load_default(18), ImageFont.load_default(14)
     pen.text((MARGIN, MARGIN), f"“{text}”", "black", font)
     for k, match in enumerate(found):
         left, below = MARGIN + k * (SIDE + MARGIN), 46 + SIDE
-        row = at[match.image_id]
-        image = Image.fromarray(decode_image(table["png"][row].as_py(), path, row))
-        canvas.paste(image.resize((SIDE, SIDE), Image.Resampling.LANCZOS), (left, 44))
+        canvas.paste(opened(match.image_id).resize((SIDE, SIDE), Image.Resampling.LANCZOS), (left, 44))
         if match.original:
             pen.rectangle((left - 2, 42, left + SIDE + 1, 45 + SIDE), outline="#1a7f37", width=3)
         for line, (name, value) in enumerate(match.relevance.items()):

@@ -332,7 +332,8 @@ def _rows(ids: Ids, known: Callable[[], dict[str, int]], count: int, what: str, 
         try:
             return np.array([rows[name] for name in given], np.int64)
         except KeyError as error:
-            raise InputError(f"no {what} {error.args[0]!r}", file=file, remedy="ask for ids of this split") from None
+            remedy = f"ask for ids of this split, such as {next(iter(rows))!r}"
+            raise InputError(f"no {what} {error.args[0]!r}", file=file, remedy=remedy) from None
     found = np.asarray(given if len(given) else np.empty(0, np.int64))
     if found.ndim != 1 or found.dtype.kind not in "iu":
         problem = f"{what} ids are {found.dtype} {list(found.shape)}"

@@ -48,9 +48,9 @@ def test_a_picture(made: tuple[Path, Path], tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(made: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no caption 'x' in split test -> give the id of one, such as '.+#0'"):
+    with pytest.raises(InputError, match="no caption 'x' -> ask for ids of this split, such as '.+#0'"):
         matches(*made, "x", None, 3)
-    with pytest.raises(InputError, match="no measure 'spice' -> choose from: cider, rouge_l"):
+    with pytest.raises(InputError, match="no measure 'spice' in these labels -> choose from: cider, rouge_l"):
         matches(*made, None, "spice", 3)
     with pytest.raises(InputError, match="no images beside these captions -> leave out --picture"):
         picture(tmp_path, "text", matches(*made, None, None, 1)[2], tmp_path / "p.png")
