@@ -21,6 +21,7 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import OUT, writing
 
+GZIP = b"\x1f\x8b"  # which its files begin with
 MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -87,6 +88,8 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
         column = error.start - before.rfind(b"\n")  # bytes, from 1
         problem = f"byte 0x{raw[error.start]:02x} at position {column} is not UTF-8"
         remedy = f"convert the file: iconv -f ENCODING -t UTF-8 {path.name} > converted"
+        if first_row == 1 and raw.startswith(GZIP):
+            problem, remedy = "compressed by gzip", f"gunzip -c {path.name} > converted"
         raise InputError(problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy) from None
 
 

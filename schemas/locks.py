@@ -8,20 +8,23 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import writing
 
 LOCK = ".lock"
 
 
 @contextmanager
 def only_run(out: Path) -> Iterator[None]:
-    """Hold `out` (made if it is not there) against other runs. Raises InputError with the other run's process id."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Hold `out` (made if it is not there) against other runs. Raises InputError with the other run's process id, and
+    as `writing`."""
     lock = FileLock(out / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        problem = f"another run is writing to this folder (process {_written(out) or 'unknown'})"
-        raise InputError(problem, file=out, remedy="wait until it has ended, or give another --out") from None
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            problem = f"another run is writing to this folder (process {_written(out) or 'unknown'})"
+            raise InputError(problem, file=out, remedy="wait until it has ended, or give another --out") from None
     try:
         (out / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
         yield

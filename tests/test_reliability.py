@@ -24,7 +24,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.locks import LOCK, holder, only_run
 from capgrade.schemas.output import UNFINISHED, WORK, output_folder
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.locks import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
@@ -163,10 +163,12 @@ def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_pat
         raise OSError(number, os.strerror(number), str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    assert call("shards", "--captions", str(captions_dir), "--measures", "rouge_l", "--out", f"{tmp_path}/o") == 2
-    error = capsys.readouterr().err
-    assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
-    assert error.count("\n") == 1
+    german = ROOT / "examples" / "german.tsv"
+    for given in (("shards", "--captions", captions_dir), ("captions", "--source", "tsv", "--input", german)):
+        assert call(*given, "--out", f"{tmp_path}/o") == 2
+        error = capsys.readouterr().err
+        assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
+        assert error.count("\n") == 1
 
 
 def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:

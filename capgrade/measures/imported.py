@@ -76,8 +76,9 @@ class FittedImported(ArrayState):
             bad |= values == NOT_COMPUTED
         if bad.any():
             row, column = np.argwhere(bad)[0]
+            held = f"{values[row, column]}{' as float32' if np.isinf(values[row, column]) else ''}"
             raise InputError(
-                f"image {images[row]}, caption {captions[column]} holds {values[row, column]}: not a relevance",
+                f"image {images[row]}, caption {captions[column]} holds {held}: not a relevance",
                 file=self.path, remedy="finish computing the matrix, or leave this measure out",
             )  # fmt: skip
         return values
@@ -95,7 +96,8 @@ class FittedImported(ArrayState):
 
         def cells(images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
             at = images if isinstance(captions, slice) else images[:, None]
-            return np.ascontiguousarray(matrix[at, captions], np.float32)
+            with np.errstate(over="ignore"):  # an infinity is refused
+                return np.ascontiguousarray(matrix[at, captions], np.float32)
 
         return cells
 

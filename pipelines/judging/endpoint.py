@@ -18,6 +18,7 @@ with needs("judge"):
 TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
 PATH = "/chat/completions"
 MOST_BYTES, SHOWN = 2**22, 200  # of an answer, and of one that is told
+MOST_TOKENS = 2**53
 FATAL = {401, 403, 404, 405}
 
 
@@ -114,9 +115,9 @@ class Endpoint:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             shown = self.clean(data[:2000].decode("utf-8", "replace"))
             raise LostError(f"no chat completion: {shown}", charged=True) from None
-        if not isinstance(text, str) or not all(type(n) is int and n >= 0 for n in (sent, answered)):
+        if not isinstance(text, str) or not all(type(n) is int and 0 <= n < MOST_TOKENS for n in (sent, answered)):
             raise LostError("no chat completion: content or usage of another kind", charged=True)
-        return Reply(text, sent, answered)
+        return Reply(text.encode(errors="replace").decode(), sent, answered)  # half a character stops no run
 
 
 def seconds_of(value: str) -> float | None:
@@ -125,7 +126,7 @@ def seconds_of(value: str) -> float | None:
         return float(value)
     try:
         at = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return max(0.0, (at - datetime.now(UTC)).total_seconds())

@@ -69,8 +69,10 @@ def load_task(
     if stand_in is not None:
         sizes = np.diff(table.ref_ptr)
         if stand_in < 0 or (sizes <= max(stand_in, 1)).any():  # every image keeps another caption
-            problem = f"image {sizes.argmin()} has {sizes.min()} captions, none to spare for number {stand_in}"
-            raise InputError(problem, remedy="choose a smaller --stand-in, or images with more captions")
+            image, fewest = table.image_ids[sizes.argmin()], sizes.min()
+            problem = f"image '{image}' has {fewest} captions, none to spare for number {stand_in}"
+            smaller = "choose a smaller --stand-in, or " if stand_in > 0 else ""
+            raise InputError(problem, remedy=f"{smaller}give images with {max(stand_in, 1) + 1} captions or more")
         chosen = table.refs[table.ref_ptr[:-1] + stand_in]
         kept = np.setdiff1d(kept, chosen)
         from capgrade.measures.embeddings import embed

@@ -119,7 +119,7 @@ def test_faults_are_tried_again(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(at_round, "FIRST_WAIT", 0.1)
-    faults = [status(429, Retry_After="1"), status(500), cut, says("12"), says("four"), says("")]
+    faults = [status(429, Retry_After="1"), status(500), cut, says("12"), says("four"), says(""), says("5 \ud83d")]
     with served(Chat(rated, faults=list(faults))) as chat:
         found = run(here, chat, capsys, parallel=1, tries=12)
         assert found["answered"] == N and found["requests"] == ASKED + len(faults)
@@ -403,6 +403,7 @@ def completion(content: object, **usage: object) -> Fault:
     (status(200, '{"choices": []}'), "no chat completion", True, True, None),
     (completion(5), "content or usage of another kind", True, True, None),
     (completion("5", prompt_tokens=-1), "content or usage of another kind", True, True, None),
+    (completion("5", prompt_tokens=10**400), "content or usage of another kind", True, True, None),
     (completion("5", completion_tokens=True), "content or usage of another kind", True, True, None),
 ])  # fmt: skip
 def test_what_is_no_answer(fault: Fault, said: str, again: bool, charged: bool, after: float | None) -> None:
@@ -427,6 +428,7 @@ def test_captions_cannot_write_the_prompt() -> None:
 
 def test_retry_after_is_seconds_or_a_date() -> None:
     assert (seconds_of("7"), seconds_of(""), seconds_of("soon")) == (7, None, None)
+    assert seconds_of("Wed, 21 Oct 2015 07:28:00 +99999999999") is None
     assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0 == seconds_of("Wed, 21 Oct 2015 07:28:00 -0000")
     there = datetime.now(timezone(timedelta(hours=5))) + timedelta(hours=1)
     assert 3500 < seconds_of(format_datetime(there)) < 3601  # type: ignore[operator]

@@ -45,6 +45,7 @@ def test_what_is_no_text_is_located(tmp_path: Path) -> None:
     assert (error.value.file, error.value.row) == (file, 2)
     for content, message in (
         ('{\n"caption": "café"}'.encode("latin-1"), r"row 2: byte 0xe9 at position 16 is not UTF-8 -> .*iconv"),
+        (b"\x1f\x8b\x08\x00", r"row 1: compressed by gzip -> gunzip"),
         (b'{"a": 1,\n "b" 2}', r"row 2: not valid JSON at column 6: Expecting ':' .* -> correct this row"),
     ):
         file.write_bytes(content)

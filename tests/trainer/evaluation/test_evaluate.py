@@ -332,7 +332,7 @@ def test_errors(folders, tmp_path):
     for build, message in (
         (lambda: load_task(captions, similarity=similarity, relevance=tmp_path), "not a finished relevance folder"),
         (lambda: load_task(captions, similarity=similarity, relevance=other), "captions per row"),
-        (lambda: load_task(captions, stand_in=0), "none to spare"),
+        (lambda: load_task(captions, stand_in=0), "none to spare for number 0 -> give images with 2"),
         (lambda: evaluate(plain, EvaluateParams(metric=("ndcg@25",))), "needs relevance labels"),
     ):
         with pytest.raises(InputError, match=message):
