@@ -49,9 +49,10 @@ class Endpoint:
     def __init__(self, endpoint: str, model: str, timeout: float) -> None:
         place, found = endpoint.rstrip("/"), os.environ.get(TOKEN)
         try:
-            parts = urlsplit(endpoint)
-            there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # of brackets, or a port that is none
+            parts, url = urlsplit(endpoint), httpx.URL(endpoint)
+            looked_up = url.host and url.raw_host.decode().encode("idna")
+            there = parts.scheme in ("http", "https") and parts.port != 0 and bool(looked_up)
+        except (ValueError, httpx.InvalidURL):  # of brackets, a port that is none, a name that no host has
             there = False
         if not there:
             raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")

@@ -141,7 +141,9 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
             continue
         try:
             pair = json.loads(line)
-            found.append((captions.image_numbers[pair["image_id"]], captions.caption_numbers[pair["caption_id"]]))
+            ids = (pair["image_id"], pair["caption_id"])
+            image, caption = (str(one) if type(one) is int else one for one in ids)  # as the captions have them
+            found.append((captions.image_numbers[image], captions.caption_numbers[caption]))
         except (ValueError, TypeError, KeyError) as error:
             remedy = "give image_id and caption_id of these captions in each line"
             raise InputError(f"not a pair of these captions ({error})", file=path, row=row, remedy=remedy) from error

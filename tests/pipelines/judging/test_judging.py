@@ -319,6 +319,9 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
             "--endpoint http://[": "not an address",
+            "--endpoint http://api..example.org/v1": "not an address",
+            "--endpoint http://münchen..de/v1": "not an address",
+            "--endpoint http://xn--/v1": "not an address",
             "--endpoint http://127.0.0.1:port/v1": "not an address",
             "--endpoint http://user:pass@127.0.0.1/v1": "more than a place",
             "--endpoint http://pass@127.0.0.1/v1": "more than a place",
@@ -380,6 +383,9 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
     assert [(captions.image_ids[i], captions.caption_ids[c]) for i, c in zip(image, caption, strict=True)] == [
         given[0], given[1], given[3]
     ]  # fmt: skip
+    write_captions_folder(here / "numbers", [caption_table(SETS, prefix="")])
+    (here / "pairs.jsonl").write_text('{"image_id": 1, "caption_id": "0#1"}')
+    assert read_pairs(str(here / "pairs.jsonl"), read_captions(here / "numbers")) == ([1], [1]), "ids may be numbers"
     (here / "pairs.jsonl").write_text("\n")
     with pytest.raises(InputError, match="pairs.jsonl: no pairs"):
         read_pairs(str(here / "pairs.jsonl"), captions)
