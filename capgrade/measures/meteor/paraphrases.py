@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -29,11 +29,11 @@ from capgrade.schemas.say import tell, warn
 from capgrade.text.words import split_at_spaces
 
 LONGEST = 7  # words of a phrase
-VERSION = 2  # of the arrays
+VERSION = 3  # of the arrays
 
 
 class Paraphrases(NamedTuple):
-    """Phrases by ascending hash, and the paraphrases of each."""
+    """Phrases, and what they begin with, by ascending hash; and the paraphrases of each."""
 
     phrase: np.ndarray  # uint64 [phrases]
     ptr: np.ndarray  # int64 [phrases + 1]
@@ -51,14 +51,20 @@ def compiled(text: bytes) -> Paraphrases:
     """From the table's text: probability, phrase and paraphrase on three lines each. ValueError for a broken entry."""
     phrases = _phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
-    known = hash_runs(hash_words(vocabulary)[word], ptr)
-    order, code = np.argsort(known), phrases.indices.to_numpy().reshape(-1, 2)
-    number = np.argsort(order).astype(np.int32)[code]
+    sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
+    known, begun = np.empty(len(sizes), np.uint64), []
+    for rows, hashes in hash_starts(hash_words(vocabulary)[word], ptr):
+        known[rows] = hashes
+        begun.append(hashes)
+    every, order, number = np.sort(np.concatenate(begun)), np.argsort(known), np.empty(len(known), np.int32)
+    every = every[np.append(True, np.diff(every) != 0)]  # np.unique hashes, which takes seven times as long
+    number[order] = np.searchsorted(every, known[order])
+    number = number[code]
     rank = np.empty(len(code), np.int32)
-    rank[np.argsort(np.diff(ptr)[code[:, 0]], kind="stable")] = np.arange(len(code))
+    rank[np.argsort(sizes[code[:, 0]], kind="stable")] = np.arange(len(code))
     by_phrase = np.argsort(number[:, 0], kind="stable")
-    starts = np.searchsorted(number[by_phrase, 0], np.arange(len(known) + 1))
-    return Paraphrases(known[order], starts, number[by_phrase, 1], rank[by_phrase])
+    starts = np.searchsorted(number[by_phrase, 0], np.arange(len(every) + 1))
+    return Paraphrases(every, starts, number[by_phrase, 1], rank[by_phrase])
 
 
 def _phrases(text: bytes) -> pa.DictionaryArray:
@@ -79,13 +85,22 @@ def hash_words(words: Sequence[str]) -> np.ndarray:
 
 def hash_runs(data: np.ndarray, ptr: np.ndarray) -> np.ndarray:
     """uint64 [n]: a hash of each run data[ptr[k] : ptr[k + 1]] of whole numbers."""
-    hashes, longer = np.zeros(len(ptr) - 1, np.uint64), np.arange(len(ptr) - 1)
+    found = np.zeros(len(ptr) - 1, np.uint64)
+    for rows, hashes in hash_starts(data, ptr):
+        found[rows] = hashes
+    return found
+
+
+def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The runs with a first, with a second number, ...: int64, and a hash of each up to there, uint64."""
+    rows, hashes = np.arange(len(ptr) - 1), np.zeros(len(ptr) - 1, np.uint64)
     for k in count():
-        longer = longer[ptr[longer] + k < ptr[longer + 1]]
-        if not len(longer):
-            break
-        hashes[longer] = _mixed(hashes[longer], data[ptr[longer] + k])
-    return hashes
+        longer = ptr[rows] + k < ptr[rows + 1]
+        rows = rows[longer]
+        if not len(rows):
+            return
+        hashes = _mixed(hashes[longer], data[ptr[rows] + k])
+        yield rows, hashes
 
 
 def _mixed(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -107,6 +122,7 @@ def occurring_pairs(
         longer = longer[longer + k < end[longer]]
         begun[longer] = _mixed(begun[longer], hashes[longer + k])
         at[longer, k] = table.numbers(begun[longer])
+        longer = longer[at[longer, k] >= 0]
     seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
     seen[at] = True
     phrase = np.flatnonzero(seen[:-1])
