@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from capgrade.metrics.base import check_choice
 from capgrade.pretrained import require_here
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (  # fmt: skip
+from capgrade.schemas.files import (
     MANIFEST,
     atomic,
     check_sizes,
