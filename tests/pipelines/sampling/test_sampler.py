@@ -200,5 +200,7 @@ def test_windows_without_gaps_hold_every_number(width: float, share: float, low:
     plan = replace(PLAN, low=(low,), high=(low + span,), width=width, stride=stride)
     windows = plan.windows(0)
     edges = np.concatenate([windows[1:, 0], windows[:-1, 1]])
-    values = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), [low, low + span]])
-    assert ((values[:, None] >= windows[:, 0]) & (values[:, None] < windows[:, 1])).any(axis=1).all()
+    ends = [low, low + span, np.nextafter(low, -np.inf), np.nextafter(low + span, np.inf)]
+    values = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), ends])
+    last = np.searchsorted(windows[:, 0], values, side="right") - 1  # that begins there or before
+    assert (np.diff(windows, axis=0) >= 0).all() and (last >= 0).all() and (values < windows[last, 1]).all()
