@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json
+from capgrade.schemas.lines import read_json
 
 REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'

@@ -17,8 +17,8 @@ from pathlib import Path
 from capgrade.explorer.corpus import LabelledCorpus
 from capgrade.explorer.plans import most_informative, write_plan
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json, writing
-from capgrade.schemas.lines import append_line
+from capgrade.schemas.files import writing
+from capgrade.schemas.lines import append_line, read_json
 from capgrade.schemas.reviews import PLAN, SCORES, ReviewPlan, read_all_ratings, read_plan, read_ratings
 
 LONGEST_NAME = 64

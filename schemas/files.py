@@ -195,7 +195,7 @@ class ArrowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file():
-            raise InputError("no such file", file=path)
+            raise InputError("no such file", file=path, remedy=f"check the path, or {AGAIN}")
         with self.whole():
             self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self.schema: pa.Schema = self._reader.schema
@@ -376,15 +376,3 @@ def check_sizes(folder: Path, files: Mapping[str, Any], remedy: str) -> None:
     """InputError when one of a manifest's files is missing, or has another size."""
     for problem in altered(files, sizes_of(folder, files), f"{folder}/", remedy):
         raise problem
-
-
-def read_json(path: Path, remedy: str = "give a whole JSON file") -> Any:
-    """Read a JSON file. InputError when it is missing, a folder, malformed or nested without end."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except IsADirectoryError:
-        raise InputError("a folder, not a JSON file", file=path, remedy=remedy) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON ({error})", file=path, remedy=remedy) from error

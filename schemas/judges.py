@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json
+from capgrade.schemas.lines import read_json
 
 SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
 GRADES, SHARES, EXPERTS = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # scores 0 to 5, yes or no, Flickr8k's experts

@@ -1,4 +1,4 @@
-"""Rows of text files read strictly: UTF-8 or an error that says where, separated by line feeds and nothing else.
+"""Text files read strictly: UTF-8 or an error that says where. Rows are separated by line feeds and nothing else.
 
 Cells of the CSV files that people open in a spreadsheet carry out a text that begins as a formula. Captions and ids
 come from anybody: `=HYPERLINK(...)` is one. So `cells` marks them. OWASP's list of first characters, "CSV Injection".
@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader, StringIO
 from pathlib import Path
@@ -22,6 +23,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import OUT, writing
 
 GZIP = b"\x1f\x8b"  # which its files begin with
+CORRECT = "correct this row; a file that ends early has to be downloaded or written again"
 MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -91,6 +93,38 @@ def decoded(raw: bytes, path: Path, *, first_row: int) -> str:
         if first_row == 1 and raw.startswith(GZIP):
             problem, remedy = "compressed by gzip", f"gunzip -c {path.name} > converted"
         raise InputError(problem, file=path, row=first_row + before.count(b"\n"), remedy=remedy) from None
+
+
+def read_text(path: Path) -> str:
+    """A whole text file without its byte order mark. InputError as `open_bytes` and `decoded`."""
+    with open_bytes(path) as file:
+        return decoded(file.read().removeprefix(codecs.BOM_UTF8), path, first_row=1)
+
+
+def read_json(path: Path, remedy: str = CORRECT) -> Any:
+    """A whole JSON file. InputError as `read_text` and `parse_json`."""
+    return parse_json(read_text(path), path, first_row=1, remedy=remedy)
+
+
+def parse_json(text: str, path: Path, *, first_row: int, remedy: str = CORRECT) -> Any:
+    """JSON that starts in row `first_row` of a file. InputError with row and column when malformed, and for an object
+    with a key twice, of which json would keep the last."""
+
+    def whole(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(found := dict(pairs)) < len(pairs):
+            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+            row = None if "\n" in text else first_row
+            raise InputError(f"'{twice}' comes twice in one object", file=path, row=row, remedy="keep one of the two")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=whole)
+    except json.JSONDecodeError as error:
+        problem = f"not valid JSON at column {error.colno}: {error.msg}"
+        raise InputError(problem, file=path, row=first_row + error.lineno - 1, remedy=remedy) from None
+    except (RecursionError, ValueError):  # brackets without end; a number of thousands of digits
+        problem = "not valid JSON: nested too deep, or a number of more digits than any id has"
+        raise InputError(problem, file=path, row=first_row, remedy=remedy) from None
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:

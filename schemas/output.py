@@ -25,11 +25,11 @@ from capgrade.schemas.files import (
     open_arrow,
     package_version,
     parse_manifest,
-    read_json,
     write_text,
     writing,
 )
 from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.locks import LOCK, first_process, holder, only_run
 from capgrade.schemas.say import tell
 

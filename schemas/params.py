@@ -9,17 +9,26 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.lines import read_text
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
-Positive = Annotated[int, Field(gt=0)]
-Natural = Annotated[int, Field(ge=0)]
+
+
+def _in_64_bits(value: int) -> int:
+    if value >= 2**63:
+        raise ValueError("Input should be less than 2^63")
+    return value
+
+
+Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
+Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
 Weight = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
@@ -33,6 +42,11 @@ class ParamsBlock(BaseModel):
     """A block of params.yaml: immutable, and a misspelt key is an error rather than a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _an_empty_block_changes_nothing(cls, values: Any) -> Any:
+        return {} if values is None else values
 
 
 class Columns(ParamsBlock):
@@ -235,7 +249,7 @@ class WindowsParams(ParamsBlock):
     """
 
     width: Share = 0.1
-    stride: Share = 0.05
+    stride: Annotated[Share, Field(ge=1e-4)] = 0.05
     per_window: Natural = 4
     among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 
@@ -534,8 +548,8 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     """`above` upon `below`: mappings are merged, lists and values replaced."""
     both = {**below, **above}
     for key, value in above.items():
-        if isinstance(value, dict) and isinstance(below.get(key), dict):
-            both[key] = merged(below[key], value)
+        if isinstance(value, dict | None) and isinstance(below.get(key), dict):
+            both[key] = merged(below[key], value or {})
     return both
 
 
@@ -580,21 +594,34 @@ def validated(
             f"unknown parameter '{key}'", file=file, remedy=f"known here: {', '.join(sorted(block.model_fields))}"
         )
     message = first["msg"].removeprefix("Value error, ")
-    whole = first["type"] == "value_error"  # a block's parts do not fit: the message names them
+    whole = isinstance(first["input"], dict) and first["type"] == "value_error"  # the message names a block's parts
     raise InputError(message if whole else f"parameter '{key}' is {first['input']!r}: {message}", file=file)
+
+
+class _Loader(yaml.SafeLoader):
+    """Of a key that stands twice in a mapping, YAML would keep the last."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if twice := [name for k, name in enumerate(names) if name in names[:k]]:
+            raise yaml.YAMLError(f"'{twice[0]}' stands twice in one block, in line {node.start_mark.line + 1} or below")
+        return node
 
 
 def read_yaml(path: Path) -> dict:
     """The mapping in a YAML file. InputError for another file."""
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except FileNotFoundError:
-        raise InputError("no such file", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"not valid YAML: {' '.join(str(error).split())}", file=path) from error
+    tree = _parsed(read_text(path), file=path) or {}
     if not isinstance(tree, dict):
-        raise InputError("not a mapping of names to values", file=path)
+        raise InputError("not a mapping of names to values", file=path, remedy="begin it with a block, such as shards:")
     return tree
+
+
+def _parsed(text: str, what: str = "", file: Path | None = None) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # of a date that no calendar has; nested without end
+        raise InputError(f"{what}not valid YAML: {' '.join(str(error).split())}", file=file) from error
 
 
 def override(tree: dict, given: str) -> None:
@@ -602,16 +629,15 @@ def override(tree: dict, given: str) -> None:
     key, equals, text = given.partition("=")
     if not equals:
         raise InputError(f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
-    try:
-        _put(tree, key, yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise InputError(f"'{given}' is not valid YAML: {' '.join(str(error).split())}") from error
+    _put(tree, key, _parsed(text, f"'{given}' is "))
 
 
 def _put(tree: dict, key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for parent in parents:
-        tree = tree.setdefault(parent, {})
+        if tree.get(parent) is None:
+            tree[parent] = {}
+        tree = tree[parent]
         if not isinstance(tree, dict):
             raise InputError(f"'{key}': '{parent}' is a value, not a block")
     tree[last] = value

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import canonical, read_json
-from capgrade.schemas.lines import appended_lines
+from capgrade.schemas.files import canonical
+from capgrade.schemas.lines import appended_lines, read_json
 
 PLAN, LINES, RATINGS = "plan.json", "pairs.jsonl", "ratings-*.jsonl"  # in a review's folder
 INFORMATION, SEMANTIC_MAP, POOL = "information", "semantic_map", "pool"

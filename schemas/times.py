@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json, write_json
+from capgrade.schemas.files import write_json
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.locks import first_process
 
 TIMES = ".times"  # folder beside an output, with a file for it

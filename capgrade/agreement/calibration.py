@@ -12,8 +12,9 @@ import numpy as np
 from capgrade.agreement.curve import Curve, Scale, reliability
 from capgrade.agreement.judgements import Judgements
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import package_version, read_json, write_json
+from capgrade.schemas.files import package_version, write_json
 from capgrade.schemas.judges import CHOSEN, EXPERTS, GRADES, RANDOM, SHARES
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import json_with, refuse_file
 
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5

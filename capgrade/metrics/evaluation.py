@@ -294,7 +294,10 @@ def evaluate_lists(
 
 
 def _named_metrics(metrics: str | Sequence[str] | None) -> list[str] | None:
-    return [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
+    names = [metrics] if isinstance(metrics, str) else None if metrics is None else list(metrics)
+    if names == []:
+        raise InputError("no metrics", remedy="name some, or leave them to their default, None")
+    return names
 
 
 def _directions(

@@ -11,7 +11,7 @@ import numpy as np
 from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json
+from capgrade.schemas.lines import read_json
 
 ZETAS = (0, 1, 2)
 CLASSES = 90  # of COCO: category ids are 1..90 with gaps

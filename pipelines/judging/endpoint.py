@@ -59,6 +59,8 @@ class Endpoint:
         if parts.username or parts.password or parts.query or parts.fragment:
             remedy = f"give the address alone, and the token in {TOKEN}"
             raise InputError("the endpoint's address carries more than a place", remedy=remedy)
+        if not model.isprintable():
+            raise InputError("the model's name is no text", remedy="give --model as the endpoint lists it")
         if found and not (found.isascii() and found.isprintable() and " " not in found):
             raise InputError(f"{TOKEN} holds a space or another character that no token has", remedy="set it anew")
         if found and parts.scheme == "http" and not is_loopback(str(parts.hostname)):

@@ -19,7 +19,7 @@ from capgrade.agreement.judgement_files import read_judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
-from capgrade.schemas.lines import read_lines
+from capgrade.schemas.lines import parse_json, read_lines
 from capgrade.schemas.params import ParamsBlock, read_yaml, validated
 from capgrade.schemas.reviews import LINES
 
@@ -140,7 +140,7 @@ def _lines(path: Path, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
         if not line.strip():
             continue
         try:
-            pair = json.loads(line)
+            pair = parse_json(line, path, first_row=row)
             ids = (pair["image_id"], pair["caption_id"])
             image, caption = (str(one) if type(one) is int else one for one in ids)  # as the captions have them
             found.append((captions.image_numbers[image], captions.caption_numbers[caption]))

@@ -8,7 +8,8 @@ from pathlib import Path
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell
 from capgrade.pipelines.report.data import METRICS, ReportData
-from capgrade.schemas.files import MANIFEST, read_json
+from capgrade.schemas.files import MANIFEST
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.times import TIMES, Time, read_time
 
 MARKS = (MANIFEST, "config.json", METRICS, "alignment.png")  # of a finished folder

@@ -16,9 +16,10 @@ from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Note
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, numpy_type, read_json, read_manifest
+from capgrade.schemas.files import MANIFEST, numpy_type, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import read_agreement
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.trainer.fit import CONFIG, EPOCHS

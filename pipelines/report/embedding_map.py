@@ -14,7 +14,8 @@ from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, Part
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
-from capgrade.schemas.files import MANIFEST, read_json, read_manifest
+from capgrade.schemas.files import MANIFEST, read_manifest
+from capgrade.schemas.lines import read_json
 
 ENCODINGS, IMAGES, CAPTIONS = "encodings.safetensors", "images.vector", "captions.vector"
 MOST = 300  # images on a map, spread over the split

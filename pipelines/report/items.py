@@ -29,7 +29,7 @@ from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.report.data import ALIGNMENT, CAPTIONS, EMBEDDINGS, REGIONS, RELEVANCE, ReportData
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 

@@ -13,7 +13,7 @@ from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSect
 from capgrade.pipelines.page.parts import share as share_cell
 from capgrade.pipelines.report.data import CAPTIONS, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.files import read_json
+from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.task import of_coco
 
 LONGEST = 40  # words; longer captions are counted with these

@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.pipelines.page.charts import chart, colour_of, layer, of
 from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent, with_best
 from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
-from capgrade.schemas.files import read_json
+from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, shown, smaller_is_better
 from capgrade.trainer.fit import EPOCHS
 

@@ -109,8 +109,9 @@ def draw(
     seeds: np.ndarray, caption_keys: np.ndarray, offered: Offered, per_window: int, held: Cells
 ) -> tuple[np.ndarray, np.ndarray]:
     """The pairs that the windows' samples take, int64, image x captions + caption each, and the measure of each."""
-    rows, sizes = np.empty((*offered.members.shape, per_window), np.int64), np.zeros(offered.members.shape, np.int64)
-    if per_window:
+    most = min(per_window, int(offered.members.max(initial=0)))  # no window has more
+    rows, sizes = np.empty((*offered.members.shape, most), np.int64), np.zeros(offered.members.shape, np.int64)
+    if most:
         in_threads(_draw, len(seeds), seeds, caption_keys, offered, held, held.together, rows, sizes)
-    image, measure, window, place = np.nonzero(np.arange(per_window) < sizes[..., None])
+    image, measure, window, place = np.nonzero(np.arange(most) < sizes[..., None])
     return image * len(caption_keys) + rows[image, measure, window, place], measure

@@ -1,12 +1,9 @@
-"""What sources read: JSON, the fields of an entry, checked, and the splits asked for.
+"""What sources read: the fields of an entry, checked, and the splits asked for.
 
-Every refusal names the file and the row; rows of text files are read by `capgrade.schemas.lines`.
+Every refusal names the file and the row; `capgrade.schemas.lines` reads rows and JSON.
 """
 
-import codecs
-import json
 import reprlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,36 +12,6 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, Validati
 
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import decoded, open_bytes
-
-
-def read_json(path: Path) -> Any:
-    """A whole JSON file. InputError for a missing file, bytes that are not UTF-8, or malformed JSON."""
-    with open_bytes(path) as f:
-        text = decoded(f.read().removeprefix(codecs.BOM_UTF8), path, first_row=1)
-    return parse_json(text, path, first_row=1)
-
-
-def parse_json(text: str, path: Path, *, first_row: int) -> Any:
-    """JSON that starts in row `first_row` of a file. InputError with row and column when malformed, and for an object
-    with a key twice, of which json would keep the last."""
-
-    def whole(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(found := dict(pairs)) < len(pairs):
-            twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-            row = None if "\n" in text else first_row
-            raise InputError(f"'{twice}' comes twice in one object", file=path, row=row, remedy="keep one of the two")
-        return found
-
-    try:
-        return json.loads(text, object_pairs_hook=whole)
-    except json.JSONDecodeError as error:
-        problem = f"not valid JSON at column {error.colno}: {error.msg}"
-        remedy = "correct this row; a file that ends early has to be downloaded or written again"
-        raise InputError(problem, file=path, row=first_row + error.lineno - 1, remedy=remedy) from None
-    except (RecursionError, ValueError):  # brackets without end; a number of thousands of digits
-        problem = "not valid JSON: nested too deep, or a number of more digits than any id has"
-        raise InputError(problem, file=path, row=first_row, remedy="write the file again") from None
 
 
 def _text(value: Any) -> str:

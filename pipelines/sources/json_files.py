@@ -6,9 +6,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from capgrade.pipelines.sources.fields import Id, Text, entries, read_json
+from capgrade.pipelines.sources.fields import Id, Text, entries
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams
 
 COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry, parse_json
+from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.lines import open_bytes, read_lines
+from capgrade.schemas.lines import open_bytes, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 
 if TYPE_CHECKING:

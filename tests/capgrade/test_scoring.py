@@ -214,7 +214,7 @@ def test_command(line: list[str], capsys: pytest.CaptureFixture) -> None:
         ('[{"image_id": 99, "caption": "a"}]', "image 99 has no references"),
         ('[{"image_id": 10}]', r"row \[0\]: no text as caption"),
         ('[{"image": 10, "caption": "a"}]', r"row \[0\]: no number or text as image_id"),
-        ("image_id,caption\n10,a dog\n", r"bad.json: not JSON .* -> give COCO.s .*; a table of .* pandas"),
+        ("image_id,caption\n10,a dog\n", r"bad.json row 1: not valid JSON .* -> give COCO.s .*; a table of .* pandas"),
         ('{"annotations": []}', "no list of results"),
         ("[]", "no list of results"),
     ],
@@ -226,7 +226,9 @@ def test_files_that_are_refused(
     assert call(*line[:-1], f"{tmp_path}/bad.json") == 2
     assert call("score", "--candidates", f"{tmp_path}/bad.json", "--references", str(tmp_path)) == 2
     said = capsys.readouterr().err
-    assert f"{tmp_path}/bad.json" in said and f"{tmp_path}: a folder, not a JSON file -> give COCO's" in said
+    assert (
+        f"{tmp_path}/bad.json" in said and f"{tmp_path}: a folder where a file is needed -> name the file in it" in said
+    )
     assert re.search(message, said)
 
 

@@ -194,7 +194,7 @@ def test_a_plan_is_read_as_it_was_written_and_a_damaged_one_refused(tmp_path: Pa
     damaged = [whole | change for change in ({"protocol": "x"}, {"fact": whole["facts"]}, {"items": [misspelt]})]
     for damage in ("{}", "[1]", "", '{"items": [{"image": 1}]}', "{not json", *map(json.dumps, damaged)):
         (tmp_path / PLAN).write_text(damage)
-        with pytest.raises(InputError, match="not a review plan|not JSON"):
+        with pytest.raises(InputError, match="not a review plan|not valid JSON"):
             read_plan(tmp_path)
     (tmp_path / PLAN).unlink()
     with pytest.raises(InputError, match="explore --sample"):

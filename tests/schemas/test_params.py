@@ -45,6 +45,15 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("train: {preset: [sam]}", r"unknown preset '\['sam'\]' -> choose from: "),
         ("shards: [1", "not valid YAML"),
         ("- 1", "not a mapping"),
+        (
+            "shards: {top: 1}\ntrain: {}\nshards: {top: 2}",
+            "not valid YAML: 'shards' stands twice in one block, in line 1",
+        ),
+        ("train:\n  model:\n    name: vse\n    name: scan\n", "'name' stands twice in one block, in line 3 or below"),
+        ("publish: {date: 2024-13-45}", "not valid YAML: month must be in 1..12"),
+        ("shards: " + "[" * 5000, "not valid YAML: "),
+        ("shards: {uniform: 10000000000000000000000}", "parameter 'shards.uniform' is 1.*: Input should be less than"),
+        ("shards: {windows: {stride: 0.00001}}", "'shards.windows.stride' is 1e-05: Input should be greater"),
     ],
 )
 def test_one_error_names_file_key_and_remedy(text: str, message: str, tmp_path: Path) -> None:
@@ -69,6 +78,13 @@ def test_an_option_is_taken_as_it_was_typed_and_the_file_is_not_blamed_for_it(tm
     ):
         with pytest.raises(InputError, match=f"^{message}"):
             load(tmp_path / "p.yaml", ["shards.top=1", *sets], **options)
+
+
+def test_an_empty_block_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("shards:\ncaptions:\n  columns:\ntrain:\n  preset: sam\n  model:\n")
+    (tmp_path / "same.yaml").write_text("train: {preset: sam}\n")
+    assert load_params(tmp_path / "p.yaml") == load_params(tmp_path / "same.yaml")
+    assert load_params(tmp_path / "p.yaml", ["shards.top=3"]).shards.top == 3
 
 
 def test_bad_overrides() -> None:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from capgrade.pretrained import require_here
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json, write_json
+from capgrade.schemas.files import write_json
+from capgrade.schemas.lines import read_json
 from capgrade.text.tokens import tokenize
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config

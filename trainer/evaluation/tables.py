@@ -13,8 +13,9 @@ from capgrade.metrics.catalogue import CATALOGUE, Metric
 from capgrade.metrics.evaluation import DIRECTIONS, Evaluation
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_json, read_manifest, write_manifest, write_text
+from capgrade.schemas.files import read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.trainer.evaluation.evaluate import averaged
 

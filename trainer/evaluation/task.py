@@ -16,8 +16,9 @@ from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, check_sizes, digest, open_arrow, parse_manifest, read_json, read_manifest
+from capgrade.schemas.files import MANIFEST, check_sizes, digest, open_arrow, parse_manifest, read_manifest
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.relevance import read_relevance
 from capgrade.text.language import warn_unless_english
 from capgrade.trainer.fit import MODEL

@@ -18,12 +18,11 @@ from capgrade.schemas.files import (
     check_sizes,
     inside,
     parse_manifest,
-    read_json,
     write_json,
     write_manifest,
     write_text,
 )
-from capgrade.schemas.lines import csv_text
+from capgrade.schemas.lines import csv_text, read_json
 from capgrade.schemas.params import TrainParams
 from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn

@@ -14,8 +14,9 @@ from capgrade.measures.embeddings import embed as sentence_vectors
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, digest, read_json, read_manifest, write_json, write_manifest
+from capgrade.schemas.files import atomic, digest, read_manifest, write_json, write_manifest
 from capgrade.schemas.inputs import found_digests, require_unchanged
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions

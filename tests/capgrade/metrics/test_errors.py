@@ -77,7 +77,7 @@ def test_ids_that_are_not_coco_are_named():
     [
         (b"[]", "no list of annotations"),
         (b'{"annotations": 3}', "no list of annotations"),
-        (b"caf\xe9", "not JSON"),
+        (b"caf\xe9", "is not UTF-8"),
         (b'{"annotations": [{"image_id": 1, "category_id": 91}]}', r"annotations\[0\]: image_id 1, category_id 91"),
         (b'{"annotations": [{"image_id": 1, "category_id": "dog"}]}', r"annotations\[0\]: .*category_id 'dog'"),
         (

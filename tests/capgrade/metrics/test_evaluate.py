@@ -138,6 +138,7 @@ def test_what_does_not_fit_is_refused(dataset: Path):
     lists = {"eccv": (Positives.from_lists([[0]] * 6), Positives.from_lists([[0]] * len(owner)))}
     for build, message in (
         (lambda: evaluate(scores), "nothing to score against -> give owner, relevance"),
+        (lambda: evaluate(scores, owner=owner, metrics=[]), "no metrics -> name some"),
         (lambda: evaluate(np.zeros((60, 12)), labels, "recall@1"), "give scores.T: rows are images"),
         (lambda: evaluate(scores * 99, None, "lambda@1"), r"needs cosines, these leave \[-1, 1\] -> normalise"),
         (lambda: evaluate(np.zeros((9, 4)), owner=np.zeros(9, int)), "give the row of each column; give scores.T"),

@@ -319,6 +319,7 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
             f"--pairs {here}/none.jsonl": "no such file",
             "--endpoint ftp://x": "not an address",
             "--endpoint http://[": "not an address",
+            "--model \udcff": "the model's name is no text",
             "--endpoint http://api..example.org/v1": "not an address",
             "--endpoint http://münchen..de/v1": "not an address",
             "--endpoint http://xn--/v1": "not an address",

@@ -8,7 +8,8 @@ import pytest
 from capgrade.pipelines.publish.check import AGAIN, check
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_json, write_json
+from capgrade.schemas.files import MANIFEST, write_json
+from capgrade.schemas.lines import read_json
 
 from .conftest import DATA, REPO, write_folder
 from .stand_in import Hub

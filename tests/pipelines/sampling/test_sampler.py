@@ -147,6 +147,12 @@ def test_infinite_values_are_beyond_all_windows() -> None:
     assert np.array_equal(kept.caption, rule.captions) and np.array_equal(kept.reasons, rule.reasons)
 
 
+def test_windows_that_may_give_more_than_there_is_give_all() -> None:
+    images, captions, own, values = setting(1, 80)
+    kept = keep(replace(PLAN, per_window=2**53), images, captions, own, values)
+    assert kept.caption.tolist() == list(range(80)) and (kept.weight == 1).all()
+
+
 ACCEPTED = [
     {"uniform": 6, "windows": {"width": 0.25, "stride": 0.125, "per_window": 2}},
     {"uniform": 1, "windows": {"width": 0.1, "stride": 1.0}},

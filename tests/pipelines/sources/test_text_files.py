@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from capgrade.pipelines.sources import read_source
-from capgrade.pipelines.sources.fields import read_json
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import read_lines
+from capgrade.schemas.lines import read_json, read_lines
 from capgrade.schemas.params import CaptionsParams
 
 from .conftest import Read
