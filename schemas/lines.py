@@ -24,6 +24,9 @@ from capgrade.schemas.files import OUT, writing
 
 GZIP = b"\x1f\x8b"  # which its files begin with
 CORRECT = "correct this row; a file that ends early has to be downloaded or written again"
+EMPTY, DELETE = "an empty row", "delete it"
+TABS = "a tab inside a field? write a space for it, or make the table a csv"
+COMMAS = 'a comma or quote inside a field? put the field in "...", doubling quotes inside'
 MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -127,26 +130,50 @@ def parse_json(text: str, path: Path, *, first_row: int, remedy: str = CORRECT) 
         raise InputError(problem, file=path, row=first_row, remedy=remedy) from None
 
 
-def read_table(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Rows of a CSV with these columns, whose text is as before `cells`, and the number of each line. InputError as
-    `read_lines`, and for another table."""
-    reader = csv.DictReader(line for _, line in read_lines(path, keep_ends=True))
-    try:
-        if not set(columns) <= set(reader.fieldnames or ()):
-            raise InputError(f"no columns {', '.join(columns)}", file=path, row=1)
-        for line, row in whole_rows(reader, path):
-            yield line, row | {name: told(row[name]) for name in columns}
-    except csv.Error as error:
-        raise InputError(f"not a CSV file ({error})", file=path) from error
+def open_table(path: Path, separator: str = ",") -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
+    """The columns of a table, and its rows by column, each with the number of the line where it starts.
+
+    Between commas a field may be quoted as in RFC 4180, and span lines. A tab always separates: a quotation mark is
+    text. InputError as `read_lines`; for no columns or one twice; for broken quotes, an empty row, and a row of more or
+    fewer fields than the header.
+    """
+    tabs = separator == "\t"
+    rows = ((row, line.split("\t")) for row, line in read_lines(path)) if tabs else _csv_rows(path)
+    row, header = next(rows, (1, []))
+    if not header:
+        raise InputError("no header", file=path, row=row, remedy="name the columns in the first row")
+    if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
+        remedy = f"part columns by {'tabs' if tabs else 'commas'}: csv has commas, tsv has tabs"
+        raise InputError(f"one column, '{header[0]}'", file=path, row=row, remedy=remedy)
+    if twice := [column for column, count in Counter(header).items() if count > 1]:
+        raise InputError(f"column '{twice[0]}' comes twice", file=path, row=row, remedy="rename one of the two")
+    return header, _records(path, header, rows, TABS if tabs else COMMAS)
 
 
-def whole_rows(reader: csv.DictReader[str], path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a CSV with the numbers of their lines. InputError for one of more or fewer fields than the header."""
-    for row in reader:
-        if None in row or None in row.values():
-            problem = "the row has more or fewer fields than the header"
-            raise InputError(problem, file=path, row=reader.line_num, remedy="give every row a field for each column")
-        yield reader.line_num, row
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader((line for _, line in read_lines(path, keep_ends=True)), strict=True)
+    while True:
+        row = reader.line_num + 1  # where the record starts; reader.line_num is where it ends
+        try:
+            values = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            remedy = "close the quotes that open in this record, and double quotes inside quotes"
+            raise InputError(f"not valid CSV: {error}", file=path, row=row, remedy=remedy) from None
+        yield row, values
+
+
+def _records(
+    path: Path, header: list[str], rows: Iterator[tuple[int, list[str]]], remedy: str
+) -> Iterator[tuple[int, dict[str, str]]]:
+    for row, values in rows:
+        if not any(values):
+            raise InputError(EMPTY, file=path, row=row, remedy=DELETE)
+        if len(values) != len(header):
+            problem = f"the row has {len(values)} fields, the header {len(header)}"
+            raise InputError(problem, file=path, row=row, remedy=remedy)
+        yield row, dict(zip(header, values, strict=True))
 
 
 def number(text: str | None, path: Path, line: int, what: str = "score") -> float:

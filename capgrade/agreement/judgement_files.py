@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +15,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
-from capgrade.schemas.lines import number, read_lines, told, whole_rows
+from capgrade.schemas.lines import number, open_table, read_lines, told
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
@@ -172,26 +170,20 @@ def _dense(path: Path, captions: Captions) -> Judgements:
 
 
 def _listed_in(path: Path) -> list[_Row]:
-    try:
-        following = (line for _, line in read_lines(path, keep_ends=True))
-        first = next(following, "")
-        lines = chain([first], following)
-        rows = list(_flickr8k(lines, path) if FLICKR8K.match(first) else _table(lines, path))
-    except csv.Error as error:
-        raise InputError(f"not a CSV file ({error})", file=path, remedy=GIVE) from error
+    _, first = next(read_lines(path), (1, ""))
+    rows = list(_flickr8k(path) if FLICKR8K.match(first) else _table(path))
     if not rows:
         remedy = "check that it was written to its end"
-        raise InputError("no judgements, a header alone" if first else "empty", file=path, remedy=remedy)
+        raise InputError("no judgements, a header alone", file=path, remedy=remedy)
     return rows
 
 
-def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
-    reader = csv.DictReader(lines)
-    names = set(reader.fieldnames or ())
-    of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= names), None)
-    if names and of is None and not names.issuperset(PLAIN):
-        raise InputError(f"columns {', '.join(reader.fieldnames or ())}", file=path, row=1, remedy=GIVE)
-    for line, row in whole_rows(reader, path):
+def _table(path: Path) -> Iterator[_Row]:
+    header, rows = open_table(path)
+    of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= set(header)), None)
+    if of is None and not set(header).issuperset(PLAIN):
+        raise InputError(f"columns {', '.join(header)}", file=path, row=1, remedy=GIVE)
+    for line, row in rows:
         if of is None:
             ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
             scale = parse_scale(row[SCALE]) if SCALE in row else None
@@ -207,10 +199,10 @@ def _table(lines: Iterator[str], path: Path) -> Iterator[_Row]:
         yield _Row(line, first, second, (number(row[CXC_SCORE], path, line),), scale=GRADES, of=of)
 
 
-def _flickr8k(lines: Iterator[str], path: Path) -> Iterator[_Row]:
+def _flickr8k(path: Path) -> Iterator[_Row]:
     """Of each pair three scores of 1 to 4 from experts, else a share of yes with how many said yes and no."""
-    for line, text in enumerate(lines, 1):
-        image, *fields = text.rstrip("\r\n").split("\t")
+    for line, text in read_lines(path):
+        image, *fields = text.split("\t")
         if len(fields) != 4:
             remedy = "image, caption, and share of yes, yes, no, or the scores of three experts, between tabs"
             raise InputError(f"{len(fields) + 1} fields between tabs", file=path, row=line, remedy=remedy)

@@ -18,7 +18,7 @@ import numpy as np
 from capgrade.measures.base import ArrayState, Error, Fill
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import number, read_table
+from capgrade.schemas.lines import number, open_table, told
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 
@@ -199,10 +199,14 @@ class FittedJudged(ArrayState):
 def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
     found: dict[int, list[float]] = {}
-    for line, row in read_table(path, COLUMNS):
-        image, caption = captions.image_numbers.get(row["image_id"]), captions.caption_numbers.get(row["caption_id"])
+    header, rows = open_table(path)
+    if not set(COLUMNS) <= set(header):
+        raise InputError(f"no columns {', '.join(COLUMNS)}", file=path, row=1)
+    for line, row in rows:
+        image_id, caption_id = told(row["image_id"]), told(row["caption_id"])
+        image, caption = captions.image_numbers.get(image_id), captions.caption_numbers.get(caption_id)
         if image is None or caption is None:
-            problem = f"image '{row['image_id']}', caption '{row['caption_id']}' are not both among the captions"
+            problem = f"image '{image_id}', caption '{caption_id}' are not both among the captions"
             raise InputError(problem, file=path, row=line, remedy="give judgements of these captions")
         code = image * captions.n_captions + caption
         found.setdefault(code, []).append(number(row["score"], path, line))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -16,7 +15,7 @@ from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.lines import open_bytes, parse_json, read_lines
+from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 
 if TYPE_CHECKING:
@@ -24,15 +23,11 @@ if TYPE_CHECKING:
 
 KINDS = {"image_id": Id, "caption": Texts, "caption_id": Ids, "split": Id}
 OPTIONAL = ("caption_id", "split")
-TABS = "a tab inside a caption? write a space for it, or use --source csv or jsonl"
-COMMAS = 'a comma or quote inside a caption? put the caption in "...", doubling quotes inside'
 IN_ALL = "give it in every row, or in none"
 REMEDY = "give every row the fields of the first, an optional one in every row or in none"
-EMPTY = {"problem": "an empty row", "remedy": "delete it"}
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
 BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
-Row = tuple[int, list[str]]
 
 
 def columns_of(columns: Columns, present: Collection[str], file: str, row: int | str) -> dict[str, str]:
@@ -94,23 +89,6 @@ def read_table(name: str, params: CaptionsParams) -> Iterator[Caption]:
     yield from captions_of(chain(first, records), fields, params.split or "all", name)
 
 
-def _header(name: str, rows: Iterator[Row], between: str) -> Row:
-    """The first row of a table and its number. InputError where it names no columns, or one twice."""
-    row, header = next(rows, (1, []))
-
-    def refuse(problem: str, remedy: str) -> InputError:
-        return InputError(problem, file=name, row=row, remedy=remedy)
-
-    if not header:
-        raise refuse("no header", "name the columns in the first row: image_id, caption_id, caption")
-    if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
-        other = f"part columns by {between}, or choose another --source: csv (commas) or tsv (tabs)"
-        raise refuse(f"one column, '{header[0]}'", other)
-    if twice := [column for column, count in Counter(header).items() if count > 1]:
-        raise refuse(f"column '{twice[0]}' comes twice", "rename one of the two")
-    return row, header
-
-
 def table_rows(path: Path, kind: str, chosen: Callable[[Collection[str]], Iterable[str]]) -> Iterator[Record]:
     """The rows of a table of a kind: .csv, .tsv, .jsonl or .parquet.
 
@@ -125,12 +103,9 @@ def table_rows(path: Path, kind: str, chosen: Callable[[Collection[str]], Iterab
             chosen(first)
             yield from chain([(row, first)], records)
     elif kind in (".csv", ".tsv"):
-        rows, between, remedy = (
-            (_tsv_rows(path), "tabs", TABS) if kind == ".tsv" else (_csv_rows(path), "commas", COMMAS)
-        )
-        _, header = _header(str(path), rows, between)
+        header, rows = open_table(path, "\t" if kind == ".tsv" else ",")
         chosen(header)
-        yield from _records(str(path), header, rows, remedy)
+        yield from rows
     else:
         remedy = "give a table: .csv, .tsv, .jsonl or .parquet"
         raise InputError(f"'{kind}' is not a kind of table", file=path, remedy=remedy)
@@ -151,38 +126,10 @@ def _parquet_rows(path: Path, chosen: Callable[[Collection[str]], Iterable[str]]
         raise InputError(f"not a whole Parquet file ({error})", file=path, remedy="write it again") from error
 
 
-def _records(name: str, header: list[str], rows: Iterator[Row], remedy: str) -> Iterator[Record]:
-    for row, values in rows:
-        if not any(values):
-            raise InputError(**EMPTY, file=name, row=row)
-        if len(values) != len(header):
-            problem = f"the row has {len(values)} fields, the header {len(header)}"
-            raise InputError(problem, file=name, row=row, remedy=remedy)
-        yield row, dict(zip(header, values, strict=True))
-
-
-def _tsv_rows(path: Path) -> Iterator[Row]:
-    return ((row, line.split("\t")) for row, line in read_lines(path))
-
-
-def _csv_rows(path: Path) -> Iterator[Row]:
-    reader = csv.reader((line for _, line in read_lines(path, keep_ends=True)), strict=True)
-    while True:
-        row = reader.line_num + 1  # where the record starts; reader.line_num is where it ends
-        try:
-            values = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            remedy = "close the quotes that open in this record, and double quotes inside quotes"
-            raise InputError(f"not valid CSV: {error}", file=path, row=row, remedy=remedy) from None
-        yield row, values
-
-
 def _objects(path: Path) -> Iterator[Record]:
     for row, line in read_lines(path):
         if not line.strip():
-            raise InputError(**EMPTY, file=path, row=row)
+            raise InputError(EMPTY, file=path, row=row, remedy=DELETE)
         value = parse_json(line, path, first_row=row)
         if not isinstance(value, dict):
             remedy = 'write one {"image_id": ..., "caption": ...} a row'

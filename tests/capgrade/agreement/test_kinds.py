@@ -112,7 +112,8 @@ ANN = "100,7,1,ann"
     [
         ([PLAIN, "100,7,high"], "row 2: score 'high' is not a number"),
         ([PLAIN, "100,7,1", "j,7,2"], "row 3: image 'j' is not among the captions"),
-        ([PLAIN, ANN], "row 2: the row has more or fewer fields than the header"),
+        ([PLAIN, ANN], "row 2: the row has 4 fields, the header 3"),
+        ([f"{PLAIN},score", "100,7,1,2"], "row 1: column 'score' comes twice -> rename one"),
         (["a,b", "1,2"], "row 1: columns a, b -> give image_id, caption_id, score"),
         ([f"{PLAIN},rater", ANN, "100,7,3,"], "row 3: no rater"),
         ([f"{PLAIN},rater", ANN, ANN], "row 3: ann rated image '100', caption '7' twice"),

@@ -72,7 +72,7 @@ def test_agree_compares_a_judge_with_people_and_with_measures(
         ("image_id,caption_id,score\n", "no judgements"),
         ("image_id,caption_id,score\ni0,nobody,1\n", "row 2: image 'i0', caption 'nobody'"),
         ("image_id,caption_id,score\ni0,i0#0,nan\n", "row 2: score 'nan' is not a number"),
-        ("image_id,caption_id,score\ni0,i0#0\n", "row 2: the row has more or fewer fields than the header"),
+        ("image_id,caption_id,score\ni0,i0#0\n", "row 2: the row has 2 fields, the header 3"),
     ],
 )
 def test_another_table_is_refused(tmp_path: Path, text: str, said: str) -> None:

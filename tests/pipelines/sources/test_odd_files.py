@@ -21,7 +21,7 @@ def test_judgements(tmp_path):
     stage(tmp_path / "captions", CaptionsParams(source="tsv", input=str(tmp_path / "given"), tokenizer="lower_split"))
     captions, path = read_captions(tmp_path / "captions", None), tmp_path / "judged"
     for text in JUDGED:
-        found = {text.replace("\n", "\r"): "carriage returns alone", "": "empty"}
+        found = {text.replace("\n", "\r"): "carriage returns alone", "": "no header"}
         if "image" in text:
             found[text.split("\n")[0] + "\n"] = "a header alone"
         for given, said in found.items():

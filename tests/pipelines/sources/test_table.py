@@ -89,7 +89,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("image_id\ttext\n", r"row 1: no column 'caption' for the caption -> .*--column caption=NAME"),
         ("image_id\tcaption\tcaption\n", r"row 1: column 'caption' comes twice -> rename one"),
         ("image_id,caption\n7,A\n", r"row 1: one column, 'image_id,caption' -> part columns by tabs"),
-        (TSV + "9\tA\tbird.\n", r"row 5: the row has 3 fields, the header 2 -> a tab inside a caption\?"),
+        (TSV + "9\tA\tbird.\n", r"row 5: the row has 3 fields, the header 2 -> a tab inside a field\?"),
         (TSV + "\n", r"row 5: an empty row -> delete it"),
         (TSV + "\tA bird.\n", r"row 5: 'image_id' is '', not an id, .* -> correct 'image_id' there"),
         (TSV + "7 \tA bird.\n", r"row 5: 'image_id' is '7 ', with a space around it -> correct 'image_id'"),
