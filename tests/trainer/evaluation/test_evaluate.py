@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from capgrade.metrics import ndcg
 from capgrade.metrics.eccv import original_images
@@ -18,7 +19,15 @@ from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import tables
 from capgrade.trainer.evaluation.evaluate import as_json, compare, evaluate
 from capgrade.trainer.evaluation.tables import short, show, side_by_side, write_tables
-from capgrade.trainer.evaluation.task import Task, _human, load_task, of_coco, read_csv, read_similarity
+from capgrade.trainer.evaluation.task import (
+    Task,
+    _human,
+    load_task,
+    mean_similarity,
+    of_coco,
+    read_csv,
+    read_similarity,
+)
 from tests.conftest import call, caption_table, write_captions_folder
 from tests.trainer.fit.runs import run
 
@@ -206,22 +215,6 @@ def test_an_ensemble_is_the_mean_of_the_matrices(folders, tmp_path, capsys):
     assert "i2t/recall@1" in compare(tmp_path / "one", tmp_path / "both", samples=10)
 
 
-BAD = {
-    "another shape": (LABELS[:-1], "score the same captions table"),
-    "the same matrix": (SIMILARITY, "give each model's similarity once"),
-    "an infinite score": (np.where(np.arange(len(OWNER)) == 3, -np.inf, LABELS), "image 'i0', and a mean"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_matrices_that_have_no_mean(folders, tmp_path, capsys, case):
-    matrix, message = BAD[case]
-    np.save(tmp_path / "bad.npy", matrix)
-    assert scored(folders, tmp_path / "out", folders[1], tmp_path / "bad.npy") == 2
-    said = capsys.readouterr().err
-    assert "bad.npy" in said and message in said and len(said.splitlines()) == 1
-
-
 def test_an_input_that_is_rewritten_while_it_is_read_gives_no_result(folders, tmp_path, monkeypatch, capsys):
     def meanwhile(module, name, change):
         real = getattr(module, name)
@@ -265,21 +258,6 @@ def test_negative_labels_count_as_no_gain():
     assert found["i2t"]["ndcg@5"] == pytest.approx(ndcg(SIMILARITY, np.maximum(LABELS - 0.5, 0), k=5).mean(), abs=1e-6)
 
 
-def test_embeddings_arrow_and_torch_give_the_same_similarity(folders, tmp_path):
-    torch = pytest.importorskip("torch")
-    captions, _, _ = folders
-    images, texts = RANDOM.random((IMAGES, 6)), RANDOM.random((len(OWNER), 6))
-    np.save(tmp_path / "texts.npy", texts)
-    torch.save(torch.from_numpy(images), tmp_path / "images.pt")
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, texts)]
-    table = lists([f"i{i}" for i in range(IMAGES)], unit[0] @ unit[1].T)
-    write_arrow(tmp_path / "sims.arrow", table.schema, table.to_batches())
-    first, _ = load_task(captions, image_embeddings=tmp_path / "images.pt", caption_embeddings=tmp_path / "texts.npy")
-    second, notes = load_task(captions, similarity=tmp_path / "sims.arrow")
-    np.testing.assert_allclose(first.similarity, second.similarity, atol=1e-6)
-    assert any("no relevance" in note for note in notes)
-
-
 def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
     """Two captions per image: the first stands for the image, the second is its only own candidate."""
     owner = np.repeat(np.arange(4), 2)
@@ -294,42 +272,16 @@ def test_stand_in_captions_leave_the_gallery(tmp_path, monkeypatch):
     assert any("stands for the image" in note for note in notes)
 
 
-def lists(ids, rows=SIMILARITY):
-    """An Arrow table of similarities."""
-    cells = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
-    return pa.table({"image_id": ids, "similarity": cells})
-
-
-@pytest.mark.parametrize(
-    ("given", "content", "message"),
-    [
-        ((), None, "one source of similarity"),
-        (("image_embeddings",), np.zeros((IMAGES, 3)), "one embedding table"),
-        (("image_embeddings", "caption_embeddings"), np.zeros((IMAGES, 3)), "embedding is zero"),
-        (("similarity",), None, "no such file"),
-        (("similarity",), SIMILARITY.T, "transpose it"),
-        (("similarity",), SIMILARITY[:-1], "score the same captions"),
-        (("similarity",), b"no array", "cannot be read"),
-        (("similarity",), lists([f"j{i}" for i in range(IMAGES)]), "image_ids are not those"),
-    ],
-)
-def test_a_similarity_that_does_not_fit(folders, tmp_path, given, content, message):
-    path = tmp_path / ("s.arrow" if isinstance(content, pa.Table) else "s.npy")
-    if isinstance(content, pa.Table):
-        write_arrow(path, content.schema, content.to_batches())
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    elif content is not None:
-        np.save(path, content)
-    with pytest.raises(InputError, match=message):
-        load_task(folders[0], **dict.fromkeys(given, path))
-
-
-def test_errors(folders, tmp_path):
+def test_what_a_task_lacks_is_said(folders, tmp_path):
     captions, similarity, _ = folders
-    plain, _ = load_task(captions, similarity=similarity)
+    zeros = tmp_path / "zeros.npy"
+    np.save(zeros, np.zeros((IMAGES, 3)))
     other = relevance_folder(tmp_path / "other", labels=LABELS[:, 1:])
+    plain, _ = load_task(captions, similarity=similarity)
     for build, message in (
+        (lambda: load_task(captions), "one source of similarity"),
+        (lambda: load_task(captions, image_embeddings=zeros), "one embedding table"),
+        (lambda: load_task(captions, image_embeddings=zeros, caption_embeddings=zeros), "embedding is zero"),
         (lambda: load_task(captions, similarity=similarity, relevance=tmp_path), "not a finished relevance folder"),
         (lambda: load_task(captions, similarity=similarity, relevance=other), "captions per row"),
         (lambda: load_task(captions, stand_in=0), "none to spare for number 0 -> give images with 2"),
@@ -344,26 +296,48 @@ def captions(folders):
     return read_captions(folders[0], None)
 
 
-def _labelled(captions, matrix=SIMILARITY):
-    rows = [",".join(["", *captions.caption_ids])]
-    rows += [",".join([one, *map(str, row)]) for one, row in zip(captions.image_ids, matrix.tolist(), strict=True)]
-    return rows
+def write(path, content):
+    """What a file called so holds: bytes, rows between commas, or a matrix, in Arrow with ids of images."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif path.suffix == ".csv":
+        path.write_text("\n".join(content))
+    elif path.suffix == ".arrow":
+        ids, rows = content
+        cells = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+        table = pa.table({"image_id": ids, "similarity": cells})
+        write_arrow(path, table.schema, table.to_batches())
+    elif path.suffix == ".pt":
+        torch.save(torch.from_numpy(content), path)
+    elif content is not None:
+        np.save(path, content)
+    return path
 
 
-def test_numbers_alone_with_ids_and_any_line_end(folders, captions, tmp_path):
-    """A similarity may leave pairs out with -inf."""
+def lines(matrix, captions=None):
+    """Rows between commas, with ids of these captions."""
+    rows = [",".join(map(str, row)) for row in matrix.tolist()]
+    if captions is None:
+        return rows
+    labelled = (f"{image_id},{row}" for image_id, row in zip(captions.image_ids, rows, strict=True))
+    return [",".join(["", *captions.caption_ids]), *labelled]
+
+
+def test_every_format_gives_the_same_similarity(folders, captions, tmp_path):
+    """It may leave pairs out with -inf. Numbers between commas may have ids, and any line end."""
     scores = np.where(SIMILARITY < -0.5, -np.inf, SIMILARITY)
-    np.savetxt(tmp_path / "plain.csv", scores, delimiter=",")
-    (tmp_path / "cr.csv").write_bytes((tmp_path / "plain.csv").read_bytes().replace(b"\n", b"\r"))
-    (tmp_path / "ids.csv").write_text("\r\n".join(_labelled(captions, scores)), newline="")
-    np.save(tmp_path / "plain.npy", scores)
-    for name in ("plain.csv", "cr.csv", "ids.csv", "plain.npy"):
-        np.testing.assert_allclose(read_similarity(tmp_path / name, captions), scores, rtol=1e-6, err_msg=name)
-    left, right = np.eye(IMAGES), np.eye(IMAGES)[OWNER]
-    np.savetxt(tmp_path / "left.csv", left, delimiter=",")
-    np.savetxt(tmp_path / "right.csv", right, delimiter=",")
-    tables = {"image_embeddings": tmp_path / "left.csv", "caption_embeddings": tmp_path / "right.csv"}
-    np.testing.assert_allclose(load_task(folders[0], **tables)[0].similarity, left @ right.T, atol=1e-6)
+    for name, content in {
+        "s.npy": scores, "s.pt": scores, "s.arrow": (captions.image_ids, scores), "s.csv": lines(scores),
+        "cr.csv": "\r".join(lines(scores)).encode(), "ids.csv": "\r\n".join(lines(scores, captions)).encode(),
+    }.items():  # fmt: skip
+        found = read_similarity(write(tmp_path / name, content), captions)
+        np.testing.assert_allclose(found, scores, rtol=1e-6, err_msg=name)
+    images, texts = RANDOM.random((IMAGES, 6)), RANDOM.random((len(OWNER), 6))
+    paths = write(tmp_path / "images.csv", lines(images)), write(tmp_path / "texts.pt", texts)
+    task, notes = load_task(folders[0], image_embeddings=paths[0], caption_embeddings=paths[1])
+    images, texts = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, texts))
+    np.testing.assert_allclose(task.similarity, images @ texts.T, atol=1e-6)
+    assert any("no relevance" in note for note in notes)
 
 
 def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
@@ -373,29 +347,34 @@ def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
     np.testing.assert_array_equal(read_csv(tmp_path / "ids.csv", *ids), [[0.5, 1], [2, 3]])
 
 
-def test_what_is_wrong_is_named_with_its_row(captions, tmp_path):
-    rows = [",".join(map(str, row)) for row in SIMILARITY.tolist()]
-    labelled = _labelled(captions)
+def test_a_similarity_that_does_not_fit_is_named_with_its_row(folders, captions, tmp_path):
+    """Beside another one, with which it would be averaged."""
+    plain, labelled = lines(SIMILARITY), lines(SIMILARITY, captions)
+    later = plain[2].partition(",")[2]
     wrong = {
-        "row 3: field 1 is 'x', not a number": [*rows[:2], "x," + rows[2].partition(",")[2]],
-        "row 3: field 2 is '', not a number": [*rows[:2], rows[2].replace(",", ",,", 1)],
-        f"row 5: {len(OWNER) - 1} numbers, in the first row {len(OWNER)}": [*rows[:4], rows[4].rpartition(",")[0]],
-        "holds no numbers": [""],
-        "a header without rows": labelled[:1],
-        f"not {(IMAGES, len(OWNER))}": rows[:-1],
-        "row 1: ids of the columns: 'i1#0' where 'i0#0' is expected": [
-            labelled[0].replace("i0#0,", "", 1),
-            *labelled[1:],
-        ],
-        "row 3: ids of the rows: 'i5' where 'i1' is expected": [*labelled[:2], labelled[6]],
-        "NaN for image 'i0', caption 'i0#0'": ["nan," + rows[0].partition(",")[2], *rows[1:]],
-    }
-    for message, lines in wrong.items():
-        path = tmp_path / "wrong.csv"
-        path.write_text("\n".join(lines))
+        "no such file": ("s.npy", None),
+        "transpose it": ("s.npy", SIMILARITY.T),
+        "score the same captions table": ("s.npy", SIMILARITY[:-1]),
+        "cannot be read": ("s.npy", b"no array"),
+        "give each model's similarity once": ("s.npy", SIMILARITY),
+        "image 'i0', and a mean": ("s.npy", np.where(np.arange(len(OWNER)) == 3, -np.inf, LABELS)),
+        "image_ids are not those": ("s.arrow", ([f"j{i}" for i in range(IMAGES)], SIMILARITY)),
+        "row 3: field 1 is 'x', not a number": ("s.csv", [*plain[:2], f"x,{later}"]),
+        "row 3: field 2 is '', not a number": ("s.csv", [*plain[:2], f"1,,{later}"]),
+        f"row 5: {len(OWNER) - 1} numbers, in the first row {len(OWNER)}": (
+            "s.csv", [*plain[:4], plain[4].rpartition(",")[0]],
+        ),
+        "holds no numbers": ("s.csv", [""]),
+        "a header without rows": ("s.csv", labelled[:1]),
+        f"not {(IMAGES, len(OWNER))}": ("s.csv", plain[:-1]),
+        "row 1: ids of the columns: 'i1#0' where 'i0#0' is expected": (
+            "s.csv", [labelled[0].replace("i0#0,", "", 1), *labelled[1:]],
+        ),
+        "row 3: ids of the rows: 'i5' where 'i1' is expected": ("s.csv", [*labelled[:2], labelled[6]]),
+        "NaN for image 'i0', caption 'i0#0'": ("s.csv", ["nan," + plain[0].partition(",")[2], *plain[1:]]),
+        "not UTF-8 text": ("s.csv", b"\xff\xfe1,2"),
+    }  # fmt: skip
+    for message, (name, content) in wrong.items():
         with pytest.raises(InputError) as error:
-            read_similarity(path, captions)
-        assert message in str(error.value) and "wrong.csv" in str(error.value)
-    path.write_bytes(b"\xff\xfe1,2")
-    with pytest.raises(InputError, match="UTF-8"):
-        read_similarity(path, captions)
+            mean_similarity([folders[1], write(tmp_path / name, content)], captions)
+        assert message in str(error.value) and name in str(error.value)
