@@ -3,23 +3,19 @@
 import pytest
 
 from capgrade.agreement.judgement_files import read_judgements
-from capgrade.pipelines.captions import captions as stage
-from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams
+from tests.conftest import make_captions
 
 JUDGED = (
-    "image_id,caption_id,score\na,1,3\nb,2,4\n",
-    "image_id,caption_id,score,rater\na,1,3,x\n",
+    "image_id,caption_id,score\ni0,i0#0,3\ni1,i1#0,4\n",
+    "image_id,caption_id,score,rater\ni0,i0#0,3,x\n",
     "caption,image,agg_score\nCOCO_val2014:sentid:1,COCO_val2014_00000000000a.jpg,3\n",
-    "a\t1#0\t1\t3\t0\nb\t2#0\t0\t0\t3\n",
+    "i0\ti0#0\t1\t3\t0\ni1\ti1#0\t0\t0\t3\n",
 )
 
 
 def test_judgements(tmp_path):
-    (tmp_path / "given").write_text("image_id\tcaption_id\tcaption\na\t1\ta dog runs\nb\t2\ta cat sits\n")
-    stage(tmp_path / "captions", CaptionsParams(source="tsv", input=str(tmp_path / "given"), tokenizer="lower_split"))
-    captions, path = read_captions(tmp_path / "captions", None), tmp_path / "judged"
+    captions, path = make_captions([["a dog runs"], ["a cat sits"]]), tmp_path / "judged"
     for text in JUDGED:
         found = {text.replace("\n", "\r"): "carriage returns alone", "": "no header"}
         if "image" in text:

@@ -85,22 +85,6 @@ def test_lists_give_the_split_and_the_rest_is_counted(
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("b.jpg#0 A cat .", r"tokens.txt row 5: no tab between .* -> write each row as file.jpg#k, a tab"),
-        ("", r"tokens.txt row 5: no tab"),
-        ("b.jpg\tA cat .", r"tokens.txt row 5: 'b.jpg' is not a file name, '#' and a number -> write each row"),
-        ("b.jpg#one\tA cat .", r"tokens.txt row 5: 'b.jpg#one' is not a file name"),
-        (" b.jpg#0\tA cat .", r"tokens.txt row 5: ' b.jpg#0' is not a file name"),
-        ("#0\tA cat .", r"tokens.txt row 5: '#0' is not a file name"),
-    ],
-)
-def test_bad_rows_of_flickr_are_refused(read: Read, tmp_path: Path, line: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        flickr(read, tmp_path, f"{TOKENS}{line}\n")
-
-
-@pytest.mark.parametrize(
     ("lists", "message"),
     [
         ({"train": "a.jpg\nb.jpg\n", "dev": "b.jpg\n"}, r"dev.txt row 1: image 'b.jpg' is already in .*in.txt row 2"),
@@ -108,7 +92,6 @@ def test_bad_rows_of_flickr_are_refused(read: Read, tmp_path: Path, line: str, m
         ({"train": "a.jpg\nz.jpg\n"}, r"train.txt row 2: image 'z.jpg' has no caption in .* -> drop it from the list"),
         ({"train": "a.jpg\n\n"}, r"train.txt row 2: no image in this row -> delete the empty row"),
         ({"train": ""}, r"train.txt: no images in this list"),
-        ({"train": "a.jpg\rb.jpg\r"}, r"train.txt: rows end with carriage returns alone"),
     ],
 )
 def test_bad_lists_are_refused(read: Read, tmp_path: Path, lists: dict[str, str], message: str) -> None:
