@@ -1,7 +1,7 @@
 """dvc.yaml names every file of the project that a stage runs, and dvc.lock is checked against the tree."""
 
-import ast
 import inspect
+import linecache
 import re
 import shutil
 from collections.abc import Iterator
@@ -10,17 +10,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import grimp
 import pytest
-import typer
 import yaml
 
-from capgrade.pipelines.cli import app
+from capgrade.pipelines.cli import COMMANDS
 from tests.conftest import ROOT
 from tests.tools.dvc_lock import stale
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks")
 CLI = ROOT / "pipelines" / "cli"
 PUBLIC = ROOT / "capgrade" / "__init__.py"  # names alone, imported when they are asked for
+PUBLIC = "capgrade"  # names alone, imported when they are asked for
+CLI = "capgrade.pipelines.cli"
 PIPELINE = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 
 
@@ -31,58 +33,32 @@ def stages() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
         yield name, stage, [" ".join(re.findall(r"capgrade ([a-z]+(?: show)?)", line)) for line in lines]
 
 
-def file_of(module: str) -> Path | None:
-    """The file of capgrade.a.b, at a/b.py, or of capgrade.a, a module of the library; else capgrade/ holds links."""
-    top, _, inner = module.partition(".")
-    if top != "capgrade" or not inner:
-        return None
-    path = (ROOT if inner.split(".")[0] in PACKAGES else ROOT / "capgrade") / inner.replace(".", "/")
-    found = [one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file()]
-    return found[0] if found else None
-
-
-def imported(tree: ast.AST) -> Iterator[str]:
-    """Modules of the project that the code imports, also within functions: `from a import b` names a and a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 @cache
-def direct(path: Path) -> frozenset[Path]:
-    files = {file_of(module) for module in imported(ast.parse(path.read_text(encoding="utf-8")))}
-    return frozenset(file for file in files if file)
-
-
-def reached(first: set[Path]) -> set[Path]:
-    """These files, what they import and so on; packages on the way run their __init__. Commands are not followed: one
-    of them runs."""
-    found, new = set(), set(first)
-    while new:
-        path = new.pop()
-        found.add(path)
-        packages = {folder / "__init__.py" for folder in path.parents if ROOT in folder.parents} - {PUBLIC}
-        imports = frozenset() if path.parent == CLI and path.stem != "options" else direct(path)
-        new |= {one for one in imports | packages if one.is_file()} - found
+def graph() -> grimp.ImportGraph:
+    """What each module imports, also within functions, and its packages, which it runs. A command imports what its
+    function does, and what its module does outside of functions: the commands beside it are not run."""
+    found = grimp.build_graph(PUBLIC, cache_dir=None)
+    for command, (function, _) in COMMANDS.items():
+        module, (lines, first) = function.__module__, inspect.getsourcelines(function)
+        found.add_import(importer=command, imported=module)
+        for imported in found.find_modules_directly_imported_by(module):
+            for one in found.get_import_details(importer=module, imported=imported):
+                row, line = one["line_number"], linecache.getline(inspect.getfile(function), one["line_number"])
+                if not line.startswith(" ") or first <= row < first + len(lines):
+                    found.add_import(importer=command, imported=imported)
+    for module in {PUBLIC, CLI, *found.find_children(CLI)} - {f"{CLI}.options"}:
+        for imported in found.find_modules_directly_imported_by(module):
+            found.remove_import(importer=module, imported=imported)
+    for module in found.modules:
+        if (package := module.rpartition(".")[0]) in found.modules:
+            found.add_import(importer=module, imported=package)
     return found
 
 
 def of_command(command: str) -> set[Path]:
-    """What a command runs: its function among the commands, and all that is imported there."""
-    found: Any = typer.main.get_command(app)
-    for word in command.split():
-        found = found.commands[word]
-    function = inspect.unwrap(found.callback)
-    path = Path(inspect.getfile(function)).resolve()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function.__name__]
-    outside = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    assert len(body) == 1
-    files = {file_of(module) for node in (*body, *outside) for module in imported(node)}
-    return reached({path, *filter(None, files)})
+    """The files of all that a command imports, and so on."""
+    places = [ROOT / module.replace(".", "/") for module in graph().find_upstream_modules(command) - {PUBLIC}]
+    return {(at / "__init__.py" if at.is_dir() else at.with_suffix(".py")).resolve() for at in places}
 
 
 @pytest.mark.parametrize(("name", "stage", "commands"), stages(), ids=list(PIPELINE))

@@ -8,7 +8,6 @@ says, or when a stage was not made from what another stage's entry says it has m
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import chdir
@@ -46,32 +45,16 @@ def _differences(stage: PipelineStage, entry: dict[str, Any] | None, made: dict[
 
 
 def _of_dependency(dep: Any, locked: dict[str, str], made: dict[str, tuple[str, str]]) -> Iterator[str]:
-    from dvc.dependency import ParamsDependency
-
     name = dep.def_path
-    if isinstance(dep, ParamsDependency):
-        changed = dep.workspace_status()
-        if changed:
-            yield f"{name}, {', '.join(sorted(str(key) for keys in changed.values() for key in keys))}"
-    elif name not in locked:
-        yield f"{name} is not in the lock"
-    elif name in made:
+    if name in made:
         stage, md5 = made[name]
-        if md5 != locked[name]:
+        if locked.get(name) != md5:
             yield f"{name} is not what stage {stage} has made"
-    elif _of_tree(dep) and dep.get_hash().value != locked[name]:
-        yield f"{name} has changed since"
-    elif not _of_tree(dep) and not _within_made(name, made):
+    elif not name.startswith("data/"):
+        for path, what in dep.status().items():  # parameters: what of each
+            yield f"{path} has changed: {', '.join(what) if isinstance(what, dict) else what}"
+    elif not any(path.startswith(f"{name}/") for path in made):  # a folder of outputs, such as data/runs
         yield f"{name} is made by no stage"
-
-
-def _of_tree(dep: Any) -> bool:
-    return not str(dep.def_path).startswith("data/") and os.path.exists(dep.fs_path)  # noqa: PTH110
-
-
-def _within_made(name: str, made: dict[str, tuple[str, str]]) -> bool:
-    """A folder of outputs, such as data/runs."""
-    return any(path.startswith(f"{name}/") for path in made)
 
 
 if __name__ == "__main__":
