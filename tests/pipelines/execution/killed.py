@@ -1,11 +1,11 @@
 """Runs that are killed with -9 at file operations drawn by a seed, whose parts are damaged, and that are started again.
 
-    python -m tests.pipelines.execution.killed WHAT FOLDER MOMENTS SEED
+    python -m tests.pipelines.execution.killed FOLDER MOMENTS SEED
 
 FOLDER holds `captions`. Each run is a fork; every third starts from nothing, the others from what the one before has
 left, perhaps damaged. Whatever happens, the end is every byte of a run left alone, or one clear error whose remedy
-helps; until then what was finished stays as it is. Prints how many runs were killed, how many files were damaged, and
-how many file operations a run from nothing has.
+helps; until then what was finished stays as it is. Prints a line for each way to run: its name, how many runs were
+killed, how many files were damaged, and how many file operations a run from nothing has.
 """
 
 import json
@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  # numba's only one that may be forked
 
@@ -52,9 +53,9 @@ def exchanged(folder: Path) -> None:
         for block in (*todo, *todo):
             module.Worker(job).make(block)
 
-    module._run = twice
     there = SMALL.model_copy(update={"exchange": f"file://{folder}/url"})
-    shards(folder / "captions", folder / "out", there, MeasuresParams())
+    with patch.object(module, "_run", twice):
+        shards(folder / "captions", folder / "out", there, MeasuresParams())
 
 
 def in_parts(folder: Path) -> None:
@@ -75,9 +76,7 @@ def by_beam(folder: Path) -> None:
     transform.target.finished(files)
 
 
-WORK: dict[str, Callable[[Path], None]] = {
-    work.__name__: work for work in (dense, sampled, exchanged, in_parts, by_beam)
-}
+WORK: tuple[Callable[[Path], None], ...] = (dense, sampled, exchanged, in_parts, by_beam)
 
 
 def ended(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> int:
@@ -157,10 +156,9 @@ def afresh(folder: Path) -> None:
     (folder / "machine").mkdir()
 
 
-def main(what: str, folder: Path, moments: int, seed: int) -> None:
-    """Print how many were killed, how many files were damaged, and how many file operations a run has."""
-    work, draw = WORK[what], Random(seed)
-    tempfile.tempdir = str(folder / "machine")
+def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) -> tuple[int, int, int]:
+    """How many were killed, how many files were damaged, and how many file operations a run has."""
+    draw = Random(seed)
     afresh(folder)
     operations = counted(work, folder)  # kernels are loaded here, and not in each fork
     whole, deaths, damages = contents(folder / "out"), 0, 0
@@ -171,15 +169,17 @@ def main(what: str, folder: Path, moments: int, seed: int) -> None:
         deaths += ended(work, folder, draw.randint(1, operations)) < 0
         if not (folder / "out" / "manifest.json").exists():
             after = finished(folder)
-            assert what == "in_parts" or before.items() <= after.items()  # a part that ends deletes its own
+            assert work is in_parts or before.items() <= after.items()  # a part that ends deletes its own
         else:
             assert (folder / "out" / "manifest.json").read_bytes() == whole["manifest.json"]
         if k % 3 == 1:
             damages += damaged(folder, draw)
             left = [ended(work, folder) for _ in range(2)]  # the first may be an error
             assert left[1] == 0 and contents(folder / "out") == whole, left
-    print(deaths, damages, operations)
+    return deaths, damages, operations
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    tempfile.tempdir = f"{sys.argv[1]}/machine"
+    for work in WORK:
+        print(work.__name__, *killed(work, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])), flush=True)
