@@ -30,8 +30,13 @@ collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Embeddings computed by tests stay in their temporary folder."""
-    os.environ["CAPGRADE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """What tests keep stays in their temporary folder. All workers have one table of METEOR, which takes seconds."""
+    cache = tmp_path_factory.mktemp("cache")
+    os.environ["CAPGRADE_CACHE"] = str(cache)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = tmp_path_factory.getbasetemp().parent / "meteor"
+        shared.mkdir(exist_ok=True)
+        (cache / "meteor").symlink_to(shared)
 
 
 @pytest.fixture(scope="session")

@@ -224,8 +224,8 @@ def test_the_examples_of(
 def test_the_example_of_each_command(here: Path, endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:
     """In the order of the table: what one writes the next may read."""
     for name, (_, options) in SHOWN.items():
-        sizes = TINY if name == "train" else ""
-        line = f"{name} {options} {sizes}".replace(ENDPOINT, endpoint)
+        sizes = {"train": TINY, "bench": "--set bench.pairs=20"}
+        line = f"{name} {options} {sizes.get(name, '')}".replace(ENDPOINT, endpoint)
         capfd.readouterr()
         assert call(*shlex.split(line)) == 0, f"{line}\n{capfd.readouterr().err}"
 
