@@ -112,8 +112,9 @@ class Frequencies:
         if metadata.get("kind") != KIND:
             remedy = "write one: capgrade captions --frequencies"
             raise InputError("not a file of document frequencies", file=path, remedy=remedy)
+        reader.need(pa.schema([]), ("corpus", "n_images"))
         corpus = metadata["corpus"]
-        if f"tokenizer {tokenizer}" not in corpus:
+        if not corpus.endswith(f" tokenizer {tokenizer}"):
             raise InputError(f"counted on {corpus}; captions have tokenizer {tokenizer}", file=path)
         table = reader.read_all().combine_chunks()
         if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():

@@ -184,12 +184,12 @@ def test_document_frequencies_from_elsewhere(tmp_path: Path) -> None:
         np.testing.assert_allclose(fitted.score(np.arange(1))[0], expected, atol=1e-5)
 
 
-def test_document_frequencies_of_another_tokenizer(tmp_path: Path) -> None:
-    captions = make_captions(random_sets(4))
-    other = Captions(captions.table, "test", "ptb", "digest")
-    Frequencies.of_captions(other).write(tmp_path / "df.arrow")
-    with pytest.raises(InputError, match="tokenizer ptb; captions have tokenizer lower_split"):
-        Cider(CiderParams(document_frequency=str(tmp_path / "df.arrow"))).fit(captions)
+@pytest.mark.parametrize(("counted", "own"), [("ptb", "lower_split"), ("ptb_py", "ptb")])
+def test_document_frequencies_of_another_tokenizer(counted: str, own: str, tmp_path: Path) -> None:
+    table = make_captions(random_sets(4)).table
+    Frequencies.of_captions(Captions(table, "test", counted, "digest")).write(tmp_path / "df.arrow")
+    with pytest.raises(InputError, match=f"tokenizer {counted}; captions have tokenizer {own}"):
+        Cider(CiderParams(document_frequency=str(tmp_path / "df.arrow"))).fit(Captions(table, "test", own, "digest"))
 
 
 def test_ngrams_are_counted_as_the_obvious_way() -> None:
