@@ -90,6 +90,15 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
+def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Values by their dotted keys, as `--set` takes them; an empty mapping is a value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        inside = isinstance(value, dict) and value
+        found |= leaves(value, f"{above}{key}.") if inside else {f"{above}{key}": value}
+    return found
+
+
 @contextmanager
 def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise.

@@ -21,6 +21,7 @@ from capgrade.schemas.files import (
     MANIFEST,
     STAGE,
     canonical,
+    leaves,
     metadata_of,
     open_arrow,
     package_version,
@@ -136,18 +137,14 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
-    old, new = ({**_leaves(one.get("params")), **_leaves(one.get("inputs"))} for one in (before, now))
+    old, new = (
+        {key: canonical(value) for part in ("params", "inputs") for key, value in leaves(one.get(part) or {}).items()}
+        for one in (before, now)
+    )
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     values = {name: f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}" for name in names[:3]}
     said = [name + (value if len(value) <= 60 else "") for name, value in values.items()]
     return ", ".join([*said, *(["..."] if names[3:] else [])])
-
-
-def _leaves(value: Any, name: str = "") -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {name: canonical(value)}
-    below = (_leaves(one, f"{name}.{key}".lstrip(".")) for key, one in value.items())
-    return {key: text for one in below for key, text in one.items()}
 
 
 def run_key(made_of: Any) -> str:

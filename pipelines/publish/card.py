@@ -20,7 +20,7 @@ from capgrade.labels.published import measures_block
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
 from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents, PublishedSplit
-from capgrade.schemas.files import package_version
+from capgrade.schemas.files import leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
 
@@ -175,15 +175,6 @@ def _made(split: PublishedSplit) -> dict[str, Any]:
 
 def set_options(first: dict[str, Any], other: dict[str, Any]) -> str:
     """Options `--set` that turn the first parameters into the others."""
-    before = dict(_leaves(first))
-    changed = [(key, value) for key, value in _leaves(other) if key not in before or before[key] != value]
+    before = leaves(first)
+    changed = [(key, value) for key, value in leaves(other).items() if key not in before or before[key] != value]
     return "".join(f" --set {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in changed)
-
-
-def _leaves(tree: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Dotted keys and their values, as `--set` takes them."""
-    found: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        inside = isinstance(value, dict) and value
-        found += _leaves(value, f"{above}{key}.") if inside else [(f"{above}{key}", value)]
-    return found

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from capgrade.pipelines.reproduce.recipe import Recipe, Section
+from capgrade.trainer.evaluation.tables import markdown as of_rows
 
 EMPTY = "-"
 
@@ -40,23 +41,18 @@ def markdown(found: dict[str, Any]) -> str:
         lines += [f"**The rows of ours are {found['network']}.**", ""]
     for section in found["sections"]:
         lines += [f"## {section['title']} ({section['protocol']})", ""]
-        header = ["", "", *section["columns"]]
         # Behind the point, as the recipe has them. A column has those of its longest number: 0.69 there is 0.690.
         columns = zip(*(r["published"] for r in section["rows"]), strict=True)
         digits = [max(len(repr(n).partition(".")[2]) if n is not None else 0 for n in column) for column in columns]
-        lines += [_line(header), _line(["---", "---"] + ["---:"] * len(section["columns"]))]
+        rows = []
         for row in section["rows"]:
-            lines.append(_line([row["row"], "paper", *map(_shown, row["published"], digits)]))
+            rows.append([row["row"], "paper", *map(_shown, row["published"], digits)])
             if "runs" in row or "measure" in row:
-                lines.append(_line(["", "ours", *map(_shown, row["ours"], digits)]))
+                rows.append(["", "ours", *map(_shown, row["ours"], digits)])
                 differences = [_shown(value, n, "+") for value, n in zip(row["difference"], digits, strict=True)]
-                lines.append(_line(["", "difference", *differences]))
-        lines.append("")
+                rows.append(["", "difference", *differences])
+        lines.append(of_rows(["", "", *section["columns"]], rows, left=2))
     return "\n".join([*lines, *(f"- {note}" for note in found["notes"])]).rstrip() + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _shown(value: float | None, digits: int, sign: str = "") -> str:

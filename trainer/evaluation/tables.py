@@ -192,10 +192,11 @@ def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
     return math.nan if values[key] is None else float(values[key])
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, its first column at the left."""
-    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A table, its first columns at the left."""
+    lines = [header, ["---"] * left + ["---:"] * (len(header) - left), *rows]
+    escaped = ((cell.replace("|", r"\|") for cell in line) for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
 def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

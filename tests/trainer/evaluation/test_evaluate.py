@@ -94,6 +94,7 @@ def test_outputs_compare_and_tables(task, tmp_path):
     markdown = side_by_side(runs, ["recall@1", "medr", "rsum"])
     last = markdown.splitlines()[-1]
     assert last.startswith("| ours |") and last.count("**") == 10, "all five columns are best"
+    assert tables.markdown(["a"], [["x|y"]]).endswith("| x\\|y |\n")
     latex = side_by_side(runs, ["recall@1"], "latex")
     assert r"base\_line" in latex and r"\textbf{100.0}" in latex
     write_tables(runs, ["rsum"], tmp_path / "tables")
