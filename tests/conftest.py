@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,22 @@ def call(*arguments: object) -> int:
             cli.main()
             raise SystemExit(0)
     return int(stopped.value.code or 0)
+
+
+def printed(*arguments: object) -> Any:
+    """The JSON that `capgrade ARGUMENTS --json` prints."""
+    with redirect_stdout(StringIO()) as out:
+        assert call(*arguments, "--json") == 0
+    return json.loads(out.getvalue())
+
+
+def refusal(*arguments: object) -> str:
+    """The one line of `capgrade ARGUMENTS`, which is refused."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as said:
+        assert call(*arguments) == 2, arguments
+    line = said.getvalue()
+    assert out.getvalue() == "" and line.startswith("error: ") and line.count("\n") == 1, line
+    return line
 
 
 def on_processes(world: int, script: str, folder: Path) -> list[dict]:

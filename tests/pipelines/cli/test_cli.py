@@ -18,7 +18,7 @@ from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table
 from capgrade.schemas.params import Params
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, printed, random_sets, refusal, write_captions_folder
 from tests.tools.commands import CAPGRADE, commands, counts
 
 
@@ -51,12 +51,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    capsys.readouterr()
-    assert call(*arguments) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 TOLD = {
     "captions": "source tokenizer",
     "relevance": "measures",
@@ -76,44 +70,43 @@ def test_help_tells_the_defaults(command: str, capsys: pytest.CaptureFixture[str
         assert re.search(rf"--{name} ((?! --).)*Default: {re.escape(text)}\.", shown), name
 
 
-def test_results_as_json(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_as_json(world: Path) -> None:
     captions, two = ("--captions", f"{world}/c"), ("--measures", "cider,rouge_l")
-    result = printed(capsys, "agree", *captions, "--judgements", f"{world}/people.csv", *two, "--json")
+    result = printed("agree", *captions, "--judgements", f"{world}/people.csv", *two)
     assert result.keys() == {"cider", "rouge_l", "binary", "human"}
     assert {"pearson", "spearman", "kendall", "kendall_c", "intervals"} <= result["cider"].keys()
     assert result["cider"]["pearson"].keys() == {"all", "non_original"}
-    result = printed(capsys, "bench", "relevance", *captions, *two, "--set", "bench.pairs=50", "--json")
+    result = printed("bench", "relevance", *captions, *two, "--set", "bench.pairs=50")
     assert result.pop("all")["times_the_product"] > 0
     for row in result.values():
         assert {"pairs_per_s", "peer", "peer_pairs_per_s", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-5
     files = ("--similarity", f"{world}/sims.npy", "--relevance", f"{world}/r")
-    result = printed(capsys, "evaluate", *captions, *files, "--set", "evaluate.samples=20", "--json")
+    result = printed("evaluate", *captions, *files, "--set", "evaluate.samples=20")
     assert {"recall@1", "r@1", "ncs@1", "ndcg@25", "asp", "kendall_tau_a"} <= result["i2t"].keys()
     assert {"t2i", "rsum", "nsum"} <= result.keys()
 
 
-def test_search_frequencies_params_and_imports(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = printed(capsys, "search", "--captions", f"{world}/c", "--relevance", f"{world}/r", "--top", "2", "--json")
+def test_search_frequencies_params_and_imports(world: Path) -> None:
+    shown = printed("search", "--captions", f"{world}/c", "--relevance", f"{world}/r", "--top", "2")
     assert len(shown["images"]) == 2
-    assert call("search", "--run", world, "--query", " ") == 2
-    assert "the query has no words" in capsys.readouterr().err
+    assert "the query has no words" in refusal("search", "--run", world, "--query", " ")
     assert call("captions", "--input", f"{world}/c", "--frequencies", f"{world}/df.arrow") == 0
     (world / "p.yaml").write_text(
         f"measures: {{cider: {{document_frequency: '{world}/df.arrow'}}}}\nshards: {{uniform: 3}}\n"
     )
     options = ("--params", f"{world}/p.yaml", "--set", "shards.top=2", "--measures", f"cider,x={world}/sims.npy")
-    done = printed(capsys, "shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2", "--json")
+    done = printed("shards", "--captions", f"{world}/c", *options, "--out", f"{world}/s2")
     assert (done["params"]["shards"]["uniform"], done["params"]["shards"]["top"]) == (3, 2)
     assert done["params"]["measures"]["x"] == {"imported": f"{world}/sims.npy"}
 
 
-def test_options_win_over_set_and_set_over_params(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_win_over_set_and_set_over_params(world: Path) -> None:
     """A params.yaml may leave out what the command line gives."""
     (world / "q.yaml").write_text("captions: {source: tsv, split: a, tokenizer: ptb_py}\n")
     options = ("--params", f"{world}/q.yaml", "--set", "captions.split=b", "--set", "captions.tokenizer=lower_split")
     arguments = ("--input", f"{world}/captions.tsv", "--split", "yes", "--column", "caption=caption")
-    done = printed(capsys, "captions", *options, *arguments, "--out", f"{world}/c2", "--json")
+    done = printed("captions", *options, *arguments, "--out", f"{world}/c2")
     assert done["splits"].keys() == {"yes"}
     assert done["params"]["tokenizer"] == "lower_split"
 
@@ -139,7 +132,7 @@ def test_regions_of_images_drawn_exported_and_imported(
         exported = ("--format", format, "--regions", f"{tmp_path}/r", "--out", f"{tmp_path}/{name}")
         assert call("regions", "export", *exported) == 0
         arguments = ("--format", format, "--input", f"{tmp_path}/{name}", "--out", f"{tmp_path}/{format}")
-        done = printed(capsys, "regions", "import", *arguments, "--json")
+        done = printed("regions", "import", *arguments)
         split = {"split": "a"} if format == "scan" else {}
         assert done["params"] == {"dtype": "float32", "target_mb": 512, "source": format, **split}
         assert name in done["inputs"]
@@ -157,9 +150,7 @@ def test_captions_left_out_are_counted_on_standard_error(tmp_path: Path) -> None
 
 
 def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
-    rows = [f"i{i}\t{text}" for i, texts in enumerate(random_sets(300, seed=3)) for text in texts]
-    (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
-    assert call("captions", "--source", "tsv", "--input", f"{tmp_path}/c.tsv", "--out", f"{tmp_path}/c") == 0
+    write_captions_folder(tmp_path / "c", [caption_table(random_sets(300, seed=3))])
     shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=3")
     process = subprocess.Popen([*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("s/unfinished/.work/parts/*.json")) and process.poll() is None:
@@ -224,12 +215,9 @@ regions export --format tsv --regions {w}/c --out {o} => a captions folder where
 
 
 @pytest.mark.parametrize("case", WRONG.replace("\n    ", " ").strip("\n").splitlines())
-def test_bad_input_is_one_line(case: str, world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
+def test_bad_input_is_one_line(case: str, world: Path, tmp_path: Path) -> None:
     line, message = case.split(" => ")
-    assert call(*line.format(w=world, o=tmp_path / "o").split()) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and message.format(w=world) in said.err and said.err.count("\n") == 1
+    assert message.format(w=world) in refusal(*line.format(w=world, o=tmp_path / "o").split())
     assert not (tmp_path / "o" / "manifest.json").exists()
 
 
@@ -268,13 +256,13 @@ def test_how_threads_wait_is_the_users_to_say(
     assert os.environ["HF_HUB_DISABLE_XET"] == "1", "before its client is loaded, which no help does (test_import_name)"
 
 
-def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("capgrade.pipelines.captions.captions", full)
-    assert call("captions", "--source", "scenes", "--out", str(tmp_path / "c")) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/c: No space left on device\n"
+    said = refusal("captions", "--source", "scenes", "--out", tmp_path / "c")
+    assert said == f"error: {tmp_path}/c: No space left on device\n"
 
 
 def test_at_most_twenty_commands_and_150_options() -> None:

@@ -6,10 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from random import Random
 
-from tests.tools.served import serving
+from tests.tools.served import Handler, serving
 
 MOST = 2  # times in a row that one request fails
 ERROR = "<Error><Code>{}</Code><Message>{}</Message></Error>"
@@ -45,47 +44,29 @@ class Faults:
 def faulty(port: int, faults: Faults) -> Iterator[int]:
     """The port of a proxy before this port of the same machine."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(handler: Handler) -> None:
+        body, fault = handler.body(), faults.of(handler.command, handler.path)
+        if fault in ANSWERS:
+            status, *texts = ANSWERS[fault]
+            return handler.reply(status, ERROR.format(*texts).encode(), {"Content-Type": "application/xml"})
+        if fault == "stalled":
+            time.sleep(faults.stall)
+            return None
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request(handler.command, handler.path, body, dict(handler.headers))
+        found = connection.getresponse()
+        content, headers = found.read(), {k: v for k, v in found.getheaders() if k not in OWN}
+        connection.close()
+        if fault == "lost":  # done, but nobody hears of it
+            return None
+        half = content[: len(content) // 2]
+        if fault == "short":  # as if it were whole; whoever cuts it has no checksum to go with it
+            return handler.reply(found.status, half, {k: v for k, v in headers.items() if "checksum" not in k})
+        if fault == "cut" or handler.command == "HEAD":
+            headers["Content-Length"] = found.getheader("Content-Length") or str(len(content))
+        return handler.reply(found.status, half if fault == "cut" else content, headers)
 
-        def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            fault = faults.of(self.command, self.path)
-            if fault in ANSWERS:
-                status, *texts = ANSWERS[fault]
-                return self.reply(status, {"Content-Type": "application/xml"}, ERROR.format(*texts).encode())
-            if fault == "stalled":
-                time.sleep(faults.stall)
-                return self.hang_up()
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-            connection.request(self.command, self.path, body, dict(self.headers))
-            found = connection.getresponse()
-            content, headers = found.read(), {k: v for k, v in found.getheaders() if k not in OWN}
-            connection.close()
-            if fault == "lost":  # done, but nobody hears of it
-                return self.hang_up()
-            half = content[: len(content) // 2]
-            if fault == "short":  # as if it were whole; whoever cuts it has no checksum to go with it
-                return self.reply(found.status, {k: v for k, v in headers.items() if "checksum" not in k}, half)
-            length = found.getheader("Content-Length") if self.command == "HEAD" else len(content)
-            self.reply(found.status, headers, half if fault == "cut" else content, int(length or 0))
-            return self.hang_up() if fault == "cut" else None
-
-        def reply(self, status: int, headers: dict[str, str], body: bytes, length: int | None = None) -> None:
-            self.send_response_only(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body) if length is None else length))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        def hang_up(self) -> None:
-            self.close_connection = True
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815
-
-    with serving(Handler) as address:
+    with serving(answer) as address:
         yield int(address.rsplit(":", 1)[1])
 
 

@@ -34,7 +34,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again, manifest_of, write_json
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
-from tests.conftest import call, contents, random_sets
+from tests.conftest import call, contents, random_sets, refusal
 from tests.pipelines.execution.conftest import PARAMS as ROUGE
 from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
 
@@ -329,25 +329,22 @@ def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: P
 
 
 def test_a_command_takes_captions_from_a_url(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     there = shutil.copytree(captions_dir, tmp_path / "bucket" / "captions")
-    options = ["--measures", "rouge_l", "--out", str(tmp_path / "out"), "--json"]
-    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    command = ("relevance", "--captions", f"file://{there}", "--measures", "rouge_l", "--out", tmp_path / "out")
+    assert call(*command) == 0
     copied = next((tmp_path / "cache").rglob("captions.arrow"))
     before = copied.stat().st_mtime_ns
-    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    assert call(*command) == 0
     assert copied.stat().st_mtime_ns == before
     copied.write_bytes(copied.read_bytes()[:-9])
-    assert call("relevance", "--captions", f"file://{there}", *options) == 0
+    assert call(*command) == 0
     assert copied.read_bytes() == (captions_dir / "captions.arrow").read_bytes()
-    capsys.readouterr()
     (there / "captions.arrow").write_bytes(b"other")
     copied.unlink()
     monkeypatch.setattr("capgrade.pipelines.execution.remote.PAUSES", ())
-    assert call("relevance", "--captions", f"file://{there}", *options) == 2
-    assert "captions.arrow: not as it was written -> copy the whole folder there" in capsys.readouterr().err
-    assert call("relevance", "--captions", f"file://{tmp_path}/none", *options) == 2
-    assert "none: not a finished folder of a stage" in capsys.readouterr().err
+    assert "captions.arrow: not as it was written -> copy the whole folder there" in refusal(*command)
+    shutil.rmtree(there)
+    assert "captions: not a finished folder of a stage" in refusal(*command)

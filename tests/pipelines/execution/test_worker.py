@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apache_beam as beam
@@ -124,23 +126,16 @@ def test_the_digest_of_the_code_is_of_all_that_a_stage_imports() -> None:
     assert told.stdout.strip() == "[]"
 
 
-def together(count: int, work: object) -> None:
+def together(count: int, work: Callable[[], object]) -> None:
     """Do it in so many threads that start together."""
-    start, errors = threading.Barrier(count), list[BaseException]()
+    start = threading.Barrier(count)
 
-    def one() -> None:
+    def one(_: int) -> None:
         start.wait()
-        try:
-            work()  # type: ignore[operator]
-        except BaseException as error:
-            errors.append(error)
+        work()
 
-    threads = [threading.Thread(target=one) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(one, range(count)))
 
 
 def test_killed_damaged_and_handed_out_again(captions_dir: Path, tmp_path: Path) -> None:

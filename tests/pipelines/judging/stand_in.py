@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.tools.served import serving
+from tests.tools.served import Handler, serving
 
-Fault = Callable[[BaseHTTPRequestHandler], None]
+Fault = Callable[[Handler], None]
 
 
 @dataclass
@@ -27,8 +26,11 @@ class Chat:
     address: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
+    def answer(self, handler: Handler) -> None:
+        body = json.loads(handler.body())
+        if handler.path != "/v1/chat/completions":
+            handler.reply(404, b"no such path")
+            return
         with self.lock:
             self.asked.append(body)
             self.at.append(time.monotonic())
@@ -39,37 +41,27 @@ class Chat:
             return
         message = {"role": "assistant", "content": self.score(body)}
         found: dict[str, Any] = {"choices": [{"message": message}]}
-        send(handler, 200, json.dumps({**found, "usage": self.usage} if self.usage else found).encode())
+        handler.reply(200, json.dumps({**found, "usage": self.usage} if self.usage else found).encode())
 
 
-def send(handler: BaseHTTPRequestHandler, code: int, data: bytes, **headers: str) -> None:
-    handler.send_response(code)
-    for name, value in {"Content-Length": str(len(data)), **headers}.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(data)
-
-
-def status(code: int, text: str = "no", **headers: str) -> Fault:
-    return lambda handler: send(handler, code, text.encode(), **headers)
+def status(code: int, text: str = "no", wait: str = "") -> Fault:
+    """With a header Retry-After, if it asks to wait."""
+    return lambda handler: handler.reply(code, text.encode(), {"Retry-After": wait} if wait else {})
 
 
 def says(content: str) -> Fault:
     """A completion with this answer."""
-    return lambda handler: send(handler, 200, json.dumps({"choices": [{"message": {"content": content}}]}).encode())
+    return status(200, json.dumps({"choices": [{"message": {"content": content}}]}))
 
 
 def part(data: bytes, pause: float = 0.0) -> Fault:
     """A body that ends before its length, letter by letter."""
 
-    def fault(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
+    def fault(handler: Handler) -> None:
+        handler.reply(200, headers={"Content-Length": "1000"})
         for letter in data:
             handler.wfile.write(bytes([letter]))
             time.sleep(pause)
-        handler.close_connection = True
 
     return fault
 
@@ -79,15 +71,6 @@ cut = part(b'{"choices": [')
 
 @contextmanager
 def served(chat: Chat) -> Iterator[Chat]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:  # noqa: N802  # its name
-            if self.path == "/v1/chat/completions":
-                chat.answer(self)
-            else:
-                send(self, 404, b"no such path")
-
-    with serving(Handler) as address:
+    with serving(chat.answer) as address:
         chat.address = f"{address}/v1"
         yield chat

@@ -11,7 +11,6 @@ import time
 import traceback
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,9 +24,10 @@ from capgrade.pipelines.judging.endpoint import Endpoint, LostError, seconds_of
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt, read_pairs
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from tests.conftest import call, caption_table, write_captions_folder
+from tests.conftest import call, caption_table, printed, refusal, write_captions_folder
 from tests.pipelines.judging.stand_in import Chat, Fault, cut, part, says, served, status
 from tests.tools.commands import CAPGRADE
+from tests.tools.served import Handler
 
 SETS = [["a dog runs", "the dog is fast"], ["a cat sits", "a lazy cat"], ["a dog runs", "the dog is fast"]]
 N = 18  # all pairs; two images are alike, so that some questions come twice or more
@@ -59,15 +59,11 @@ def rated(body: dict[str, Any]) -> str:
 def line(here: Path, chat: Chat, *more: str, **sets: object) -> list[str]:
     given = ["--captions", here / "captions", "--pairs", "all", "--endpoint", chat.address, "--model", "m"]
     judge = [word for key, value in sets.items() for word in ("--set", f"judge.{key}={value}")]
-    return ["judge", *map(str, given), "--out", str(here / "out.csv"), "--json", *judge, *more]
+    return ["judge", *map(str, given), "--out", str(here / "out.csv"), *judge, *more]
 
 
-def run(here: Path, chat: Chat, capsys: pytest.CaptureFixture[str], *more: str, **sets: object) -> dict[str, Any]:
-    capsys.readouterr()
-    code = call(*line(here, chat, *more, **sets))
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    return json.loads(said.out)
+def run(here: Path, chat: Chat, *more: str, **sets: object) -> dict[str, Any]:
+    return printed(*line(here, chat, *more, **sets))
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -75,14 +71,14 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_each_question_is_asked_once_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_question_is_asked_once_and_kept(here: Path) -> None:
     with served(Chat(rated)) as chat:
-        found = run(here, chat, capsys, price_in=1, price_out=10)
+        found = run(here, chat, price_in=1, price_out=10)
         assert (found["pairs"], found["answered"], found["left"], found["requests"]) == (N, N, 0, ASKED)
         assert found["tokens"] == {"sent": 100 * ASKED, "answered": 10 * ASKED}
         assert found["cost"] == pytest.approx(ASKED * (100 * 1 + 10 * 10) / 1e6)
         first = (here / "out.csv").read_bytes()
-        again = run(here, chat, capsys, parallel=1)
+        again = run(here, chat, parallel=1)
         assert (again["requests"], again["answered"]) == (0, N)
         assert (here / "out.csv").read_bytes() == first
         assert len(chat.asked) == ASKED
@@ -98,30 +94,27 @@ def test_each_question_is_asked_once_and_kept(here: Path, capsys: pytest.Capture
     assert all(b["model"] == "m" and b["temperature"] == 0 for b in chat.asked)
 
 
-def test_another_model_or_prompt_is_another_judge(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_or_prompt_is_another_judge(here: Path) -> None:
     yes = here / "yes.yaml"
     yes.write_text("answer: yes or no\nuser: 'Captions: {captions} How well: {caption}'\n")
     with served(Chat(lambda body: "Yes." if "cat" in text_of(body) else '```json\n{"answer": "no"}\n```')) as chat:
-        found = run(here, chat, capsys, prompt=yes)
+        found = run(here, chat, prompt=yes)
         assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
         chat.score = rated
-        assert run(here, chat, capsys)["requests"] == ASKED
+        assert run(here, chat)["requests"] == ASKED
         other = ["--set", f"judge.prompt={yes}", "--model", "m2", "--set", "judge.tries=1"]
-        assert call(*line(here, chat, *other)) == 2  # the table of another judge
-        assert "is no table of capgrade judge by m2" in capsys.readouterr().err
-        assert run(here, chat, capsys, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
+        assert "is no table of capgrade judge by m2" in refusal(*line(here, chat, *other))
+        assert run(here, chat, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
         named = ["--model", "@cf/meta/llama", "--out", str(here / "m3.csv")]  # as a formula begins
-        assert [run(here, chat, capsys, *named)["requests"] for _ in range(2)] == [ASKED, 0]
+        assert [run(here, chat, *named)["requests"] for _ in range(2)] == [ASKED, 0]
         assert {row["rater"] for row in rows(here / "m3.csv")} == {"'@cf/meta/llama"}, "text in a spreadsheet"
 
 
-def test_faults_are_tried_again(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_are_tried_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_round, "FIRST_WAIT", 0.1)
-    faults = [status(429, Retry_After="1"), status(500), cut, says("12"), says("four"), says(""), says("5 \ud83d")]
+    faults = [status(429, wait="1"), status(500), cut, says("12"), says("four"), says(""), says("5 \ud83d")]
     with served(Chat(rated, faults=list(faults))) as chat:
-        found = run(here, chat, capsys, parallel=1, tries=12)
+        found = run(here, chat, parallel=1, tries=12)
         assert found["answered"] == N and found["requests"] == ASKED + len(faults)
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
         assert chat.at[2] - chat.at[1] >= 0.2 and chat.at[3] - chat.at[2] >= 0.4, "longer each time"
@@ -130,24 +123,24 @@ def test_faults_are_tried_again(
     assert {b["messages"][-1]["content"] for b in reminded} == {"Answer with one number from 0 to 5 and nothing else."}
 
 
-def test_what_does_not_validate_is_listed_and_asked_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_validate_is_listed_and_asked_again(here: Path) -> None:
     def unsure(body: dict[str, Any]) -> str:
         return "about 4, I think" if "that image?\na cat sits" in text_of(body) else rated(body)
 
     with served(Chat(unsure)) as chat:
-        found = run(here, chat, capsys, tries=2)
+        found = run(here, chat, tries=2)
         assert (found["answered"], found["unanswered"], found["left"]) == (N - 3, 3, 0)
         listed = rows(here / "out-unanswered.csv")
         assert {row["caption_id"] for row in listed} == {"i1#0"}
         assert listed[0]["reason"] == "answered 'about 4, I think'"
         assert "i1#0" not in {row["caption_id"] for row in rows(here / "out.csv")}
         chat.score = rated
-        found = run(here, chat, capsys)
+        found = run(here, chat)
         assert (found["answered"], found["unanswered"], found["requests"]) == (N, 0, 2)
         assert rows(here / "out-unanswered.csv") == []
 
 
-def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_killed_run_goes_on(here: Path) -> None:
     """Killed while the sixth question is under way: five answers stay, seven questions are asked again or first."""
     held = here / "held"
     held.touch()
@@ -169,19 +162,19 @@ def test_a_killed_run_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) ->
         assert kept.read_bytes().count(b"\n") == 5 and not (here / "out.csv").exists()
         with kept.open("ab") as file:
             file.write(b'{"key": "cut')  # as a crash leaves it
-        assert run(here, chat, capsys)["requests"] == ASKED - 5
+        assert run(here, chat)["requests"] == ASKED - 5
         first = (here / "out.csv").read_bytes()
         kept.unlink()
-        run(here, chat, capsys)
+        run(here, chat)
         assert (here / "out.csv").read_bytes() == first
         kept.write_text("5\n")
-        assert call(*line(here, chat)) == 2 and "row 1: not an answer" in capsys.readouterr().err
+        assert "row 1: not an answer" in refusal(*line(here, chat))
 
 
 def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(handler: BaseHTTPRequestHandler) -> None:
+    def slow(handler: Handler) -> None:
         time.sleep(0.5)
         says("3")(handler)
 
@@ -191,7 +184,7 @@ def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
             patch.setattr(at_round, "as_completed", Mock(side_effect=KeyboardInterrupt))
             assert call(*line(here, chat, "--set", "judge.parallel=1")) == 130
         assert 2 <= (asked := len(chat.asked)) < 5
-        assert run(here, chat, capsys)["requests"] == ASKED + 1 - asked
+        assert run(here, chat)["requests"] == ASKED + 1 - asked
 
 
 @pytest.mark.parametrize(("limit", "faults", "requests", "answered"), [
@@ -206,35 +199,33 @@ def test_the_limit_of_cost_is_not_passed(
     """Each request costs 0.0002."""
     prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--max-cost", limit]
     with served(Chat(rated, faults=faults)) as chat:
-        found = run(here, chat, capsys, *prices)
+        found = run(here, chat, *prices)
         assert len(chat.asked) == found["requests"] == requests and found["tokens"]["sent"] == 100 * answered
         assert found["left"] == N - found["answered"] > 0 and "limit of cost" in found["stopped"]
         assert found["cost"] <= float(limit)
         assert call(*line(here, chat, "--set", "judge.price_in=1", "--max-cost", "0.00001")) == 0
         assert "pairs are left: the limit of cost" in capsys.readouterr().err
-        assert run(here, chat, capsys)["left"] == 0 and len(chat.asked) == ASKED + requests - answered
+        assert run(here, chat)["left"] == 0 and len(chat.asked) == ASKED + requests - answered
         chat.usage = None
-        assert call(*line(here, chat, *prices, "--model", "m2", "--out", str(here / "m2.csv"))) == 2
-        assert "how many tokens" in capsys.readouterr().err
+        assert "how many tokens" in refusal(*line(here, chat, *prices, "--model", "m2", "--out", str(here / "m2.csv")))
 
 
-def test_requests_keep_to_the_rate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_keep_to_the_rate(here: Path) -> None:
     """The tenth of 1,200 a minute goes 0.45 seconds after the first, whatever the machine does."""
     start = time.monotonic()
     with served(Chat(rated)) as chat:
-        run(here, chat, capsys, per_minute=1200, parallel=8)
+        run(here, chat, per_minute=1200, parallel=8)
     assert max(chat.at) - start > 0.45
 
 
-def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_token_is_sent_and_nowhere_else(here: Path) -> None:
     """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a debugging user."""
     with served(Chat(lambda _: f"your key is {TOKEN}")) as chat, pytest.MonkeyPatch.context() as patch:
-        assert run(here, chat, capsys, tries=1)["unanswered"] == N
+        assert run(here, chat, tries=1)["unanswered"] == N
         assert "your key is ***" in (here / "out-unanswered.csv").read_text()
         assert chat.tokens == {f"Bearer {TOKEN}"}
         chat.faults = [status(401, f"wrong key {TOKEN}")] * 8
-        assert call(*line(here, chat)) == 2
-        said = "".join(capsys.readouterr())
+        said = refusal(*line(here, chat))
         assert "401" in said and "***" in said and at_endpoint.TOKEN in said and TOKEN not in said
         patch.setenv("CAPGRADE_DEBUG", "1")
         chat.faults = [status(403, TOKEN)] * 8
@@ -244,8 +235,7 @@ def test_the_token_is_sent_and_nowhere_else(here: Path, capsys: pytest.CaptureFi
         assert "Traceback" in said and "403" in said and TOKEN not in said
         patch.setenv(at_endpoint.TOKEN, TOKEN + "\nx")
         patch.delenv("CAPGRADE_DEBUG")
-        assert call(*line(here, chat)) == 2
-        said = "".join(capsys.readouterr())
+        said = refusal(*line(here, chat))
         assert at_endpoint.TOKEN in said and TOKEN not in said
     files = [path for path in here.rglob("*") if path.is_file()]
     assert files and all(TOKEN.encode() not in path.read_bytes() for path in files)
@@ -262,7 +252,7 @@ def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.Monk
     assert "Authorization" not in Endpoint("http://192.168.1.5:8000/v1", "m", 1).client.headers
 
 
-def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_go_along(here: Path) -> None:
     (here / "pictures").mkdir()
     for i, colour in enumerate([(250, 0, 0), (0, 250, 0)]):
         Image.new("RGB", (1000, 500), colour).save(here / "pictures" / f"i{i}.png")
@@ -276,37 +266,35 @@ def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> No
         return "4" if ("dog" in text_of(body)) == (red > green) else "0"
 
     with served(Chat(seen)) as chat:
-        found = run(here, chat, capsys, "--images", str(here / "pictures"))
+        found = run(here, chat, "--images", str(here / "pictures"))
     assert (found["answered"], found["unanswered"], found["requests"]) == (12, 6, 8)
     assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no picture of the image"}
     assert all((row["image_id"] == "i1") == (row["caption_id"][:2] == "i1") or row["score"] == "0"
                for row in rows(here / "out.csv"))  # fmt: skip
     assert max(sum(text in text_of(body) for text in SETS[0] + SETS[1]) for body in chat.asked) == 1
     (here / "pictures" / "i2.png").write_text("no picture")
-    assert run(here, chat, capsys, "--images", str(here / "pictures"))["requests"] == 0
+    assert run(here, chat, "--images", str(here / "pictures"))["requests"] == 0
     assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no readable picture of image i2"}
 
 
-def test_an_image_needs_another_caption(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_needs_another_caption(here: Path) -> None:
     write_captions_folder(here / "captions", [caption_table([["a dog"], ["a cat", "a cow"]])])
     with served(Chat(lambda _: "3")) as chat:
-        assert run(here, chat, capsys)["answered"] == 5
+        assert run(here, chat)["answered"] == 5
     reason = "the image has no other caption"
     assert rows(here / "out-unanswered.csv") == [{"image_id": "i0", "caption_id": "i0#0", "reason": reason}]
 
 
-def test_a_dead_endpoint_is_not_asked_for_ever(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dead_endpoint_is_not_asked_for_ever(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_round, "IN_A_ROW", 3)
-    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), capsys, parallel=1, tries=1)
+    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), parallel=1, tries=1)
     assert found["stopped"].startswith("3 questions in a row") and "cannot be reached" in found["stopped"]
     assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
-    with served(Chat(rated, faults=[status(429, Retry_After="86400")] * 9)) as chat:
-        assert "asks to wait 86,400 seconds" in run(here, chat, capsys)["stopped"]
+    with served(Chat(rated, faults=[status(429, wait="86400")] * 9)) as chat:
+        assert "asks to wait 86,400 seconds" in run(here, chat)["stopped"]
 
 
-def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_is_one_line(here: Path) -> None:
     (here / "bad.yaml").write_text("answer: 5 to 1\nuser: '{caption} {captions}'\n")
     (here / "pairs.jsonl").write_text('\ufeff{"image_id": "i0", "caption_id": "nobody"}\n')
     (here / "mine.csv").write_text("my table\n")
@@ -333,9 +321,8 @@ def test_what_is_wrong_is_one_line(here: Path, capsys: pytest.CaptureFixture[str
             f"--out {here}/people.csv": "is no table of capgrade judge by",
             f"--endpoint {chat.address}/elsewhere": "404",
         }.items():
-            assert call(*line(here, chat, *more.split())) == 2, more
-            error = capsys.readouterr().err.strip()
-            assert said in error and error.count("error:") == 1 and "pass@" not in error, error
+            error = refusal(*line(here, chat, *more.split()))
+            assert said in error and "pass@" not in error, error
     assert chat.asked == [] and (here / "mine.csv").read_text() == "my table\n"
     assert (here / "people.csv").read_text() == people
 
@@ -399,7 +386,7 @@ def completion(content: object, **usage: object) -> Fault:
 @pytest.mark.parametrize(("fault", "said", "again", "charged", "after"), [
     (status(400, "so bad"), "400 Bad Request: so bad", False, False, None),
     (status(408), "408", True, False, None),
-    (status(429, Retry_After="7"), "429", True, False, 7),
+    (status(429, wait="7"), "429", True, False, 7),
     (status(500, "x" * 999), "^500.{197}$", True, False, None),
     (cut, "RemoteProtocolError", True, True, None),
     (part(b" ", 0.6), "ReadTimeout", True, True, None),

@@ -4,7 +4,6 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -20,7 +19,7 @@ from capgrade.schemas import say
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
-from tests.tools.served import serving
+from tests.tools.served import Handler, serving
 
 N = 8
 FILES = [f"val/Ä {i}.png" for i in range(N)]  # the last has no picture, the first is damaged
@@ -60,24 +59,19 @@ asked: list[str] = []  # of the server, in order
 MOVED: dict[str, str] = {}  # below /moved/: where it sends on to; else to the same path without it
 
 
-class Answers(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:  # noqa: N802  # its name
-        name = unquote(self.path).removeprefix("/")
-        asked.append(name)
-        if name.startswith("moved/"):
-            self.send_response(302)
-            self.send_header("Location", MOVED.get(name.split("/")[1], self.path.removeprefix("/moved")))
-            self.end_headers()
-            return
-        there = name in FILES[:-1]
-        self.send_response(200 if there else 404)
-        self.end_headers()
-        self.wfile.write(png(FILES.index(name)) if there else b"")
+def answer(handler: Handler) -> None:
+    name = unquote(handler.path).removeprefix("/")
+    asked.append(name)
+    if name.startswith("moved/"):
+        to = MOVED.get(name.split("/")[1], handler.path.removeprefix("/moved"))
+        return handler.reply(302, headers={"Location": to})
+    there = name in FILES[:-1]
+    return handler.reply(200 if there else 404, png(FILES.index(name)) if there else b"")
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with serving(Answers) as at:
+    with serving(answer) as at:
         yield at
 
 

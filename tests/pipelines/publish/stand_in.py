@@ -9,14 +9,13 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from tests.tools.served import serving
+from tests.tools.served import Handler, serving
 
 TOKEN = "hf_RecognisableTokenOfTheTests"
 DATASET = r"(?P<name>[^/]+/[^/]+?)"
@@ -74,12 +73,11 @@ class Repo:
 
 @dataclass
 class Asked:
-    """A request: what its path names, its query, the bytes that it wants of a file, and its body."""
+    """A request: what its path names, the bytes that it wants of a file, and its body."""
 
     name: str
     revision: str
     path: str
-    query: dict[str, list[str]]
     span: re.Match[str] | None
     body: bytes
 
@@ -127,6 +125,19 @@ class Hub:
         else:
             files[path] = File.of(data)
         self.repos[repo].add(files)
+
+    def serve(self, handler: Handler) -> None:
+        body = handler.body()
+        url, span = urlsplit(handler.path), re.fullmatch(r"bytes=(\d+)-(\d*)", handler.headers.get("Range", ""))
+        for route, (method, pattern) in ROUTES.items():
+            if re.fullmatch(method, handler.command) and (found := re.fullmatch(pattern, url.path)):
+                names = {key: unquote(text or "") for key, text in found.groupdict().items()}
+                revision = names.get("revision") or "main"
+                asked = Asked(names.get("name", ""), revision, names.get("path", ""), span, body)
+                with suppress(DroppedError):
+                    handler.reply(*self.answer(route, asked, handler.headers.get("Authorization")))
+                return
+        handler.reply(404, b'{"error": "no such route"}')
 
     def answer(self, route: str, asked: Asked, token: str | None) -> tuple[int, bytes, dict[str, str]]:
         self.log.append((route, asked.path or asked.name))
@@ -251,36 +262,8 @@ class Hub:
         return 206, part, {**headers, "Content-Range": f"bytes {first}-{first + len(part) - 1}/{size}"}
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    hub: Hub
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        url, span = urlsplit(self.path), re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        status, data, headers = 404, b'{"error": "no such route"}', dict[str, str]()
-        for route, (method, pattern) in ROUTES.items():
-            if re.fullmatch(method, self.command) and (found := re.fullmatch(pattern, url.path)):
-                names = {key: unquote(text or "") for key, text in found.groupdict().items()}
-                revision = names.get("revision") or "main"
-                asked = Asked(names.get("name", ""), revision, names.get("path", ""), parse_qs(url.query), span, body)
-                try:
-                    status, data, headers = self.hub.answer(route, asked, self.headers.get("Authorization"))
-                except DroppedError:
-                    self.close_connection = True
-                    return
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(data))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
-
-    do_GET = do_POST = do_PUT = do_HEAD = _serve  # noqa: N815
-
-
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    with serving(type("Bound", (Handler,), {"hub": hub})) as hub.address:
+    with serving(hub.serve) as hub.address:
         yield hub

@@ -41,7 +41,7 @@ from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.tables import SUMS
 from capgrade.trainer.evaluation.task import Task
-from tests.conftest import call, caption_table, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 from tests.pipelines.features.made import made
 from tests.tools.browser import opened_file, problems_of
 
@@ -60,10 +60,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("report") / "data"
     sets = [[text, *own] for text, own in zip(HOSTILE * 3, random_sets(12, seed=1, least=3), strict=True)]
     write_captions_folder(folder / "captions", [caption_table(sets)])
-    manifest = json.loads((folder / "captions" / "manifest.json").read_text())
+    edit_manifest(folder / "captions", params={"source": "tsv"})
     captions = read_captions(folder / "captions")
-    facts = {"images": captions.n_images, "splits": {"test": captions.n_captions}}
-    _finish(folder / "captions", manifest, params={"source": "tsv"}, **facts)
     (folder / ".times").mkdir()
     given, measures = ("--captions", folder / "captions"), ("--measures", "cider,rouge_l")
     judged = ("--judgements", folder / "relevance" / "cider.arrow", "--pairs", folder / "judged.arrow")
@@ -76,12 +74,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _run(folder, run, captions, captions.digest, these, seed=k, epochs=2 + k)
     _regions(folder, captions.image_ids)
     return folder
-
-
-def _finish(folder: Path, manifest: dict[str, Any], **facts: Any) -> None:
-    """Write the manifest of a folder again, with more facts."""
-    rows = {name: entry["rows"] for name, entry in manifest["files"].items()}
-    write_manifest(folder, folder.name, inputs={}, rows=rows, **{"params": {}, **facts})
 
 
 def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, seed: int, epochs: int = 1) -> None:
@@ -107,10 +99,9 @@ def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, see
 def _regions(folder: Path, ids: Sequence[str]) -> None:
     """Regions of all images but two that the manifest says were refused."""
     found = [made(image_id, n=2 + k % 3, seed=k) for k, image_id in enumerate(ids[2:])]
-    manifest = write_regions(folder / "regions", found)
+    write_regions(folder / "regions", found)
     refused = [{"image_id": id, "file": f"{id}.jpg", "problem": "<b>no picture"} for id in ids[:2]]
-    facts = {key: manifest[key] for key in ("regions", "dim", "rounding")}
-    _finish(folder / "regions", manifest, **facts, left_out=refused)
+    edit_manifest(folder / "regions", left_out=refused)
 
 
 @pytest.fixture(scope="module")
@@ -305,8 +296,6 @@ def test_what_is_of_other_captions_is_left_out_in_words(data: Path, tmp_path: Pa
     with pytest.raises(InputError, match="not agreement figures of captions -> give what capgrade agree"):
         agreement(ReportData(folder))
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12, seed=9))])
-    manifest = json.loads((tmp_path / "captions" / "manifest.json").read_text())
-    _finish(tmp_path / "captions", manifest, images=12, splits={"test": 12})
     (tmp_path / "relevance").symlink_to(data / "relevance")
     with pytest.raises(InputError, match="compute it for these captions"):
         _ = ReportData(tmp_path).relevance

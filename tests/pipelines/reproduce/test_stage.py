@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from capgrade.pipelines.reproduce.table import as_json, markdown
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
-from tests.conftest import DATA, call
+from tests.conftest import DATA, call, printed, refusal
 from tests.trainer.conftest import Small, small  # noqa: F401
 
 
@@ -34,17 +35,14 @@ TRIED = {
 }
 
 
-def reproduce(name: str, small: Small, out: Path, *more: str) -> int:  # noqa: F811
-    data = "--captions", str(small.data.captions), "--regions", str(small.data.regions), "--out", str(out)
-    return call("reproduce", name, *data, "--small", *more)
+def reproduce(name: str, small: Small, out: Path, *rows: str) -> dict[str, Any]:  # noqa: F811
+    data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", out
+    return printed("reproduce", name, *data, "--small", *(word for row in rows for word in ("--row", row)))
 
 
 @pytest.mark.parametrize("name", TRIED)
-def test_a_table_beside_the_papers(name: str, small: Small, out: Path, capsys) -> None:  # noqa: F811
-    rows = [word for row in TRIED[name] for word in ("--row", row)]
-    assert reproduce(name, small, out, *rows, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    recipe = load_recipe(name)
+def test_a_table_beside_the_papers(name: str, small: Small, out: Path) -> None:  # noqa: F811
+    found, recipe = reproduce(name, small, out, *TRIED[name]), load_recipe(name)
     assert (found["paper"], found["table"]) == (recipe.paper, recipe.table)
     assert [section["title"] for section in found["sections"]] == [section.title for section in recipe.sections]
     lines = [row for section in found["sections"] for row in section["rows"]]
@@ -58,16 +56,15 @@ def test_a_table_beside_the_papers(name: str, small: Small, out: Path, capsys) -
 
 def test_numbers_are_those_of_an_evaluation(small: Small, out: Path) -> None:  # noqa: F811
     """SGRAF* is the mean of two runs; finished runs are left as they are."""
-    assert reproduce("bcls-3-f30k", small, out, "--row", "SGRAF*") == 0
+    reproduce("bcls-3-f30k", small, out, "SGRAF*")
     before = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*")}
-    assert reproduce("bcls-3-f30k", small, out, "--row", "SGRAF*") == 0
+    found = reproduce("bcls-3-f30k", small, out, "SGRAF*")["sections"][0]["rows"]
     assert {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*")} == before
     files = [out / "runs" / run / "index" / "similarity.npy" for run in ("f30k-saf", "f30k-sgr")]
     mean = (np.load(files[0]) + np.load(files[1])) / 2
     task, _ = load_task(small.data.captions, similarity=files, split="test")
     np.testing.assert_allclose(task.similarity, mean, rtol=1e-6)
     want = score(task, EvaluateParams(samples=0, metric=("recall@1", "recall@5", "recall@10"))).json()
-    found = json.loads((out / "bcls-3-f30k" / "table.json").read_text())["sections"][0]["rows"]
     ours = next(row["ours"] for row in found if row["row"] == "SGRAF*")
     assert ours[0] == pytest.approx(100 * want["i2t"]["recall@1"]) and ours[-1] == pytest.approx(want["rsum"])
 
@@ -92,7 +89,7 @@ def test_columns_of_people_and_of_labels() -> None:
     assert folds[0] is None and folds[2] is not None and folds[4] is not None
 
 
-def test_sam_table_1_on_coco(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sam_table_1_on_coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without images, on the real judgements."""
     folder = DATA / "coco"
     if not folder.is_dir():
@@ -102,9 +99,8 @@ def test_sam_table_1_on_coco(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyP
     source = "--source", "tsv", "--input", str(folder / "test5k_captions.tsv"), "--split", "test"
     assert call("captions", *source, "--out", captions) == 0
     judged = "--judgements", str(folder / "cxc_sits_test.csv")
-    capsys.readouterr()
-    assert call("reproduce", "sam-1", "--captions", captions, *judged, "--out", str(tmp_path / "out"), "--json") == 0
-    rows = {row["row"]: row["ours"] for row in json.loads(capsys.readouterr().out)["sections"][0]["rows"]}
+    found = printed("reproduce", "sam-1", "--captions", captions, *judged, "--out", tmp_path / "out")
+    rows = {row["row"]: row["ours"] for row in found["sections"][0]["rows"]}
     assert rows["NCS with CIDEr"] == pytest.approx([0.738, 0.487], abs=5e-4)
     assert rows["Binary relevance (GT)"][0] == pytest.approx(0.7115, abs=5e-5)
     for name in ("Binary relevance (GT)", "NCS with CIDEr"):
@@ -112,8 +108,8 @@ def test_sam_table_1_on_coco(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyP
         assert call("reproduce", "sam-1", "--captions", captions, *judged, *one) == 0
         table = json.loads((tmp_path / "one" / "sam-1" / "table.json").read_text())["sections"][0]
         assert {r["row"]: r["ours"] for r in table["rows"] if r["ours"][0] is not None} == {name: rows[name]}
-    printed = (tmp_path / "one" / "sam-1" / "table.md").read_text()
-    assert f"| {rows['NCS with CIDEr'][0]:.3f} | {rows['NCS with CIDEr'][1]:.3f} |" in printed
+    page = (tmp_path / "one" / "sam-1" / "table.md").read_text()
+    assert f"| {rows['NCS with CIDEr'][0]:.3f} | {rows['NCS with CIDEr'][1]:.3f} |" in page
 
 
 @pytest.mark.parametrize(("line", "message"), [
@@ -124,16 +120,13 @@ def test_sam_table_1_on_coco(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyP
     ("sam-5 --captions {captions} --regions {regions} --row x --out {out}", "'x'"),
     ("sam-5 --captions {captions}", "no --out"),
 ])  # fmt: skip
-def test_bad_input_is_one_line(line: str, message: str, small: Small, tmp_path: Path, capsys) -> None:  # noqa: F811
+def test_bad_input_is_one_line(line: str, message: str, small: Small, tmp_path: Path) -> None:  # noqa: F811
     places = {"captions": small.data.captions, "regions": small.data.regions, "out": tmp_path / "out"}
-    assert call("reproduce", *line.format(**places).split()) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: ") and message in said and len(said.splitlines()) == 1
+    assert message in refusal("reproduce", *line.format(**places).split())
 
 
 def test_the_list_says_what_a_recipe_needs_and_where_its_network_is_not_the_papers(capsys) -> None:
-    assert call("reproduce", "--list", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = printed("reproduce", "--list")
     needed = {"needs": ["captions", "judgements", "spice"], "verified": "here", "network": None}
     assert found["sam-1"] == {"paper": "SAM", "table": "1", **needed}
     assert {one["verified"] for one in found.values()} == {"here", "scenes"}
