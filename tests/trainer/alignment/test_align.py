@@ -14,8 +14,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.alignment.align import align
-from capgrade.trainer.alignment.picture import SIDE, picture
+from capgrade.trainer.alignment.align import SIDE, align, panel
 from capgrade.trainer.alignment.pointing_game import Aligned, Phrase, Pointed, aligned, point, pointing, read_phrases
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
@@ -159,7 +158,6 @@ def test_phrases_of_scenes(scenes: Data):
             assert phrase.boxes.shape[1] == 4 and (phrase.boxes[:, 2:] > phrase.boxes[:, :2]).all()
 
 
-def test_picture(tmp_path: Path):
-    picture([(Image.new("RGB", (100, 80), "white"), GIVEN)] * 4, tmp_path / "a.png")
-    with Image.open(tmp_path / "a.png") as drawn:
-        assert drawn.width > 3 * SIDE and len(set(drawn.convert("RGB").getdata())) > 10
+def test_panel():
+    drawn = panel(Image.new("RGB", (100, 80), "white"), GIVEN)
+    assert drawn.width == SIDE and len(set(drawn.getdata())) > 10
