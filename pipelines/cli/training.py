@@ -149,8 +149,9 @@ def evaluate(
 
     inputs = digests()
     task, notes = load_task(
-        captions, similarity=similarity, **tables, stand_in=block.stand_in, split=block.split, **labels
-    )
+        captions, similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in, split=block.split,
+        **labels,
+    )  # fmt: skip
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
     say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
 

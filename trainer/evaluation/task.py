@@ -45,8 +45,7 @@ def load_task(
     captions: Path,
     *,
     similarity: Sequence[Path] | Path | None = None,
-    image_embeddings: Path | None = None,
-    caption_embeddings: Path | None = None,
+    embeddings: tuple[Path, Path] | None = None,
     stand_in: int | None = None,
     relevance: Path | None = None,
     instances: Path | None = None,
@@ -55,16 +54,14 @@ def load_task(
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
-    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables, or `stand_in`:
+    The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables (of images, of
+    captions), or `stand_in`:
     the k-th caption of each image, encoded by the Sentence-BERT of the package, stands for it and leaves the gallery.
     `positives` is a file of `capgrade audit`.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
-    if (image_embeddings is None) != (caption_embeddings is None):
-        raise InputError("one embedding table given", remedy="give --image-embeddings and --caption-embeddings")
-    if sum(source is not None for source in (files or None, image_embeddings, stand_in)) != 1:
-        remedy = "--similarity, or --image-embeddings and --caption-embeddings, or --stand-in"
-        raise InputError("give one source of similarity", remedy=remedy)
+    if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
+        raise InputError("give one source of similarity", remedy="--similarity, --embeddings or --stand-in")
     table, notes = read_captions(captions, split), []
     kept = np.arange(table.n_captions)
     if stand_in is not None:
@@ -83,8 +80,8 @@ def load_task(
         vectors = embed(list(table.texts), EMBEDDED)
         matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
-    elif image_embeddings is not None and caption_embeddings is not None:
-        matrix = similarity_of(image_embeddings, caption_embeddings, table)
+    elif embeddings is not None:
+        matrix = similarity_of(*embeddings, table)
     else:
         matrix = mean_similarity(files, table)
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []

@@ -281,8 +281,7 @@ def test_what_a_task_lacks_is_said(folders, tmp_path):
     plain, _ = load_task(captions, similarity=similarity)
     for build, message in (
         (lambda: load_task(captions), "one source of similarity"),
-        (lambda: load_task(captions, image_embeddings=zeros), "one embedding table"),
-        (lambda: load_task(captions, image_embeddings=zeros, caption_embeddings=zeros), "embedding is zero"),
+        (lambda: load_task(captions, embeddings=(zeros, zeros)), "embedding is zero"),
         (lambda: load_task(captions, similarity=similarity, relevance=tmp_path), "not a finished relevance folder"),
         (lambda: load_task(captions, similarity=similarity, relevance=other), "captions per row"),
         (lambda: load_task(captions, stand_in=0), "none to spare for number 0 -> give images with 2"),
@@ -335,7 +334,7 @@ def test_every_format_gives_the_same_similarity(folders, captions, tmp_path):
         np.testing.assert_allclose(found, scores, rtol=1e-6, err_msg=name)
     images, texts = RANDOM.random((IMAGES, 6)), RANDOM.random((len(OWNER), 6))
     paths = write(tmp_path / "images.csv", lines(images)), write(tmp_path / "texts.pt", texts)
-    task, notes = load_task(folders[0], image_embeddings=paths[0], caption_embeddings=paths[1])
+    task, notes = load_task(folders[0], embeddings=(paths[0], paths[1]))
     images, texts = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, texts))
     np.testing.assert_allclose(task.similarity, images @ texts.T, atol=1e-6)
     assert any("no relevance" in note for note in notes)
