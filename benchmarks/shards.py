@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -76,15 +77,8 @@ def embedded(texts: list[str], asked: Asked) -> Iterator[None]:
     if len(vectors) != len(texts):
         problem = f"{len(vectors)} vectors for {len(texts)} captions"
         raise InputError(problem, file=asked.bench.embeddings, remedy="make both with capgrade bench corpus")
-    before = os.environ.get("CAPGRADE_CACHE")
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["CAPGRADE_CACHE"] = cache
-        try:
-            rows = np.unique(texts, return_index=True)[1]  # equal texts have equal vectors
-            chosen = [texts[row] for row in rows]
-            store(cache_folder() / cache_name(EMBEDDED), chosen, np.asarray(vectors[rows], np.float32), [0] * len(rows))
-            yield
-        finally:
-            os.environ.pop("CAPGRADE_CACHE")
-            if before is not None:
-                os.environ["CAPGRADE_CACHE"] = before
+    with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, CAPGRADE_CACHE=cache):
+        rows = np.unique(texts, return_index=True)[1]  # equal texts have equal vectors
+        chosen = [texts[row] for row in rows]
+        store(cache_folder() / cache_name(EMBEDDED), chosen, np.asarray(vectors[rows], np.float32), [0] * len(rows))
+        yield

@@ -72,7 +72,7 @@ def permuted(captions: Path, folder: Path, measure: str) -> Path:
 
 
 def result(data: Data, loss: str, labels: Origin, sets: Sequence[str], runs: Path, seed: int) -> dict[str, float]:
-    """Train and score one run, a folder of `runs`: see `results.scored`."""
+    """Train and score one run, a folder of `runs`: see `results.result`."""
     measure = load_params(PRESETS, [f"train.{each}" for each in (f"preset={loss}", *sets)]).train.measure
     told, folder = [f"measure={measure}"], None
     if labels.unknown == "permuted":

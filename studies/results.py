@@ -69,11 +69,6 @@ def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) 
     params = load_params(PRESETS, overrides)
     run = runs / "-".join([preset, *sets, f"seed={seed}"])
     train(data, run, params.train, params.measures)
-    return scored(data, run)
-
-
-def scored(data: Data, run: Path) -> dict[str, float]:
-    """The numbers of `result`, of a finished run."""
     captions = read_captions(data.captions, "test")
     model, tokens, config = load_run(run)
     store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)

@@ -31,12 +31,6 @@ class LookedUp:
     measure: str
     unknown: Unknown = "estimate"
 
-    @classmethod
-    def load(cls, where: Path, captions_dir: Path, split: str, measure: str, unknown: Unknown) -> LookedUp:
-        """Of shards, dense relevance or a published dataset (a folder, or USER/NAME of the hub). InputError for what
-        was made from other captions than these, and for a measure that it does not have."""
-        return cls(Labels.load(where, measures=[measure], split=split, captions=captions_dir), measure, unknown)
-
     @property
     def folder(self) -> Path:
         """Where they lie on this machine."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.labels import Labels
 from capgrade.labels.batches import BatchPlan
 from capgrade.losses import LOSSES, LossTerms
 from capgrade.measures import choose, names_of, read_by
@@ -178,7 +179,8 @@ def _shards(data: Data, params: TrainParams, captions: Captions, needed: set[str
         problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
         remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
         raise InputError(problem, file=data.shards, remedy=remedy)
-    return LookedUp.load(data.shards, data.captions, captions.split, params.measure, params.unknown)
+    labels = Labels.load(data.shards, measures=[params.measure], split=captions.split, captions=data.captions)
+    return LookedUp(labels, params.measure, params.unknown)
 
 
 def _relevance(

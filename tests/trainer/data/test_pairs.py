@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.labels import Labels
 from capgrade.labels.batches import BatchPlan
 from capgrade.schemas.captions import SCHEMA
 from capgrade.schemas.errors import InputError
@@ -30,7 +31,7 @@ def pairs(small) -> Pairs:
 
 @pytest.fixture(scope="module")
 def sampled(small) -> LookedUp:
-    return LookedUp.load(small.sampled.shards, small.data.captions, "train", "rouge_l", "mask")
+    return LookedUp(Labels.load(small.sampled.shards, captions=small.data.captions), "rouge_l", "mask")
 
 
 def plan(pairs: Pairs, size: int, labels: LookedUp | None = None, seed: int = 0, **options: bool) -> BatchPlan:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from capgrade.labels import Labels
 from capgrade.labels.batches import Neighbours
 from capgrade.labels.unsampled import Unknown
 from capgrade.measures import choose
@@ -21,7 +22,8 @@ def sampled(small) -> tuple[Captions, Shards]:
 
 
 def looked_up(found: Shards, measure: str, unknown: Unknown = "estimate") -> LookedUp:
-    return LookedUp.load(found.folder, found.folder.parent / "captions", "train", measure, unknown)
+    labels = Labels.load(found.folder, measures=[measure], captions=found.folder.parent / "captions")
+    return LookedUp(labels, measure, unknown)
 
 
 def dictionary(found: Shards, column: str) -> dict[tuple[int, int], float]:
@@ -44,12 +46,12 @@ def test_partners_are_kept_for_the_measure_of_other_images_and_allowed(sampled):
 
 
 def test_labels_of_other_captions_and_an_unknown_measure_are_refused(sampled, tmp_path):
-    captions, found = sampled
+    _, found = sampled
     other = write_captions_folder(tmp_path / "other", [caption_table(random_sets(9), "train")])
     with pytest.raises(InputError, match="made from another captions table"):
-        LookedUp.load(found.folder, other, "train", "cider", "mask")
+        Labels.load(found.folder, captions=other)
     with pytest.raises(InputError, match="no measure 'sbert' -> choose from: cider, rouge_l"):
-        looked_up(found, "sbert")
+        Labels.load(found.folder, measures=["sbert"])
 
 
 @pytest.mark.parametrize("unknown", ["estimate", "bound"])
@@ -66,7 +68,7 @@ def test_dense_labels_are_looked_up_too(sampled, tmp_path):
     captions, found = sampled
     options = ["--captions", str(found.folder.parent / "captions"), "--split", "train", "--measures", "rouge_l"]
     assert call("relevance", *options, "--out", str(tmp_path / "dense")) == 0
-    dense = LookedUp.load(tmp_path / "dense", found.folder.parent / "captions", "train", "rouge_l", "mask")
+    dense = LookedUp(Labels.load(tmp_path / "dense", captions=found.folder.parent / "captions"), "rouge_l", "mask")
     rows = np.arange(captions.n_captions)
     values, *others = dense.block(np.arange(captions.n_images), rows)
     assert others == [None, None] and dense.span == (values.min(), values.max())
