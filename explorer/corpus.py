@@ -50,9 +50,8 @@ def read_labels(
     labels = Labels.load(folder, split=split, captions=captions_dir)
     captions, made_with, stored = labels.table, labels.made_with or {}, labels.stored
     if not isinstance(stored, Sampled):
-        every = np.arange(stored.n_captions)
-        cells = {name: partial(stored.cells, captions=every, measure=name) for name in labels.measures}
-        return LabelledCorpus(captions, sampled(captions, cells), params, captions_dir or folder)
+        rows = {name: partial(stored.rows, measure=name) for name in labels.measures}
+        return LabelledCorpus(captions, sampled(captions, rows), params, captions_dir or folder)
     image = np.repeat(np.arange(captions.n_images), stored.sizes)
     caption = np.concatenate([part.captions for part in stored.parts])
     values = {name: np.concatenate([part.values[name] for part in stored.parts]) for name in made_with}

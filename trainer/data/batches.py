@@ -25,7 +25,7 @@ def partners(pairs: Pairs, labels: LookedUp | None) -> Neighbours:
     neighbours = Neighbours.kept_for(labels.labels, labels.measure, allowed)
     if not np.diff(neighbours.start)[pairs.captions.owner[pairs.rows]].any():
         problem = "no caption is sampled as relevant to another image"
-        raise InputError(problem, file=labels.folder, remedy="raise shards.top, or train.composition=random")
+        raise InputError(problem, file=labels.labels.file, remedy="raise shards.top, or train.composition=random")
     return neighbours
 
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,6 @@ class LookedUp:
     labels: Labels
     measure: str
     unknown: Unknown = "estimate"
-
-    @property
-    def folder(self) -> Path:
-        """Where they lie on this machine."""
-        return Path(self.labels.file)
 
     @cached_property
     def span(self) -> tuple[float, float]:

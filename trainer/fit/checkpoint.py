@@ -28,7 +28,7 @@ from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, VOCABULARY
-from capgrade.trainer.models import build, configure
+from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import RetrievalModel
 
@@ -65,7 +65,7 @@ def load_run(
             raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
         name, options = "teran", {**options, "pooling": check_choice("pooling", pooling, get_args(Pooling))}
     tokens = load_tokens(folder / VOCABULARY)
-    made = build(name, configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
+    made = model_of(name)(configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)
     try:
         made.load_state_dict(load_file(file))
     except (SafetensorError, RuntimeError) as error:

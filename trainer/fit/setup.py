@@ -26,7 +26,7 @@ from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, Look
 from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import start_from
-from capgrade.trainer.models import build, configure
+from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
@@ -112,13 +112,13 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         problem = f"train.validation_fold {fold} does not divide the {held_out.n_images} images of the validation split"
         raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
     computed = _computed(params, measures, shards, held_out)
-    folders = {"captions": data.captions, **({} if shards is None else {"shards": shards.folder})}
+    folders = {"captions": data.captions, **({} if shards is None else {"shards": Path(shards.labels.file)})}
     inputs = {name: digest(folder / MANIFEST) for name, folder in folders.items()}
     inputs |= image_digest(store, [captions] if held_out is None else [captions, held_out])
     inputs |= {**read_by(computed, measures), **model_inputs(config)}
     if start is not None:  # the weights, and the words that their numbers mean
         inputs |= found_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
-    model = build(params.model.name, config, dim, tokens.size)
+    model = model_of(params.model.name)(config, dim, tokens.size)
     if isinstance(tokens, Vocabulary):
         model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
     not_initial = None if start is None else start_from(model, start / MODEL, params.init_strict)
@@ -148,7 +148,7 @@ def _computed(
             if getattr(params, key) not in (None, "rsum"):
                 problem = f"train.{key} is {getattr(params, key)}, and {params.measure} is known in the labels alone"
                 remedy = f"set train.{key}=rsum, or give its values for all splits: measures.imported"
-                raise InputError(problem, file=shards.folder, remedy=remedy)
+                raise InputError(problem, file=shards.labels.file, remedy=remedy)
         tell(f"validation: recall alone, as {params.measure} is known in the labels alone")
     return []
 

@@ -58,7 +58,3 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
         first = error.errors()[0]
         problem = f"train.model.options.{'.'.join(map(str, first['loc']))} is {first['input']!r}: {first['msg']}"
         raise InputError(problem) from error
-
-
-def build(name: str, config: Config, feature_dim: int, vocabulary_size: int) -> RetrievalModel:
-    return MODELS[name](config, feature_dim, vocabulary_size)

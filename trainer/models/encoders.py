@@ -1,7 +1,7 @@
 """What several models share: regions projected, captions read by a GRU, a set pooled by attention to its own mean, and
 scores of captions of one length at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -38,19 +38,16 @@ def unit_regions(project: nn.Linear, images: Images) -> Tensor:
     return regions.masked_fill(~images.mask.unsqueeze(2), 0)
 
 
-def by_length(lengths: Sequence[int], images: int, device: str) -> Iterator[list[int]]:
-    """Numbers of captions of one length at a time, shortest first, in tiles of a bounded number of image-word pairs."""
-    for length in sorted(set(lengths)):
-        some = [k for k, one in enumerate(lengths) if one == length]
-        most = max(1, TILE_NODES.get(device, TILE_NODES["cpu"]) // (images * (length + 1)))
-        yield from (some[at : at + most] for at in range(0, len(some), most))
-
-
 def scored_by_length(score: Callable[[Tensor, int], Tensor], lengths: Sequence[int], images: Tensor) -> Tensor:
     """Scores [..., captions] of `images` [n, ...], put together of `score(captions int64 [c], their length)` [..., c]:
-    no padding word is ever computed, and one tile of captions is copied at a time."""
-    tiles = [torch.tensor(tile, device=images.device) for tile in by_length(lengths, len(images), images.device.type)]
-    columns = [score(tile, lengths[int(tile[0])]) for tile in tiles]
+    no padding word is ever computed, and one tile of captions, a bounded number of image-word pairs, is copied at a
+    time."""
+    pairs, tiles, columns = TILE_NODES.get(images.device.type, TILE_NODES["cpu"]), [], []
+    for length in sorted(set(lengths)):
+        some = torch.tensor([k for k, one in enumerate(lengths) if one == length], device=images.device)
+        for tile in some.split(max(1, pairs // (len(images) * (length + 1)))):
+            tiles.append(tile)
+            columns.append(score(tile, length))
     return torch.cat(columns, -1)[..., torch.cat(tiles).argsort()]
 
 

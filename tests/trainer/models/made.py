@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capgrade.trainer.models import build, configure
+from capgrade.trainer.models import configure, model_of
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 
 FEATURES = 12
@@ -79,7 +79,7 @@ def made(name: str, random: float | None = None, **options: Any) -> Any:
     """A model in double precision; with `random` every weight is normal of this deviation, so nothing hides."""
     torch.manual_seed(0)
     config = configure(name, options, FEATURES, 5)
-    model = build(name, config, FEATURES, VOCABULARY).double()
+    model = model_of(name)(config, FEATURES, VOCABULARY).double()
     for parameter in model.parameters() if random else ():
         torch.nn.init.normal_(parameter, std=random)
     if name == "cvse":

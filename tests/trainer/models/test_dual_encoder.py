@@ -20,7 +20,7 @@ from capgrade.schemas.params import TrainParams, load_params
 from capgrade.trainer.data.pairs import pad_texts
 from capgrade.trainer.data.text import ModelTokens, load_tokens
 from capgrade.trainer.fit.optimiser import make_optimiser
-from capgrade.trainer.models import MODELS, build, configure
+from capgrade.trainer.models import MODELS, configure, model_of
 from capgrade.trainer.models.base import Images, RetrievalModel
 from capgrade.trainer.models.dual_encoder import DualEncoderConfig
 from tests.trainer.models.made import close, host
@@ -92,7 +92,7 @@ def test_scores_loss_and_gradients_are_those_of_transformers(folders, name: str,
     tokens = ModelTokens(folder, "checkpoint")
     tokens.save(tmp_path / "vocabulary.json")
     assert load_tokens(tmp_path / "vocabulary.json") == tokens
-    model = build(name, config, 0, tokens.size).train().double()  # rounding in float32 is another on every processor
+    model = model_of(name)(config, 0, tokens.size).train().double()  # rounding in float32 is another on every processor
     transform = MODELS[name].transform(config)
     texts = pad_texts(tokens.encode_texts(CAPTIONS))
     batch = _batch([transform(one) for one in _pictures()])
@@ -150,7 +150,7 @@ def test_the_default_sizes_are_openais_base_32() -> None:
 
 
 def test_where_the_temperature_starts_and_what_keeps_it() -> None:
-    clip, siglip = (build(name, configure(name, SMALL, 0, 0), 0, 30).train() for name in ("clip", "siglip"))
+    clip, siglip = (model_of(name)(configure(name, SMALL, 0, 0), 0, 30).train() for name in ("clip", "siglip"))
     close(clip.encoder.logit_scale, torch.tensor(log(1 / 0.07)), 1e-4)  # model.py of openai/CLIP, 295
     close(siglip.encoder.logit_scale, torch.tensor([log(10)]))
     close(siglip.encoder.logit_bias, torch.tensor([-10.0]))
@@ -167,7 +167,7 @@ def test_what_it_cannot_use_is_one_error(folders, bert: str, tmp_path: Path) -> 
     def made(name: str, **options: Any) -> object:
         config = configure(name, options, 0, 0)
         MODELS[name].transform(config)
-        return build(name, config, 0, 30)
+        return model_of(name)(config, 0, 30)
 
     broken, shapeless = tmp_path / "broken", tmp_path / "shapeless"
     for folder in (broken, shapeless):
@@ -259,7 +259,7 @@ def test_a_layer_learns_at_a_share_of_the_rate_of_the_next(bert: str) -> None:
 
 
 def test_both_towers_of_a_dual_encoder_have_their_own_layers() -> None:
-    model = build("clip", configure("clip", {**SMALL, "text_layers": 3}, 0, 0), 0, 30)
+    model = model_of("clip")(configure("clip", {**SMALL, "text_layers": 3}, 0, 0), 0, 30)
     found = rates(model, PARAMS)
     for name, power in (
         ("text_model.encoder.layers.2.mlp.fc1.weight", 0),
@@ -284,7 +284,7 @@ def test_both_towers_of_a_dual_encoder_have_their_own_layers() -> None:
 
 def test_a_decay_that_nothing_would_read_is_refused(bert: str) -> None:
     for options in ({"embed": 16}, {"embed": 16, "text_model": bert, "freeze_text": True}):
-        model = build("saf", configure("saf", options, 12, 0), 12, 20)
+        model = model_of("saf")(configure("saf", options, 12, 0), 12, 20)
         with pytest.raises(InputError, match="a pretrained encoder that learns, and this model has none"):
             make_optimiser(model, PARAMS)
     with pytest.raises(InputError, match="layer_decay"):

@@ -147,11 +147,18 @@ def test_words_of_the_single_stream_are_drawn_in_reading_order() -> None:
     close(a.vector @ b.vector.T, torch.cosine_similarity(a.parts, b.parts[:, 0].unsqueeze(0), dim=2))
 
 
-def test_captions_of_one_length_share_a_tile() -> None:
-    lengths = [3, 1, 3, 2, 3, 3, 1]
-    assert list(encoders.by_length(lengths, 1, "cpu")) == [[1, 6], [3], [0, 2, 4, 5]]
-    tiles = list(encoders.by_length(lengths, encoders.TILE_NODES["cpu"] // 8, "cpu"))  # two of three words fit
-    assert sorted(i for tile in tiles for i in tile) == list(range(7)) and max(map(len, tiles)) == 2
+def test_captions_of_one_length_share_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles: list[list[int]] = []
+
+    def score(at: torch.Tensor, length: int) -> torch.Tensor:
+        tiles.append(at.tolist())
+        return at[None] * 10 + length
+
+    for pairs, shared in ((2**14, [[1, 6], [3], [0, 2, 4, 5]]), (8, [[1, 6], [3], [0, 2], [4, 5]])):
+        monkeypatch.setitem(encoders.TILE_NODES, "cpu", pairs)  # of 8, two captions of three words fit
+        tiles.clear()
+        found = encoders.scored_by_length(score, [3, 1, 3, 2, 3, 3, 1], torch.zeros(1))
+        assert tiles == shared and found.tolist() == [[3, 11, 23, 32, 43, 53, 61]]
 
 
 def test_options_are_checked() -> None:
