@@ -13,28 +13,19 @@ HALVES = {"mine": {"rouge_l": 2.0, "cider": -0.5, "bleu": 1.0}}
 CAPTIONS = make_captions(random_sets(9, seed=8))
 
 
-def parts() -> dict[str, np.ndarray]:
-    chosen = choose(["rouge_l", "cider", "bleu", "tfidf_cosine"], MeasuresParams())
-    return {name: measure.fit(CAPTIONS).score(np.arange(9)) for name, measure in chosen.items()}
-
-
-def test_a_mixture_is_the_weighted_sum() -> None:
-    mixture = choose(["mine"], MeasuresParams(mixtures=HALVES))["mine"]
-    values = parts()
-    expected = 2 * values["rouge_l"] - 0.5 * values["cider"] + values["bleu"]
-    fitted = mixture.fit(CAPTIONS)
-    np.testing.assert_allclose(fitted.score(np.arange(9)), expected, atol=1e-6)
-    np.testing.assert_allclose(fitted.score(np.arange(9), np.array([3, 1])), expected[:, [3, 1]], atol=1e-6)
-    assert (mixture.low, mixture.high) == (-5.0, 3.0)
-    chosen = choose(["rouge_l", "cider", "bleu"], MeasuresParams())
-    rouge, cider, bleu = (own_left_out(one, CAPTIONS) for one in chosen.values())
-    np.testing.assert_allclose(own_left_out(mixture, CAPTIONS), 2 * rouge - 0.5 * cider + bleu, atol=1e-6)  # type: ignore[operator]
-
-
-def test_daa_average_is_the_mean_of_its_three() -> None:
-    values = parts()
-    found = choose(["daa_average"], MeasuresParams())["daa_average"].fit(CAPTIONS).score(np.arange(9))
-    np.testing.assert_allclose(found, np.mean([values[n] for n in ("tfidf_cosine", "bleu", "rouge_l")], 0), atol=1e-6)
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("mine", HALVES["mine"]), ("daa_average", dict.fromkeys(("tfidf_cosine", "bleu", "rouge_l"), 1 / 3))],
+)
+def test_a_mixture_is_the_weighted_sum(name: str, weights: dict[str, float]) -> None:
+    mixture, parts = choose([name], MeasuresParams(mixtures=HALVES))[name], choose([*weights], MeasuresParams())
+    fitted, every, some = mixture.fit(CAPTIONS), np.arange(9), np.array([3, 1])
+    expected = sum(weights[part] * measure.fit(CAPTIONS).score(every) for part, measure in parts.items())
+    np.testing.assert_allclose(fitted.score(every), expected, atol=1e-6)
+    np.testing.assert_allclose(fitted.score(every, some), expected[:, some], atol=1e-6)  # type: ignore[index]
+    assert (mixture.low, mixture.high) == pytest.approx((-5, 3) if name == "mine" else (0, 1))
+    left_out = sum(weights[part] * own_left_out(measure, CAPTIONS) for part, measure in parts.items())  # type: ignore[operator]
+    np.testing.assert_allclose(own_left_out(mixture, CAPTIONS), left_out, atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_metadata_name_weights_and_parts() -> None:

@@ -42,10 +42,9 @@ def test_nothing_is_written_for_such_a_name(stage: str, tmp_path: Path, capsys) 
 def test_more_measures_than_the_reasons_have_bits(tmp_path: Path, capsys) -> None:
     names = [f"m{k}" for k in range(MOST_MEASURES + 1)]
     assert len(reason_names(names[:-1])) == 32
-    with pytest.raises(InputError, match="16 measures, where the reasons of a shard have bits for 15"):
-        reason_names(names)
     captions = write_captions_folder(tmp_path / "c", [caption_table(random_sets(4, seed=1))])
     given = ",".join(f"{name}={tmp_path}/m.npy" for name in names)
     line = ["shards", "--captions", str(captions), "--measures", given, "--out", f"{tmp_path}/s"]
     assert call(*line) == 2
-    assert "16 measures" in capsys.readouterr().err and not (tmp_path / "s").exists()
+    assert "16 measures, where the reasons of a shard have bits for 15" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()

@@ -10,6 +10,7 @@ from capgrade.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams
+from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions, random_sets
 
 
@@ -18,23 +19,15 @@ def vectors(captions: Captions) -> np.ndarray:
     return random / np.linalg.norm(random, axis=1, keepdims=True)
 
 
-def slow(captions: Captions, v: np.ndarray, references: str, leave_out: bool) -> np.ndarray:
-    out = np.empty((captions.n_images, captions.n_captions))
-    for i in range(captions.n_images):
-        for c in range(captions.n_captions):
-            sets = [r for r in np.flatnonzero(captions.owner == i) if not (leave_out and r == c)]
-            cosines = [float(v[r].astype(float) @ v[c].astype(float)) for r in sets]
-            out[i, c] = {"max": max(cosines), "mean": np.mean(cosines), "first": cosines[0]}[references]
-    return out
-
-
 @pytest.mark.parametrize("references", ["max", "mean", "first"])
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_equals_the_plain_product(references: str, leave_out: bool) -> None:
     captions = make_captions(random_sets(20, least=2))
     v = vectors(captions)
     fitted = FittedSbert(captions.ref_ptr, captions.refs, leave_out, v, np.arange(len(v)), references)
-    expected = slow(captions, v, references, leave_out)
+    fold = {"max": max, "mean": np.mean, "first": lambda cosines: cosines[0]}[references]
+    sets = np.split(v.astype(float), captions.ref_ptr[1:-1])
+    expected = slow_matrix(sets, lambda one, others: fold([other @ one for other in others]), leave_out)
     images = np.array([19, 3, 4, 0])
     np.testing.assert_allclose(fitted.score(images), expected[images], atol=1e-6)
     some = np.array([5, 1, 30])

@@ -1,5 +1,7 @@
 """Scene graphs: what captions are parsed to, what matches, and the kernel against the definition."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from capgrade.measures.scene_graph.tuples import Concepts, TupleReader, Tuples
 from capgrade.pipelines.cli import app
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
+from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import DATA, make_captions
 
 ANY = "a the two red dog dogs 's of on and is by riding rides covered it zzq 7 -"
@@ -85,17 +88,6 @@ def test_weights_by_hand() -> None:
     assert value("a red car", "a blue car", kinds=0, attributes=0.5, attached=0, beta=1) == pytest.approx(1 / 1.5)
 
 
-def slow_matrix(sets: list[list[str]], params: SceneGraphParams) -> np.ndarray:
-    reader = TupleReader(Concepts(scene_lexicon()), params)
-    graphs = [[reader.tuples(parse(tuple(caption.split()))) for caption in captions] for captions in sets]
-
-    def pair(i: int, j: int, k: int) -> float:
-        left_out = params.self_reference == "left_out" and i == j
-        return slow_f(graphs[j][k], [r for q, r in enumerate(graphs[i]) if not (left_out and q == k)], params.beta)
-
-    return np.array([[pair(i, j, k) for j, own in enumerate(sets) for k in range(len(own))] for i in range(len(sets))])
-
-
 def slow_f(caption: Tuples, references: list[Tuples], beta: float) -> float:
     merged: Tuples = {}
     for reference in references:
@@ -122,7 +114,10 @@ SOME_PARAMS = st.builds(
 def test_agrees_with_the_definition(sets: list[list[str]], params: SceneGraphParams) -> None:
     fitted, images = SceneGraph(params).fit(make_captions(sets)), np.arange(len(sets))
     whole = fitted.score(images)
-    np.testing.assert_allclose(whole, slow_matrix(sets, params), atol=1e-6)
+    reader = TupleReader(Concepts(scene_lexicon()), params)
+    graphs = [[reader.tuples(parse(tuple(caption.split()))) for caption in captions] for captions in sets]
+    expected = slow_matrix(graphs, partial(slow_f, beta=params.beta), params.self_reference == "left_out")
+    np.testing.assert_allclose(whole, expected, atol=1e-6)
     assert np.array_equal(fitted.score(images, np.arange(0, whole.shape[1], 2)), whole[:, ::2])
 
 

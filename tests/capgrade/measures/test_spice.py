@@ -13,6 +13,7 @@ from capgrade.measures import spice
 from capgrade.measures.spice import FittedSpice, Spice
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
+from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions
 
 SETS = [["a dog runs", "a brown dog"], ["a cat", "the cat sits", "two cats"]]
@@ -65,13 +66,12 @@ def fitted(**params: object) -> FittedSpice:
     return Spice(SpiceParams(memory="2G", **params)).fit(make_captions(SETS))
 
 
-def expected(leave_out: bool) -> list[list[float]]:
-    def share(image: int, owner: int, k: int) -> float:
-        rest = [r for q, r in enumerate(SETS[image]) if not (leave_out and owner == image and q == k)]
-        words, known = SETS[owner][k].split(), set(" ".join(rest).split())
+def expected(leave_out: bool) -> np.ndarray:
+    def share(caption: str, references: list[str]) -> float:
+        words, known = caption.split(), set(" ".join(references).split())
         return sum(word in known for word in words) / len(words)
 
-    return [[share(i, j, k) for j, s in enumerate(SETS) for k in range(len(s))] for i in range(len(SETS))]
+    return slow_matrix(SETS, share, leave_out)
 
 
 @pytest.mark.parametrize("self_reference", ["included", "left_out"])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from capgrade import metrics
+from capgrade import Draws, Qrels, Run, evaluate, evaluate_lists, metrics
 from capgrade.metrics import Positives
 from capgrade.metrics.base import Queries, own_positives
 from capgrade.metrics.catalogue import metric, score_all
@@ -14,8 +14,13 @@ from capgrade.metrics.semantic_recall import extension_images
 from capgrade.metrics.uncertainty import paired_test
 from capgrade.schemas.errors import InputError
 
+from .test_evaluate import world
+
 S = np.random.default_rng(0).random((4, 8))
 OWN = own_positives(np.arange(4), np.repeat(np.arange(4), 2))
+SCORES, RELEVANCE, OWNER = world(5, 6)
+LISTS = {"eccv": (Positives.from_lists([[0]] * 6), Positives.from_lists([[0]] * len(OWNER)))}
+ONE = {"q": {"a": 1.0}}, {"q": {"a": 1}}
 
 
 def holed(row, column, value=np.nan):
@@ -59,6 +64,43 @@ def holed(row, column, value=np.nan):
         (lambda: mined_precision(S, Positives.from_lists([[]] * 4), np.arange(8) % 4), "no human positives"),
         (lambda: mined_precision(holed(2, 5), OWN, np.arange(8) % 4), "NaN or infinity"),
         (lambda: mined_precision(holed(2, 0), OWN, np.arange(8) % 4), "scores holds NaN"),
+        (lambda: evaluate(SCORES), "nothing to score against -> give owner, relevance"),
+        (lambda: evaluate(SCORES, owner=OWNER, metrics=[]), "no metrics -> name some"),
+        (lambda: evaluate(SCORES * 99, None, "lambda@1"), r"needs cosines, these leave \[-1, 1\] -> normalise"),
+        (lambda: evaluate(np.zeros((9, 4)), owner=np.zeros(9, int)), "give the row of each column; give scores.T"),
+        (lambda: evaluate(SCORES, owner=OWNER * 2), "captions name images 0 to 10 of 6"),
+        (lambda: evaluate(SCORES, owner=np.zeros(len(OWNER), int)), "query 1 .image 1. has no own candidate"),
+        (lambda: evaluate(SCORES, owner=OWNER, fold=4), "folds of 4 do not divide 6 images"),
+        (lambda: evaluate(SCORES, RELEVANCE, "ndcg@5", fold=3), "folds need the image of each caption"),
+        (lambda: evaluate(SCORES, None, "map@r", owner=OWNER, positives=LISTS, fold=3), "of the whole gallery"),
+        (lambda: evaluate(SCORES, None, "map@r", owner=OWNER), "needs ECCV Caption's positives -> give positives="),
+        (lambda: evaluate(SCORES, positives={"mine": LISTS["eccv"]}), "list of positives 'mine' is not known"),
+        (lambda: evaluate(SCORES, positives={"eccv": LISTS["eccv"][0]}), "positives of 'eccv' are no pair"),
+        (lambda: evaluate(SCORES, None, "pmrp", owner=OWNER), "needs class vectors -> give classes"),
+        (lambda: evaluate(SCORES, classes=np.full((6, 2), 2), owner=OWNER), "one row of 0 and 1 for each image"),
+        (lambda: evaluate(SCORES, owner=OWNER, direction="rows"), "direction 'rows' is not known"),
+        (lambda: evaluate(SCORES, owner=OWNER, intervals=Draws(95)), "level 95 is not between 0 and 1 -> use 0.95"),
+        (lambda: Draws(samples=-1), "-1 samples -> give 0 for no intervals"),
+        (lambda: evaluate(SCORES, RELEVANCE, "asp_a", owner=OWNER), "'asp_a' needs several relevances"),
+        (lambda: evaluate({"q": {"a": 1.0}}, {"q": {"a": 1}}), "ranked lists, no matrix -> .* capgrade.evaluate_lists"),
+        (lambda: metrics.recall(SCORES, SCORES.astype(int)), r"own is int64 .* -> give bool"),
+        (lambda: Positives.from_ids({"a": [1]}, ["b"], [1]), "no query has a list of positives, such as 'b'"),
+        (lambda: Positives.from_ids({"a": [1]}, ["a"], [1, "1"]), "a candidate is given twice"),
+        (lambda: Positives.from_ids({"a": [1, "1"]}, ["a"], [1]), "query 'a' names a positive twice"),
+        (lambda: evaluate(SCORES, RELEVANCE, ["recall@5"]), "metric 'recall@5' needs the own items -> give owner"),
+        (lambda: evaluate(SCORES, RELEVANCE, "ncs_other@5"), "metric 'ncs_other@5' needs the image of each caption"),
+        (lambda: evaluate(SCORES, RELEVANCE, measure="cider"), "measure 'cider' of a matrix"),
+        (lambda: Run.from_lists(["q"], [["a", "b"]], [[0.1, 0.2]]), "scores of query 'q' rise"),
+        (lambda: Run.from_lists(["q"], [["a", "a"]]), "query 'q' has a document twice"),
+        (lambda: Run.from_lists(["q", "q"], [["a"], ["b"]]), "a query comes twice"),
+        (lambda: Run.from_lists(["q", "r"], [["a"]]), "2 queries, 1 lists"),
+        (lambda: Run.from_lists(["q"], [[1, 3]], names=["a", "b"]), "query 'q', place 2: 3 is no row of 2 names"),
+        (lambda: Run.from_lists(["q"], [["a"]], names=["a", "b"]), "query 'q', place 1: 'a' is no row of 2 names"),
+        (lambda: Run.from_dict({"p": {"a": 1}, "q": {"a": 1, "b": np.nan}}), "a score of query 'q' is not finite"),
+        (lambda: Qrels.from_dict({"q": {"a": -1}}), "relevance -1 is below 0 -> clip it: max"),
+        (lambda: evaluate_lists(*ONE, ["asp"]), "metric 'asp' is not one of ranked lists"),
+        (lambda: evaluate_lists(*ONE, ["ndcg"]), "metric 'ndcg' is not one of ranked lists"),
+        (lambda: evaluate_lists(*ONE, above=-0.5), "above -0.5 of judgements"),
     ],
 )
 def test_one_clear_error(call, message):
