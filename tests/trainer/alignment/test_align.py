@@ -58,8 +58,17 @@ def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_picture_and_the_pointing_game(scenes: Data, run: Path, tmp_path: Path) -> None:
     found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened, count=2)
     assert found is not None and found == json.loads((tmp_path / "out" / "pointing.json").read_text())
-    phrases = sum(len([s for s in row["spans"] if s["objects"]]) for row in spoken(scenes.captions))
-    assert found["all"]["phrases"] == phrases == sum(one["phrases"] for kind, one in found.items() if kind != "all")
+    table = read_captions(scenes.captions, "test")
+    said = read_phrases(scenes.captions, table)
+    assert said is not None and list(said) == table.caption_ids
+    phrases = [(text, one) for text, some in zip(table.texts, said.values(), strict=True) for one in some]
+    for text, phrase in phrases:
+        assert 0 <= phrase.start < phrase.end <= len(text.split())
+        assert phrase.boxes.shape[1] == 4 and (phrase.boxes[:, 2:] > phrase.boxes[:, :2]).all()
+    spans = [span for row in read_arrow(scenes.captions / "meanings.arrow").to_pylist() for span in row["spans"]
+             if row["caption_id"] in said and span["objects"]]  # fmt: skip
+    assert found["all"]["phrases"] == len(phrases) == len(spans)
+    assert found["all"]["phrases"] == sum(one["phrases"] for kind, one in found.items() if kind != "all")
     assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
     assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
 
@@ -69,11 +78,6 @@ def test_a_picture_and_the_pointing_game(scenes: Data, run: Path, tmp_path: Path
 
     with pytest.raises(InputError, match="vocabulary: changed while this run read it"):
         align(run, scenes.captions, scenes.regions, "test", tmp_path / "other", rewrites, count=1)
-
-
-def spoken(folder: Path) -> list[dict]:
-    of_test = set(read_captions(folder, "test").caption_ids)
-    return [row for row in read_arrow(folder / "meanings.arrow").to_pylist() if row["caption_id"] in of_test]
 
 
 def test_captions_without_truth_have_a_picture_alone(scenes: Data, run: Path, tmp_path: Path) -> None:
@@ -146,16 +150,6 @@ def test_words_are_means_of_their_pieces():
         images, Encoded(None, words, mask), BOXES[:2], "dog runsaway", Pieces([2, 5, 6, 7, 8, 3], [-1, 0, 1, 1, 1, -1])
     )
     assert np.allclose(given.similarity, [[1, 0], [0, 0.75]]), given.similarity
-
-
-def test_phrases_of_scenes(scenes: Data):
-    table = read_captions(scenes.captions, "test")
-    found = read_phrases(scenes.captions, table)
-    assert found is not None and list(found) == table.caption_ids
-    for text, phrases in zip(table.texts, found.values(), strict=True):
-        for phrase in phrases:
-            assert 0 <= phrase.start < phrase.end <= len(text.split())
-            assert phrase.boxes.shape[1] == 4 and (phrase.boxes[:, 2:] > phrase.boxes[:, :2]).all()
 
 
 def test_panel():

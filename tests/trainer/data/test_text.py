@@ -42,12 +42,3 @@ def test_both_kinds_come_back_from_their_file(tmp_path):
     (tmp_path / "other.json").write_text(json.dumps({"words": ["a"]}))
     with pytest.raises(InputError, match="other.json: not a vocabulary"):
         load_tokens(tmp_path / "other.json")
-
-
-def test_word_pieces_of_a_table_are_those_of_its_texts():
-    captions = make_captions([["A dog.", "unbelievably"]])
-    pieces = ModelTokens("all-MiniLM-L6-v2")
-    rows = pieces.encode(captions)
-    assert [row.tolist() for row in rows] == [row.tolist() for row in pieces.encode_texts(captions.texts)]
-    assert all(row.dtype == np.int64 and row.max() < pieces.size for row in rows)
-    assert len(rows[0]) == 5  # [CLS] a dog . [SEP]

@@ -12,6 +12,7 @@ import torch
 
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_text
 from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import setup
@@ -167,35 +168,25 @@ def test_other_frequencies_and_another_matrix_under_the_same_path_are_another_ru
     assert len(set(found)) == 4
 
 
-TINY = "embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1"
-
-
-def test_other_weights_of_a_text_encoder_are_another_run(small, tmp_path, monkeypatch):
-    """TERN's by default too, though its options name none."""
-    embedded = f"train.model={{name: teran, options: {{{TINY}, stop_words: english}}}}"
+def test_what_a_model_reads_is_an_input_of_a_run(small, tmp_path, monkeypatch):
+    """A folder, a model of the package or of the hub by its commit, a list of words; TERN's by default too."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "english").write_text("another file of this name\n")
+    tiny = "embed_dim: 16, heads: 2, image_layers: 1, joint_layers: 1, feedforward: 16, text_layers: 1"
+    embedded = f"train.model={{name: teran, options: {{{tiny}, stop_words: english}}}}"
     found = prepare(small.data, params(embedded), MeasuresParams()).inputs
     assert found.keys() == {"captions", "regions", "text_model"}
     assert found["text_model"] == fingerprint("all-MiniLM-L6-v2")
-
-
-def test_a_folder_a_commit_and_a_list_of_words_are_inputs_of_a_run(tmp_path, monkeypatch):
+    config = TeranConfig(text_model=str(tmp_path), stop_words="words.txt")
     (tmp_path / "words.txt").write_text("a\n")
-    bert = tmp_path / "bert"
-    bert.mkdir()
-    (bert / "model.safetensors").write_bytes(b"1")
-    config = TeranConfig(text_model=str(bert), stop_words=str(tmp_path / "words.txt"))
-    before = setup.model_inputs(config)
-    (bert / "model.safetensors").write_bytes(b"22")
-    after = setup.model_inputs(config)
-    assert before.keys() == {"text_model", "stop_words"} and before["stop_words"] == after["stop_words"]
-    assert before["text_model"] != after["text_model"]
-    snapshot = tmp_path / "hub/models--some--bert/snapshots/4f3c"
-    snapshot.mkdir(parents=True)
-    (snapshot / "config.json").write_text("{}")
-    (tmp_path / "hub/models--some--bert/refs").mkdir()
-    (tmp_path / "hub/models--some--bert/refs/main").write_text("4f3c")
+    read = []
+    for weights in (b"1", b"22"):
+        (tmp_path / "model.safetensors").write_bytes(weights)
+        read.append(setup.model_inputs(config))
+    assert read[0].keys() == {"text_model", "stop_words"} and read[0]["stop_words"] == read[1]["stop_words"]
+    assert read[0]["text_model"] != read[1]["text_model"]
+    for name, text in {"snapshots/4f3c/config.json": "{}", "refs/main": "4f3c"}.items():
+        write_text(tmp_path / "hub/models--some--bert" / name, text)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {"text_model": "some/bert 4f3c"}
     assert setup.model_inputs(VseConfig()) == {}

@@ -22,7 +22,7 @@ from capgrade.trainer.data.text import ModelTokens, load_tokens
 from capgrade.trainer.fit.optimiser import make_optimiser
 from capgrade.trainer.models import MODELS, configure, model_of
 from capgrade.trainer.models.base import Images, RetrievalModel
-from capgrade.trainer.models.dual_encoder import DualEncoderConfig
+from capgrade.trainer.models.dual_encoder import DualEncoderConfig, random_dual_encoder
 from tests.trainer.models.made import close, host
 
 SIDE, POSITIONS = 16, 24
@@ -36,39 +36,31 @@ LOSS = {
 }
 
 
-def _tokenizer() -> Any:
-    """CLIP's own, which knows letters alone; they differ within a word and at its end."""
-    from transformers import CLIPTokenizer
-
-    tokens = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), "<|startoftext|>", "<|endoftext|>"]
-    return CLIPTokenizer(vocab={token: k for k, token in enumerate(tokens)}, merges=[], model_max_length=POSITIONS)
-
-
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """A random CLIP and a random SigLIP as transformers save them, with tokenizer and image processor."""
+    """A random CLIP and a random SigLIP as transformers save them, with values that training may have reached.
+
+    Their tokenizer is CLIP's, which knows letters alone; they differ within a word and at its end."""
     import transformers as hf
 
     torch.manual_seed(0)
-    tokenizer, made = _tokenizer(), {}
-    layers = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    text = {**layers, "vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS, "projection_size": 16}
-    text |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    text |= {"pad_token_id": tokenizer.pad_token_id}
-    vision, square = {**layers, "image_size": SIDE, "patch_size": 8}, {"height": SIDE, "width": SIDE}
-    clip = hf.CLIPModel(hf.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12))
-    siglip = hf.SiglipModel(hf.SiglipConfig(text_config=text, vision_config=vision))
-    with torch.no_grad():  # values that training may have reached
-        clip.logit_scale.fill_(3.1)
-        siglip.logit_scale.fill_(1.7)
-        siglip.logit_bias.fill_(-2.5)
+    tokens = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), "<|startoftext|>", "<|endoftext|>"]
+    numbers = {token: k for k, token in enumerate(tokens)}
+    tokenizer, square = hf.CLIPTokenizer(numbers, [], model_max_length=POSITIONS), {"height": SIDE, "width": SIDE}
     processors = {
         "clip": hf.CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=square),
         "siglip": hf.SiglipImageProcessorPil(size=square),
     }
-    for name, model in (("clip", clip), ("siglip", siglip)):
+    special = {f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("bos", "eos", "pad")}
+    made, learned = {}, {"logit_scale": 2.1, "logit_bias": -2.5}
+    for name, processor in processors.items():
+        model = random_dual_encoder(DualEncoderConfig(**SMALL), len(tokenizer), name == "siglip")
+        model.config.text_config.update(special)
+        for key, parameter in model.named_parameters():
+            if key in learned:
+                torch.nn.init.constant_(parameter, learned[key])
         made[name] = tmp_path_factory.mktemp(name)
-        for part in (model, tokenizer, processors[name]):
+        for part in (model, tokenizer, processor):
             part.save_pretrained(made[name])
     return made
 
