@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, normalize, pad
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import (
     FIRST,
     CaptionTokens,
@@ -24,7 +23,7 @@ from capgrade.trainer.models.base import (
     cosines,
     upcast,
 )
-from capgrade.trainer.models.encoders import RegionNorm, SelfPooling, WordGru, linear, unit_regions
+from capgrade.trainer.models.encoders import GruConfig, RegionNorm, SelfPooling, WordGru, linear, unit_regions
 from capgrade.trainer.models.text_encoder import STOP_WORDS
 
 BASE, CENTRE, THRESHOLD, SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
@@ -94,9 +93,7 @@ SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
 
 
 @dataclass(frozen=True)
-class CvseConfig:
-    embed: Positive = 1024
-    word: Positive = 300
+class CvseConfig(GruConfig):
     concepts: Annotated[int, Field(ge=2)] = 300
     fusion: Fraction = 0.85  # share of the instance in the fused vector
     evaluated_fusion: Fraction | None = None  # the same in evaluation; None: as in training

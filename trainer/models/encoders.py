@@ -2,6 +2,7 @@
 scores of captions of one length at a time."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Images, upcast
 
 RegionNorm = Literal["features", "authors"]
@@ -57,6 +59,14 @@ def run_gru(gru: nn.GRU, sets: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]
     packed = pack_padded_sequence(sets, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
     states, last = gru(packed)
     return pad_packed_sequence(states, batch_first=True, total_length=sets.shape[1])[0], last
+
+
+@dataclass(frozen=True)
+class GruConfig:
+    """Sizes of a model whose captions a GRU may read."""
+
+    embed: Positive = 1024
+    word: Positive = 300  # of the GRU's words
 
 
 class WordGru(nn.Module):

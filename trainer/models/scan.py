@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu, normalize
 
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
-from capgrade.trainer.models.encoders import EVAL_IMAGES, WordGru, linear, scored_by_length, unit_regions
+from capgrade.trainer.models.encoders import EVAL_IMAGES, GruConfig, WordGru, linear, scored_by_length, unit_regions
 
 Direction = Literal["t2i", "i2t"]
 Pooling = Literal["lse", "mean", "max", "sum"]
@@ -18,9 +17,7 @@ EPS = 1e-8
 
 
 @dataclass(frozen=True)
-class ScanConfig:
-    embed: Positive = 1024
-    word: Positive = 300
+class ScanConfig(GruConfig):
     direction: Direction = "t2i"  # t2i: every word attends to the regions; i2t: every region to the words
     pooling: Pooling = "lse"  # of the cosines of the words (t2i) or regions (i2t)
     temperature: float = 9.0  # lambda of the attention; the authors take 9 (t2i) and 4 (i2t)

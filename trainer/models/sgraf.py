@@ -15,6 +15,7 @@ from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel, upcast
 from capgrade.trainer.models.encoders import (
     EVAL_IMAGES,
+    GruConfig,
     RegionNorm,
     SelfPooling,
     WordGru,
@@ -29,9 +30,7 @@ STEP_NUMBERS = {"cpu": 2**21, "cuda": 2**28}  # of a block [images, words, D]: 8
 
 
 @dataclass(frozen=True)
-class SgrafConfig:
-    embed: Positive = 1024
-    word: Positive = 300
+class SgrafConfig(GruConfig):
     similarity: Positive = 256
     temperature: float = 9.0  # lambda of the attention over regions
     steps: Positive = 3  # of SGR

@@ -1,18 +1,9 @@
 """VSE++ (Faghri et al. 2018): one vector per image, one per caption, cosine."""
 
-from dataclasses import dataclass
-
 from torch.nn.functional import normalize
 
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
-from capgrade.trainer.models.encoders import WordGru, linear, masked_mean
-
-
-@dataclass(frozen=True)
-class VseConfig:
-    embed: Positive = 1024
-    word: Positive = 300
+from capgrade.trainer.models.encoders import GruConfig, WordGru, linear, masked_mean
 
 
 class Vse(RetrievalModel):
@@ -22,7 +13,7 @@ class Vse(RetrievalModel):
     come to W at unit length (model.py of vsepp, lines 118 and 156).
     """
 
-    def __init__(self, config: VseConfig, feature_dim: int, vocabulary_size: int) -> None:
+    def __init__(self, config: GruConfig, feature_dim: int, vocabulary_size: int) -> None:
         super().__init__()
         self.project = linear(feature_dim, config.embed)
         self.read = WordGru(vocabulary_size, config.word, config.embed, both_ways=False)

@@ -9,9 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel, upcast
-from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
+from capgrade.trainer.models.encoders import GruConfig, PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
 PLACE = 32  # numbers that say a place in a set
@@ -60,9 +59,7 @@ MASKED, CHANGED = 0.5, 0.6  # of the words that are drawn: half become a mask, a
 
 
 @dataclass(frozen=True)
-class VseInfinityConfig:
-    embed: Positive = 1024
-    word: Positive = 300  # of the GRU's words
+class VseInfinityConfig(GruConfig):
     text_model: str | None = None  # None: a GRU of both directions; else a pretrained BERT
     text_layers: int | None = None
     freeze_text: bool = False

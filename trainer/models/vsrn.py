@@ -8,13 +8,12 @@ from torch.nn.functional import cross_entropy, normalize, pad
 
 from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Fraction, Images, RetrievalModel, upcast
-from capgrade.trainer.models.encoders import PartNorm, WordGru, linear, run_gru
+from capgrade.trainer.models.encoders import GruConfig, PartNorm, WordGru, linear, run_gru
 
 
 @dataclass(frozen=True)
-class VsrnConfig:
+class VsrnConfig(GruConfig):
     embed: Positive = 2048
-    word: Positive = 300
     layers: int = 4  # of the graph
     first_norm: bool = True  # of the projected regions; the authors have it for COCO
     last_norm: bool = False  # BatchNorm of the image's vector; the authors have it for Flickr30K

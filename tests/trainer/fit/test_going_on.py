@@ -19,8 +19,8 @@ from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data, prepare
+from capgrade.trainer.models.encoders import GruConfig
 from capgrade.trainer.models.tern import TeranConfig
-from capgrade.trainer.models.vse import VseConfig
 from tests.conftest import call
 from tests.trainer.fit.runs import params, run
 
@@ -189,7 +189,7 @@ def test_what_a_model_reads_is_an_input_of_a_run(small, tmp_path, monkeypatch):
         write_text(tmp_path / "hub/models--some--bert" / name, text)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     assert setup.model_inputs(TeranConfig(text_model="some/bert")) == {"text_model": "some/bert 4f3c"}
-    assert setup.model_inputs(VseConfig()) == {}
+    assert setup.model_inputs(GruConfig()) == {}
 
 
 def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypatch):
