@@ -47,7 +47,6 @@ def test_a_dataset_folder_is_served_until_interrupted(folder: Path, tmp_path: Pa
     command = [*CAPGRADE, "explore", "--dataset", str(folder / "dataset"), "--set", "explore.port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True) as process:
         try:
-            assert process.stdout is not None
             line = process.stdout.readline()
             assert line.startswith("explorer at http://127.0.0.1:")
             assert b"capgrade explorer" in urllib.request.urlopen(line.split()[-1]).read()

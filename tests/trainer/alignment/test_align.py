@@ -57,10 +57,10 @@ def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_picture_and_the_pointing_game(scenes: Data, run: Path, tmp_path: Path) -> None:
     found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened, count=2)
-    assert found is not None and found == json.loads((tmp_path / "out" / "pointing.json").read_text())
+    assert found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     table = read_captions(scenes.captions, "test")
     said = read_phrases(scenes.captions, table)
-    assert said is not None and list(said) == table.caption_ids
+    assert list(said) == table.caption_ids
     phrases = [(text, one) for text, some in zip(table.texts, said.values(), strict=True) for one in some]
     for text, phrase in phrases:
         assert 0 <= phrase.start < phrase.end <= len(text.split())

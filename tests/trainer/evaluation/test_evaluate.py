@@ -149,27 +149,17 @@ def test_numbers_of_something_else_are_refused(tmp_path, content):
         side_by_side({"a": tmp_path / "m.json"}, ["recall@1"])
 
 
-@pytest.fixture
-def printed(capsys, monkeypatch):
-    def text(found, **how):
-        monkeypatch.setenv("COLUMNS", "140")
-        capsys.readouterr()
-        show(found, **how)
-        return capsys.readouterr().out
-
-    return text
-
-
-def test_table_says_percent_and_warns_of_collapse(task, printed):
+def test_the_whole_table_and_the_short_one(task, capsys, monkeypatch):
+    """The former warns of collapse, the latter has what matters and says what prints the rest."""
+    monkeypatch.setenv("COLUMNS", "140")
     collapsed = Task(np.full_like(SIMILARITY, 0.99) + 1e-4 * SIMILARITY, OWNER, task.relevance)
-    text = printed(evaluate(collapsed, FAST, notes=["PMRP left out"]))
+    show(evaluate(collapsed, FAST, notes=["PMRP left out"]))
+    text = capsys.readouterr().out
     assert "ncs@1[rouge_l]" in text and "[low, high]" in text, "markup ate the brackets"
     assert "percent" in text and "COLLAPSED" in text and "note: PMRP left out" in text and "lambda@1" in text
-
-
-def test_short_table_has_what_matters_and_says_what_prints_the_rest(printed):
     found = evaluate(Task(SIMILARITY, OWNER, {"cider": LABELS, "sbert": LABELS}), FAST)
-    text = printed(found, every=False)
+    show(found, every=False)
+    text = capsys.readouterr().out
     rows = [line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│")]
     assert rows[:4] == ["recall@1", "recall@5", "recall@10", "medr"]
     assert {"ndcg@25[cider]", "ncs@10[cider]", "asp[sbert]", "kendall_tau_b[sbert]", "rsum", "nsum[cider]"} < set(rows)

@@ -42,7 +42,6 @@ def params(*more: str, sets: Sequence[str] = SETS) -> TrainParams:
 
 @pytest.mark.parametrize("preset", ["clip_graded", "siglip_graded"])
 def test_a_run_from_the_first_step_to_a_search(pictured: Data, tmp_path: Path, capsys, preset: str) -> None:
-    assert pictured.images is not None
     data = "--captions", str(pictured.captions), "--images", str(pictured.images)
     sets = [word for one in SETS for word in ("--set", one)]
     run, index = tmp_path / "run", tmp_path / "run" / "index"
@@ -82,7 +81,6 @@ def test_a_checkpoint_is_tuned_from_its_weights(pictured: Data, folders, tmp_pat
 
 
 def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
-    assert pictured.images is not None
     listed, changed = tmp_path / "list.txt", tmp_path / "changed.png"
     other, measures = replace(pictured, images=listed), MeasuresParams()
     rows = [f"{path.stem}\t{path}" for path in sorted(pictured.images.glob("*.png")) if path.stem != "train-i0"]
@@ -99,7 +97,6 @@ def test_other_pictures_are_another_run(pictured: Data, tmp_path: Path) -> None:
 
 
 def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:
-    assert pictured.images is not None
     store = PictureStore(pictured.images, lambda rgb: rgb[:4, :4].transpose(2, 0, 1).astype(np.float32))
     found = store["val-i3"]
     expected = np.array(Image.open(pictured.images / "val-i3.png"))[:4, :4]
@@ -108,7 +105,6 @@ def test_a_picture_is_one_region_of_its_pixels(pictured: Data) -> None:
 
 
 def test_each_model_is_given_what_it_reads(pictured: Data, small, tmp_path: Path, capsys) -> None:
-    assert pictured.images is not None
     captions, out = ("--captions", str(pictured.captions)), ("--out", str(tmp_path / "run"))
     images, regions = ("--images", str(pictured.images)), ("--regions", str(small.data.regions))
     clip, vse = ("--preset", "clip", "--set", OPTIONS), ("--preset", "triplet")

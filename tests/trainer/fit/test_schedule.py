@@ -96,7 +96,6 @@ def test_validation_is_the_mean_of_both_ways_and_of_folds(small, fold) -> None:
     torch.manual_seed(0)
     setup = prepare(small.data, params("train.measure=cider"), MeasuresParams())
     labels, names = setup.validation_relevance, ("ndcg_exp", "ncs", "ncs_ordered")
-    assert setup.validation is not None and labels is not None
     asked = {"ndcg": ["ndcg@25"], "asp": ["asp"], "kendall_tau_b": ["kendall_tau_b"], "ndcg_exp": ["ndcg_exp@25"]}
     asked |= {name: [f"{name}@{k}" for k in (1, 5, 10)] for name in ("ncs", "ncs_ordered", "recall")}
     owner, folds = setup.validation.captions.owner, []
@@ -122,14 +121,14 @@ def test_validation_is_on_the_first_images_alone(small, tmp_path: Path) -> None:
     torch.manual_seed(0)
     setup = prepare(small.data, asked, MeasuresParams())
     whole = read_captions(small.data.captions, "val")
-    assert setup.validation is not None and setup.validation_relevance is not None and whole.n_images == 8
+    assert whole.n_images == 8
     assert setup.validation.captions.image_ids == whole.image_ids[:5]
     columns = np.flatnonzero(whole.owner < 5)
     assert setup.validation.captions.caption_ids == [whole.caption_ids[row] for row in columns]
     alone = choose(["cider"], MeasuresParams())["cider"].fit(setup.validation.captions).score(np.arange(5))
     np.testing.assert_array_equal(setup.validation_relevance, alone)
     more = prepare(small.data, params("train.validation_images=1000"), MeasuresParams())
-    assert more.validation is not None and more.validation.captions.n_images == 8, "no more than there are"
+    assert more.validation.captions.n_images == 8, "no more than there are"
     values = np.random.default_rng(0).random((whole.n_images, whole.n_captions)).astype(np.float32)
     np.save(tmp_path / "val.npy", values)  # what someone else computed is cut as the split is
     mine = MeasuresParams(imported={"mine": str(tmp_path / "val.npy")})
