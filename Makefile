@@ -29,8 +29,9 @@ endif
 	$(BIN)/capgrade search --captions data/captions --relevance data/relevance
 	cat data/comparison/runs.md
 
+# Files in their order: those of one long test, which come last by default, would end alone.
 test: .venv/installed lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The wheel with its core dependencies and pytest, and none of the extras.
 core: .venv/installed
