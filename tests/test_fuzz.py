@@ -17,7 +17,7 @@ from capgrade.measures.imported import Imported
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
-from capgrade.pipelines.features import WRITERS, convert
+from capgrade.pipelines.features import convert
 from capgrade.pipelines.features.npz import MOST_BYTES
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources import read_source
@@ -357,10 +357,3 @@ def test_safetensors_headers_that_lie(header: dict[str, Any], tmp_path: Path) ->
 def test_a_configuration_that_no_model_has(change: dict[str, Any], tmp_path: Path) -> None:
     facts = {"config": json.dumps({**dataclasses.asdict(BottomUpConfig()), **change})}
     refused(lambda: read_checkpoint({}, facts, tmp_path / "w"), tmp_path, "configuration")
-
-
-@pytest.mark.parametrize("name", ["a/b", "../x", "..", ".hidden", "a\\b", "a\0b", "a\nb"])
-def test_ids_that_are_paths_are_not_exported(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError):
-        WRITERS["npz"](tmp_path / "out", [made(name, 3, 4)])
-    assert not list(tmp_path.iterdir())

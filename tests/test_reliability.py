@@ -17,11 +17,7 @@ import pytest
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    atomic,
-    write_arrow,
-    write_text,
-)
+from capgrade.schemas.files import atomic, write_arrow, write_text
 from capgrade.schemas.locks import LOCK, holder, only_run
 from capgrade.schemas.output import UNFINISHED, WORK, output_folder
 from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder

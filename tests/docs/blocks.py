@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
-INDENTED = re.compile(r"(?:^    .*\n)+", flags=re.MULTILINE)
+from markdown_it import MarkdownIt
+
 NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)")
-INLINE = re.compile(r"`(capgrade [^`]*?--[^`]*)`")
+MENTION = re.compile(r"capgrade .*--")
 PROGRAM = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?(?=(capgrade|python|make|mkdir|dvc|git|printf|sha256sum|torchrun) )")
 
 
@@ -64,25 +64,17 @@ def _same(shown: str, printed: str, within: float) -> bool:
 
 def examples(path: Path) -> list[Example]:
     """In the order of the page."""
-    page = path.read_text(encoding="utf-8")
-    found, rest = [], page
-    for block in FENCE.finditer(page):
-        language, body, row = block[1], block[2], _row(page, block.start(2))
-        if language in ("python", "yaml"):
-            found.append(Example(path.name, row, language, body))
-        else:
-            found += _commands(path.name, row, body)
-        rest = rest.replace(block[0], "\n" * block[0].count("\n"), 1)
-    for block in INDENTED.finditer(rest):
-        found += _commands(path.name, _row(rest, block.start()), re.sub(r"(?m)^    ", "", block[0]))
-    prose = INDENTED.sub(lambda block: "\n" * block[0].count("\n"), rest)
-    for inline in INLINE.finditer(prose):
-        found.append(Example(path.name, _row(prose, inline.start()), "mention", " ".join(inline[1].split())))
-    return sorted(found, key=lambda example: example.row)
-
-
-def _row(page: str, at: int) -> int:
-    return page.count("\n", 0, at) + 1
+    found = []
+    for block in MarkdownIt().parse(path.read_text(encoding="utf-8")):
+        row = block.map[0] + 1 if block.map else 0
+        if block.type == "fence" and block.info in ("python", "yaml"):
+            found.append(Example(path.name, row + 1, block.info, block.content))
+        elif block.type in ("fence", "code_block"):
+            found += _commands(path.name, row + (block.type == "fence"), block.content)
+        for part in block.children or ():
+            if part.type == "code_inline" and MENTION.match(part.content):
+                found.append(Example(path.name, row, "mention", part.content))
+    return found
 
 
 def _commands(page: str, row: int, body: str) -> Iterator[Example]:

@@ -323,7 +323,8 @@ def test_written_files_are_read_by_their_authors_code(tmp_path: Path) -> None:
             for lacking in ("boxes", "width", "height")
         ),
         ("tsv", "a.tsv", [made('"a"')], "begins with a quote"),
-        ("npz", ".", [made("../a")], "cannot be a file name"),
+        *(("npz", ".", [made(name)], "cannot be a file name") for name in ("a/b", "../x", "..", ".hidden", "a\\b")),
+        *(("npz", ".", [made(name)], "an image id has visible characters") for name in ("a\0b", "a\nb")),
         ("scan", "a_ims.npy", [made("a"), made("b", n=4)], r"image 'b' has \(4, 4\) features, \(3, 4\) before .* tsv"),
         ("scan", "a_ims.npy", [], "no image to write"),
         ("scan", "a.npy", [made("a")], "not a _ims.npy file"),
