@@ -111,21 +111,16 @@ GIVEN = Aligned(
 )  # fmt: skip
 
 
-def test_each_word_and_its_best_region_and_a_phrase_points_right():
+def test_each_word_has_its_best_region_and_a_phrase_points_at_one():
+    """Ties share the point; words that take no part do not point."""
     assert [GIVEN.region(k) for k in range(5)] == [None, 0, 3, None, 3]
     assert point(GIVEN, Phrase(0, 2, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # half the regions have centres in
     assert point(GIVEN, Phrase(3, 5, "cat", CAT)) == Pointed(1, 0.0, 0.25, 0.0, 0.25)  # at the whole picture
     assert point(GIVEN, Phrase(3, 5, "cat", np.vstack([DOG, CAT]))).centre_chance == 0.75  # either will do
     assert point(GIVEN, Phrase(1, 5, "dog", DOG)) == Pointed(1, 1.0, 0.5, 1.0, 0.25)  # means: 0.4, 0.2, 0.33, 0.37
-
-
-def test_ties_share_the_point():
     flat = Aligned(GIVEN.words, BOXES, np.zeros((4, 5), np.float32))
     result = point(flat, Phrase(0, 2, "dog", DOG))
     assert (result.centre, result.iou) == (result.centre_chance, result.iou_chance) == (0.5, 0.25)
-
-
-def test_words_that_take_no_part_do_not_point():
     assert point(GIVEN, Phrase(0, 1, "dog", DOG)) is None
     none = Aligned(["a"], np.zeros((0, 4), np.float32), np.zeros((0, 1), np.float32))
     assert point(none, Phrase(0, 1, "dog", DOG)) is None and none.region(0) is None

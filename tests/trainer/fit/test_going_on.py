@@ -47,14 +47,11 @@ def same(a: Path, b: Path) -> bool:
     return all((a / name).read_bytes() == (b / name).read_bytes() for name in names)
 
 
-SHARDS = ("train.relevance=shards", "train.relevance_of=image_set", "train.composition=seeded")
+SHARDS = ("train.relevance=shards", "train.relevance_of=image_set", "train.composition=seeded", "train.unknown=mask")
 SHARDS += ("train.loss=[{name: daa, temperature: 0.05}, {name: triplet, negatives: random}]",)
-
-
 STOPS = {  # what of the stage is interrupted, at which call, and the settings
     "within an epoch": ("scored_batch", 15, (RANDOM, "train.ema=0.9")),
-    "shards, estimate": ("scored_batch", 15, (*SHARDS, "train.unknown=estimate")),
-    "shards, mask": ("scored_batch", 15, (*SHARDS, "train.unknown=mask")),
+    "shards": ("scored_batch", 15, SHARDS),
     "between the state and the model": ("save_model", 2, ("train.validation=null",)),
     "before the manifest": ("finish", 1, ()),
 }

@@ -103,8 +103,6 @@ REFUSED = {  # what does not fit: preset and settings, whether with shards, and 
                          False, NO_TRIPLET),
     "exact relevance": ("sam", (), True, NONE_READ),
     "a loss without relevance": ("triplet", ("train.relevance=shards",), True, NONE_READ),
-    "exact relevance between captions": ("bcls", ("train.model.options={embed: 32, word: 16, similarity: 16}",), True,
-                                         NONE_READ),
     "labels of other captions than those learnt from": (
         "sam", (*LOOKED_UP, "train.captions_per_image=1"), True,
         "relevance by all captions of the split, where 24 of 48 are learnt from"),

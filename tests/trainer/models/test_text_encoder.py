@@ -38,14 +38,10 @@ def test_pieces_know_their_words():
 
 
 def test_nothing_is_cut_off(bert):
+    assert word_pieces([], bert) == [] and word_pieces([""], bert)[0].words == [-1, -1]
     assert len(word_pieces(["dog " * 30], bert)[0].ids) == 32
     with pytest.raises(InputError, match=r"row captions\[1\]: caption of 33 tokens, .* takes 32: 'dog dog"):
         word_pieces(["a dog", "dog " * 31], bert)
-
-
-def test_no_captions_and_empty_ones(bert):
-    assert word_pieces([], bert) == []
-    assert word_pieces([""], bert)[0].words == [-1, -1]
 
 
 def test_first_layers_are_those_of_the_whole(bert):
