@@ -19,7 +19,7 @@ from capgrade.schemas.files import MANIFEST, read_manifest, write_manifest, writ
 from capgrade.schemas.locks import LOCK, only_run
 from capgrade.schemas.output import STAGE, UNFINISHED, WORK, output_folder, signed, starting
 from capgrade.schemas.regions import Regions, write_regions
-from tests.conftest import call, random_sets
+from tests.conftest import call, random_sets, refusal
 
 # What fills a folder that is no stage's.
 FOREIGN: dict[str, Callable[[Path], object]] = {
@@ -112,14 +112,12 @@ def made_by(kind: str, out: Path) -> None:
     write_manifest(out, kind, params={}, inputs={}, rows=dict.fromkeys(names, 0), stage=f"{kind}")
 
 
-def refused(line: str, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command says, which ends with status 2 and leaves every byte as it is."""
+def refused(line: str, out: Path) -> str:
+    """What the command says, which is refused and leaves every byte as it is."""
     before = everything(out)
-    capsys.readouterr()
-    assert call(*line.split()) == 2
+    error = refusal(*line.split())
     assert everything(out) == before
-    error = capsys.readouterr().err
-    assert error.count("error:") == 1 and str(out) in error and "nothing was" in error, error
+    assert str(out) in error and "nothing was" in error, error
     return error
 
 
@@ -148,21 +146,20 @@ def unfinished(kind: str, out: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: Path, capsys) -> None:
+def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: Path) -> None:
     made_by(f"another {kind}", tmp_path / "other")
-    assert "was written by `capgrade" in refused(commands(world, tmp_path / "other")[kind], tmp_path / "other", capsys)
+    assert "was written by `capgrade" in refused(commands(world, tmp_path / "other")[kind], tmp_path / "other")
     (tmp_path / "file").write_text("mine")
-    assert call(*commands(world, tmp_path / "file")[kind].split()) == 2
+    refusal(*commands(world, tmp_path / "file")[kind].split())
     assert (tmp_path / "file").read_text() == "mine"
     with only_run(tmp_path / "used"):
-        assert call(*commands(world, tmp_path / "used")[kind].split()) == 2
+        error = refusal(*commands(world, tmp_path / "used")[kind].split())
         assert [path.name for path in (tmp_path / "used").iterdir()] == [LOCK]
-    said = f"{tmp_path}/used: another run is writing to this folder (process {os.getpid()}) -> wait"
-    assert said in capsys.readouterr().err
+    assert f"{tmp_path}/used: another run is writing to this folder (process {os.getpid()}) -> wait" in error
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("alignment", "pictures")])
-def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path: Path, capsys) -> None:
+def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path: Path) -> None:
     """And what the user put beside its files stays; twice the same bytes, and nothing of a run is left."""
     line = commands(world, tmp_path / "out")[kind]
     assert call(*line.split()) == 0
@@ -188,14 +185,13 @@ def test_what_a_run_replaces_is_told_where_it_differs(world: Path, tmp_path: Pat
     assert call(*f"{line}5".split()) == 2, "and what is no manifest of ours is not replaced"
 
 
-def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Path, tmp_path: Path, capsys) -> None:
+def test_a_file_of_the_user_in_a_stages_own_folder_is_not_written_over(world: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert call(*f"relevance --captions {world}/captions --measures rouge_l --out {out}".split()) == 0
     (out / "other.arrow").write_text("mine")
     given = f"--measures other={world}/relevance/rouge_l.arrow"
     line = f"relevance --captions {world}/captions {given} --out {out}"
-    assert call(*line.split()) == 2
-    assert "other.arrow: it is there and capgrade did not write it" in capsys.readouterr().err
+    assert "other.arrow: it is there and capgrade did not write it" in refusal(*line.split())
     assert (out / "other.arrow").read_text() == "mine"
     (out / "other.arrow").unlink()
     assert call(*line.split()) == 0
@@ -285,7 +281,7 @@ def test_killed_after_its_files_took_their_places(tmp_path: Path, monkeypatch: p
     assert {path.name for path in out.iterdir()} == {MANIFEST, "a.md"}
 
 
-def test_verify_never_advises_to_delete(world: Path, tmp_path: Path, capsys) -> None:
+def test_verify_never_advises_to_delete(world: Path, tmp_path: Path) -> None:
     """Tables of others, beside ours and alone."""
     shutil.copytree(world / "captions", tmp_path / "c")
     (tmp_path / "c" / "mine.arrow").write_text("mine")
@@ -309,20 +305,20 @@ AGREE = "agree --captions {root}/captions --judgements {root}/people.csv --measu
         ("report --data {root} --out {out}", "page.html"),
     ],
 )
-def test_a_file_is_replaced_only_by_its_like(command: str, name: str, world: Path, tmp_path: Path, capsys) -> None:
+def test_a_file_is_replaced_only_by_its_like(command: str, name: str, world: Path, tmp_path: Path) -> None:
     out = tmp_path / name
     line = command.format(root=world, out=out)
     shutil.copy(world / "captions" / "captions.arrow", out)
-    assert "it is there and is no" in refused(line, tmp_path, capsys)
+    assert "it is there and is no" in refused(line, tmp_path)
     for mine in (b"", b"<!doctype html><p>mine", b"\x89PNG mine", b'{"mine": {"pearson": 1}}', b"[]", b"ARROW1 mine"):
         out.write_bytes(mine)
-        assert "it is there and is no" in refused(line, tmp_path, capsys)
+        assert "it is there and is no" in refused(line, tmp_path)
     out.unlink()
     assert call(*line.split()) == 0
     assert call(*line.split()) == 0, "once more over its own"
     listed = world / "captions" / "captions.arrow"
     line = command.format(root=world, out=listed)
-    assert "a file of the finished folder" in refused(line, world / "captions", capsys)
+    assert "a file of the finished folder" in refused(line, world / "captions")
 
 
 def test_a_file_is_known_by_its_very_first_bytes(tmp_path: Path) -> None:
@@ -333,14 +329,14 @@ def test_a_file_is_known_by_its_very_first_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["tsv", "scan"])
-def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: Path, capsys) -> None:
+def test_exported_features_replace_nothing(format: str, world: Path, tmp_path: Path) -> None:
     out = tmp_path / ("x.tsv" if format == "tsv" else "dev_ims.npy")
     line = f"regions export --format {format} --regions {world}/regions --out {out}"
     assert call(*line.split()) == 0
-    refused(line, tmp_path, capsys)
+    refused(line, tmp_path)
     if format == "scan":
         out.unlink()
-        assert "dev_ids.txt: it is there" in refused(line, tmp_path, capsys)
+        assert "dev_ids.txt: it is there" in refused(line, tmp_path)
 
 
 def test_a_review_is_not_put_into_anybodys_folder(tmp_path: Path) -> None:

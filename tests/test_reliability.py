@@ -20,7 +20,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_arrow, write_text
 from capgrade.schemas.locks import LOCK, holder, only_run
 from capgrade.schemas.output import UNFINISHED, WORK, output_folder
-from tests.conftest import ROOT, call, caption_table, random_sets, write_captions_folder
+from tests.conftest import ROOT, call, caption_table, random_sets, refusal, write_captions_folder
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.locks import only_run\n"
 HOLD += "with only_run(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
@@ -154,17 +154,15 @@ def save(library: str, path: Path, array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_path: Path, monkeypatch) -> None:
     def refuse(path: Path, *args: object, **kwargs: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     german = ROOT / "examples" / "german.tsv"
     for given in (("shards", "--captions", captions_dir), ("captions", "--source", "tsv", "--input", german)):
-        assert call(*given, "--out", f"{tmp_path}/o") == 2
-        error = capsys.readouterr().err
+        error = refusal(*given, "--out", f"{tmp_path}/o")
         assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
-        assert error.count("\n") == 1
 
 
 def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
