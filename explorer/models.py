@@ -87,12 +87,12 @@ def _nothing(at: np.ndarray) -> np.ndarray:
 def model_voice(name: str, run: Path, index: Path, captions: Captions) -> ModelVoice:
     """InputError when the index has none of the images, as when it is of another split."""
     searcher = open_search(run, index)
-    image = _positions(captions.image_ids, searcher.image_ids)
+    image = _positions(captions.image_ids, searcher.items.image_ids)
     if (image < 0).all():
         problem = f"has none of the {len(image)} images of split '{captions.split}'"
         remedy = "encode this split: capgrade evaluate --run --split, or choose another --split"
         raise InputError(problem, file=index, remedy=remedy)
-    return ModelVoice(name, searcher, image, _positions(captions.caption_ids, searcher.caption_ids))
+    return ModelVoice(name, searcher, image, _positions(captions.caption_ids, searcher.items.caption_ids))
 
 
 def _positions(ids: Sequence[str], among: Sequence[str]) -> np.ndarray:

@@ -27,7 +27,7 @@ from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
-from capgrade.trainer.search.encode import similarity
+from capgrade.trainer.search.encode import encode_split, scores
 from studies import arguments, write_rows
 
 METRICS = ("recall@1", "recall@5", "recall@10", "ncs@1", "ncs@5", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
@@ -74,7 +74,7 @@ def result(data: Data, runs: Path, preset: str, sets: Sequence[str], seed: int) 
     store = open_images(config["params"]["model"]["name"], config["model"], data.regions, None)
     pairs = Pairs(captions, store, tokens.encode(captions))
     truth = read_relevance(data.captions / "truth-test.arrow").matrix()
-    task = Task(similarity(model, pairs), captions.owner, {"truth": truth})
+    task = Task(scores(model, *encode_split(model, pairs)), captions.owner, {"truth": truth})
     found = score(task, EvaluateParams(samples=0, metric=METRICS))
     ways = [scored.mean for scored in found.scored.values()]
     return {**found.sums, **{name: float(np.mean([way[name] for way in ways])) for name in METRICS}}

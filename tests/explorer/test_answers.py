@@ -154,7 +154,7 @@ def test_an_index_of_another_split_or_model_is_refused(tmp_path: Path, monkeypat
         write_manifest(tmp_path / "index", index.INDEX, params={}, inputs=made_by, rows={index.ITEMS: 0})
         with pytest.raises(InputError, match=said):
             index.open_search(tmp_path, tmp_path / "index")
-    other = SimpleNamespace(image_ids=["other"], caption_ids=["other#0"])
+    other = SimpleNamespace(items=SimpleNamespace(image_ids=["other"], caption_ids=["other#0"]))
     monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: other)
     with pytest.raises(InputError, match="none of the 14 images"):
         model_voice("m", tmp_path, tmp_path, CAPTIONS)

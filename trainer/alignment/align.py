@@ -21,7 +21,7 @@ from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
 from capgrade.trainer.models.tern import TERAN
 from capgrade.trainer.models.text_encoder import word_pieces
-from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images
+from capgrade.trainer.search.encode import encode_split
 
 PICTURE, POINTING = "alignment.png", "pointing.json"
 Decode = Callable[[str], Image.Image]
@@ -73,8 +73,7 @@ def align(
 
 def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
     """Each caption of a split against its own image, in order."""
-    captions = pairs.captions
-    images, texts = encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
+    captions, (images, texts) = pairs.captions, encode_split(model, pairs)
     pieces = word_pieces(captions.texts, model.config.text_model)
     for c, text in enumerate(captions.texts):
         i = int(captions.owner[c])

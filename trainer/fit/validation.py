@@ -8,7 +8,7 @@ import torch
 from capgrade.metrics.evaluation import RECALL, SUMMED, evaluate
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import RetrievalModel
-from capgrade.trainer.search.encode import SIZE, encode_captions, encode_images, scores
+from capgrade.trainer.search.encode import encode_split, scores
 
 GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # What `train.best_by` may ask for beside these.
@@ -34,9 +34,8 @@ def validate(
     graded = () if relevance is None else GRADED
     names = [*RECALL, *graded, *(name for one in asked for name in ASKED[one])]
     training, found = model.training, []
-    images = encode_images(model.eval(), pairs.image_batches(SIZE))
-    captions, owner = encode_captions(model, pairs.caption_batches(SIZE)), pairs.captions.owner
-    size = fold or pairs.captions.n_images
+    images, captions = encode_split(model.eval(), pairs)
+    owner, size = pairs.captions.owner, fold or pairs.captions.n_images
     for first in range(0, pairs.captions.n_images, size):
         columns = np.flatnonzero((owner >= first) & (owner < first + size))
         matrix = scores(model, images[first : first + size], captions[torch.from_numpy(columns)])

@@ -36,12 +36,9 @@ def _encoded(model: RetrievalModel, encode: Callable[[_T], Encoded], batches: It
     return joined([encode(to_device(batch, device)) for batch in batches])
 
 
-@torch.inference_mode()
-def similarity(model: RetrievalModel, pairs: Pairs) -> np.ndarray:
-    """Scores of every caption of a split for every image, float32 [n_images, n_captions]."""
-    images = encode_images(model, pairs.image_batches(SIZE))
-    captions = encode_captions(model, pairs.caption_batches(SIZE))
-    return scores(model, images, captions)
+def encode_split(model: RetrievalModel, pairs: Pairs) -> tuple[Encoded, Encoded]:
+    """Every image and every caption of a split."""
+    return encode_images(model, pairs.image_batches(SIZE)), encode_captions(model, pairs.caption_batches(SIZE))
 
 
 @torch.inference_mode()

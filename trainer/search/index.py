@@ -127,6 +127,15 @@ class Hit:
     relevance: float  # Sentence-BERT cosine of the query's nearest caption and the hit's nearest
 
 
+class IndexItems(BaseModel):
+    """items.json: whose encodings an index holds."""
+
+    image_ids: list[str]
+    caption_ids: list[str]
+    captions: list[str]
+    owner: list[int]  # the image of each caption
+
+
 @dataclass(frozen=True)
 class Searcher:
     """A trained model and what it made of a split (`embed`), loaded once for many questions."""
@@ -137,14 +146,12 @@ class Searcher:
     folder: Path  # of the index
     images: Encoded
     captions: Encoded
-    image_ids: list[str]
-    caption_ids: list[str]
-    texts: list[str]
-    owner: np.ndarray
+    items: IndexItems
+    owner: np.ndarray  # int64 [n_captions]
 
     def captions_of(self, image: int) -> list[str]:
         """The texts of the captions of an image, by its number."""
-        return [self.texts[k] for k in np.flatnonzero(self.owner == image)]
+        return [self.items.captions[k] for k in np.flatnonzero(self.owner == image)]
 
     def of_text(self, text: str) -> np.ndarray:
         """Score of every image for a caption in words: float32 [n_images]."""
@@ -167,15 +174,6 @@ class Searcher:
         require_dim(self.feature_dim, regions.features.shape[1], self.folder)
         encoded = encode_images(self.model, [pad_images([regions])])
         return scores(self.model, encoded, self.captions)[0]
-
-
-class IndexItems(BaseModel):
-    """items.json: whose encodings an index holds."""
-
-    image_ids: list[str]
-    caption_ids: list[str]
-    captions: list[str]
-    owner: list[int]  # the image of each caption
 
 
 def open_search(run: Path, index_dir: Path) -> Searcher:
@@ -202,8 +200,8 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     if rows != set(counts.items()) or not alike or set(items.owner) != set(range(counts["images"])):
         raise InputError(f"damaged: {ITEMS} is not of what is encoded", file=index_dir, remedy=remedy)
     images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in counts)
-    ids = items.image_ids, items.caption_ids, items.captions, np.array(items.owner, np.int64)
-    return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, *ids)
+    owner = np.array(items.owner, np.int64)
+    return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, items, owner)
 
 
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
@@ -213,19 +211,20 @@ def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:
     best = np.argsort(-values, kind="stable")[:top].tolist()
     sets = [index.captions_of(image) for image in best]
     hits = zip(best, sets, _relevance([query], sets), strict=True)
-    return [Hit(index.image_ids[i], texts[0], float(values[i]), query in texts, r) for i, texts, r in hits]
+    return [Hit(index.items.image_ids[i], texts[0], float(values[i]), query in texts, r) for i, texts, r in hits]
 
 
 def search_captions(run: Path, index_dir: Path, image_id: str, top: int = 5) -> list[Hit]:
     """The captions nearest to an image of the index, best first. InputError for an image it does not have."""
     index = open_search(run, index_dir)
-    if image_id not in index.image_ids:
+    items = index.items
+    if image_id not in items.image_ids:
         raise InputError(f"no image '{image_id}'", file=index_dir, remedy="choose one of items.json")
-    image = index.image_ids.index(image_id)
+    image = items.image_ids.index(image_id)
     values, own = index.of_image(image), index.owner == image
     best = np.argsort(-values, kind="stable")[:top].tolist()
-    hits = zip(best, _relevance(index.captions_of(image), [[index.texts[c]] for c in best]), strict=True)
-    return [Hit(index.caption_ids[c], index.texts[c], float(values[c]), bool(own[c]), r) for c, r in hits]
+    hits = zip(best, _relevance(index.captions_of(image), [[items.captions[c]] for c in best]), strict=True)
+    return [Hit(items.caption_ids[c], items.captions[c], float(values[c]), bool(own[c]), r) for c, r in hits]
 
 
 def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:

@@ -20,7 +20,7 @@ from capgrade.trainer.fit import train as module
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import scored_batch, train
 from capgrade.trainer.fit.validation import validate
-from capgrade.trainer.search.encode import similarity
+from capgrade.trainer.search.encode import encode_split, scores
 from capgrade.trainer.search.index import embed
 from tests.conftest import call
 from tests.trainer.fit import runs
@@ -100,7 +100,7 @@ def test_validation_is_the_mean_of_both_ways_and_of_folds(small, fold) -> None:
     asked |= {name: [f"{name}@{k}" for k in (1, 5, 10)] for name in ("ncs", "ncs_ordered", "recall")}
     owner, folds = setup.validation.captions.owner, []
     found = validate(setup.model, setup.validation, labels, fold, names)
-    whole = similarity(setup.model.eval(), setup.validation)
+    whole = scores(setup.model, *encode_split(setup.model.eval(), setup.validation))
     for first in range(0, 8, size := fold or 8):
         columns = np.flatnonzero(owner // size == first // size)
         part = np.ix_(range(first, first + size), columns)

@@ -16,7 +16,7 @@ from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.task import load_task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.search import index
-from capgrade.trainer.search.encode import encode_captions, encode_images, scores
+from capgrade.trainer.search.encode import encode_split, scores
 from capgrade.trainer.search.index import likely
 from tests.trainer.fit import runs
 
@@ -35,8 +35,7 @@ def at_once(small, run: Path):
     model, tokens, _ = load_run(run)
     captions = read_captions(small.data.captions, "test")
     pairs = Pairs(captions, RegionStore(small.data.regions), tokens.encode(captions))
-    images = encode_images(model, pairs.image_batches(100))
-    texts = encode_captions(model, pairs.caption_batches(100))
+    images, texts = encode_split(model, pairs)
     return images, texts, scores(model, images, texts)
 
 
