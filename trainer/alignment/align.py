@@ -55,8 +55,7 @@ def align(
         require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
         own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
         shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
-        first = [int(np.flatnonzero(captions.owner == i)[0]) for i in shown]
-        panels = [panel(decode(captions.image_ids[i]), own[c]) for i, c in zip(shown, first, strict=True)]
+        panels = [panel(decode(captions.image_ids[i]), own[captions.rows_of(i)[0]]) for i in shown]
         with atomic(folder / PICTURE) as temporary:
             grid(panels).save(temporary, "PNG", optimize=True)
         game, names = None, [PICTURE]
