@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -219,17 +218,6 @@ def test_bad_input_is_one_line(case: str, world: Path, tmp_path: Path) -> None:
     line, message = case.split(" => ")
     assert message.format(w=world) in refusal(*line.format(w=world, o=tmp_path / "o").split())
     assert not (tmp_path / "o" / "manifest.json").exists()
-
-
-def test_the_traceback_is_there_for_those_who_want_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from capgrade.schemas.errors import InputError
-
-    monkeypatch.setenv("CAPGRADE_DEBUG", "1")
-    monkeypatch.setattr(
-        sys, "argv", ["capgrade", "captions", "--source", "tsv", "--input", "none", "--out", str(tmp_path)]
-    )
-    with pytest.raises(InputError):
-        cli.main()
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

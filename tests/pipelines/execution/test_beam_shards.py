@@ -31,7 +31,7 @@ from capgrade.pipelines.shards import shards
 from capgrade.schemas import output
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, made_again, manifest_of, write_json
+from capgrade.schemas.files import digest, made_again
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import call, contents, random_sets, refusal
@@ -298,13 +298,8 @@ def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: P
 
 
 def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    transform = written(captions_dir, tmp_path)
+    run(transform := written(captions_dir, tmp_path))
     one = transform.fit.run(NOTHING)
-    entry = {"rows": 2, "bytes": 9, "sha256": "0" * 64}
-    (tmp_path / "out").mkdir()
-    write_json(
-        tmp_path / "out" / "manifest.json", manifest_of("shards", {"shard-00000-of-00010.arrow": entry}, **one.facts)
-    )
     transform.target.claimed(one)
     monkeypatch.setattr("capgrade.pipelines.beam_shards.package_version", lambda: "0.0.1")
     with pytest.raises(InputError, match="other captions or parameters, or of another version -> give the URL"):

@@ -51,7 +51,6 @@ def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path)
     assert call(*common, "--part", "2/2") == 0
     assert call(*common, "--join") == 2
     assert call(*common, "--part", "1/2") == 0
-    assert call(*common, "--part", "1/2", "--join") == 2
     assert call(*common, "--join") == 0
     assert contents(tmp_path / "out") == expected
 

@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from capgrade.pipelines.beam_shards import WriteShards
 from capgrade.pipelines.execution import remote
-from capgrade.pipelines.execution.remote import Remote, without_secrets
+from capgrade.pipelines.execution.remote import without_secrets
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
@@ -166,13 +166,6 @@ def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Pa
         with pytest.raises(InputError, match="s3://no-such-bucket/runs/.*bucket does not exist.* -> check the URL"):
             made(captions_dir, tmp_path / "out", params)
         assert not files.exists("no-such-bucket")
-
-
-def test_what_never_arrives_whole_is_one_error(tmp_path: Path, store: int, bucket: Any) -> None:
-    bucket.pipe_file("bucket/a", b"content")
-    with pytest.raises(OSError, match="s3://bucket/a: not as it was written"):
-        Remote("s3://bucket").get("a", tmp_path, "0" * 64)
-    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,9 @@ def problems(target: str, made: Path | None = None) -> list[str]:
     return [str(problem) for problem in check(target, made).problems]
 
 
-def test_a_folder_as_it_was_made(folder: Path) -> None:
+def test_missing_cut_and_extra_files_of_a_folder(folder: Path) -> None:
     found = check(str(folder), folder)
     assert (found.problems, found.version, found.files) == ((), "1.0.0", len(DATA) + 1)
-
-
-def test_missing_cut_and_extra_files_of_a_folder(folder: Path) -> None:
     (folder / SHARD).unlink()
     (folder / "README.md").write_text("short")
     (folder / "relevance" / "train-00002-of-00002.parquet").write_text("PAR1")

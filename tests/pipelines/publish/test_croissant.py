@@ -5,7 +5,6 @@ from pathlib import Path
 
 import mlcroissant
 import pyarrow.parquet as pq
-import pytest
 
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
 from capgrade.pipelines.publish.folder import publish
@@ -14,22 +13,15 @@ from capgrade.schemas.files import digest
 from .conftest import PARAMS
 
 
-@pytest.fixture(scope="module")
-def there(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that goes to a repository."""
-    out = tmp_path_factory.mktemp("croissant") / "out"
-    publish(made / "captions", [made / "train"], out, PARAMS.model_copy(update={"repository": "someone/tiny"}))
-    return out
-
-
-def test_it_is_valid_with_nothing_to_warn_of(made: Path, there: Path) -> None:
-    for folder in (made / "out", there):
-        issues = mlcroissant.Dataset(folder / "croissant.json").metadata.ctx.issues
-        assert (issues.errors, issues.warnings) == (set(), set())
+def opened(folder: Path) -> mlcroissant.Dataset:
+    """It is valid, with nothing to warn of."""
+    dataset = mlcroissant.Dataset(folder / "croissant.json")
+    assert (dataset.metadata.ctx.issues.errors, dataset.metadata.ctx.issues.warnings) == (set(), set())
+    return dataset
 
 
 def test_its_records_are_the_rows_of_the_tables(made: Path) -> None:
-    dataset = mlcroissant.Dataset(made / "out" / "croissant.json")
+    dataset = opened(made / "out")
     for name in ("relevance/val-00000-of-00001", "captions/val-00000-of-00001"):
         rows = pq.read_table(made / "out" / f"{name}.parquet").to_pylist()
         records = list(dataset.records(name))
@@ -38,7 +30,10 @@ def test_its_records_are_the_rows_of_the_tables(made: Path) -> None:
     assert [[t.decode() for t in r[f"{name}/tokens"]] for r in records] == [row["tokens"] for row in rows]
 
 
-def test_every_table_is_named_with_its_checksum_and_address(there: Path) -> None:
+def test_every_table_is_named_with_its_checksum_and_address(made: Path, tmp_path: Path) -> None:
+    there, repository = tmp_path / "out", {"repository": "someone/tiny"}
+    publish(made / "captions", [made / "train"], there, PARAMS.model_copy(update=repository))
+    opened(there)
     text = json.loads((there / "croissant.json").read_text())
     assert text["conformsTo"] == ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
     assert text["license"] == "https://spdx.org/licenses/CC-BY-4.0.html"
@@ -55,7 +50,7 @@ def test_every_table_is_named_with_its_checksum_and_address(there: Path) -> None
 
 def test_the_fields_that_a_venue_asks_for_are_there_as_the_reference_library_reads_them(made: Path) -> None:
     """NeurIPS 2026 asks for limitations, biases, personal information, use cases, impact, and the origin."""
-    metadata = mlcroissant.Dataset(made / "out" / "croissant.json").metadata
+    metadata = opened(made / "out").metadata
     assert len(metadata.data_limitations) == len(LIMITS) + 1 and len(metadata.data_biases) == len(BIASES)
     assert "Measures: cider, rouge_l" in metadata.data_annotation_protocol[0]
     assert "nobody searched" in metadata.personal_sensitive_information[0]

@@ -249,9 +249,3 @@ def test_a_damaged_folder_is_not_uploaded(hub: Hub, folder: Path, refused: Refus
     (folder / SECOND).write_text("PAR1 second sharp PAR1")
     refused(f"not uploaded: .*{SECOND}: altered")
     assert hub.log == []
-
-
-@pytest.mark.parametrize("name", ["not a name", "a/b/c", "someone/-x"])
-def test_a_name_that_no_repository_can_have(name: str, folder: Path) -> None:
-    with pytest.raises(InputError, match="is not a repository -> write USER/NAME"):
-        push(folder, name)
