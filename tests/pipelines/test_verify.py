@@ -26,14 +26,11 @@ SAMPLED = ShardsParams(measures=("rouge_l",), top=3, uniform=3)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captions, shards, a published dataset, an evaluation and a run, as their stages leave them."""
+    """Captions, shards and a published dataset, as their stages leave them."""
     root = tmp_path_factory.mktemp("verify")
     write_captions_folder(root / "c", [caption_table(random_sets(12, seed=4))])
     shards(root / "c", root / "s", SAMPLED, MeasuresParams())
     publish(root / "c", [root / "s"], root / "d", PublishParams(license="mit"))
-    (root / "e").mkdir()
-    write_json(root / "e" / "metrics.json", {"i2t": {}})
-    write_manifest(root / "e", "evaluation", params={}, inputs={}, rows={"metrics.json": 0})
     return root
 
 
@@ -47,7 +44,7 @@ def test_a_whole_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("verify", str(tree)) == 0
     said = capsys.readouterr()
     assert [line.split(": ")[2].split(",")[0] for line in said.out.splitlines()] == [
-        "captions", "publish", "evaluation", "shards",
+        "captions", "publish", "shards",
     ]  # fmt: skip
     assert said.err == ""
     assert call("verify", str(tree), "--json") == 0
@@ -67,15 +64,12 @@ def cut(path: Path) -> None:
 SHARD = "s/shard-00000-of-00001.arrow"
 # What is done -> to which file, how, and what is said of which file.
 DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "a truncated shard": (SHARD, cut, "bytes where the manifest says"),
     "a flipped bit": (SHARD, flip, "its SHA-256 is not the manifest's"),
     "a shard gone": (SHARD, Path.unlink, "missing, though the manifest lists it"),
-    "a flipped bit of captions": ("c/captions.arrow", flip, "its SHA-256 is not the manifest's"),
     "a cut parquet": ("d/captions/test-00000-of-00001.parquet", cut, "bytes where the manifest says"),
     "an edited manifest": ("s/manifest.json", lambda p: p.write_text(p.read_text().replace('"seed": 0', '"seed": 1')),
                            "does not match its own SHA-256"),
     "a cut manifest": ("s/manifest.json", cut, "not a manifest"),
-    "metrics cut short": ("e/metrics.json", cut, "bytes where the manifest says"),
     "an old shard": ("s/shard-00001-of-00002.arrow", Path.touch, "in no manifest.json"),
     "a manifest gone": ("s/manifest.json", Path.unlink, "in no manifest.json"),
     "a lock left": ("s/.lock", Path.touch, "left by a run that was killed"),
@@ -96,7 +90,7 @@ def test_damage_is_one_line_and_the_rest_is_usable(kind: str, tree: Path, capsys
     assert said.err.count("\n") == 1, said.err
     assert str(tree / name.split("/")[0]) in said.err
     usable = {line.split(": ")[1] for line in said.out.splitlines()}
-    assert usable == {str(tree / part) for part in "cdes" if part != name[0]}
+    assert usable == {str(tree / part) for part in "cds" if part != name[0]}
     assert call("verify", str(tree), "--json") == 2
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 1
 

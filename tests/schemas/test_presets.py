@@ -123,12 +123,6 @@ def test_presets_of_params_yaml_change_single_options(tmp_path):
     assert model.options == {"pooling": "MrSw", "shared_joint": False, "embed_dim": 64}
 
 
-def test_an_unknown_preset_lists_the_known_ones():
-    with pytest.raises(InputError, match="unknown preset 'sma'") as error:
-        load_params(None, ["train.preset=sma"])
-    assert "sam" in error.value.remedy and "teran" in error.value.remedy
-
-
 def test_a_preset_upon_itself_is_refused():
     with pytest.raises(InputError, match="stands upon itself"):
         with_preset({"preset": "a"}, {"a": {"base": "b"}, "b": {"base": "a"}})

@@ -14,7 +14,7 @@ from capgrade.pipelines.detectors import detectron
 from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
 from capgrade.pipelines.detectors.rpn import decode_boxes
 from capgrade.schemas.errors import InputError
-from tests.schemas.test_pickles import Runs
+from tests.schemas.test_pickles import WRITERS, Runs
 from tests.tiny_detector import SELECTIONS
 
 TINY = {
@@ -100,15 +100,6 @@ def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
     return str(folder / "model.yaml"), folder / "model.pth"
 
 
-def hostile_weights(folder: Path) -> list[Path]:
-    """The kinds of file that detectron2's own reader would unpickle, each with a call in it."""
-    content = {"model": {"a": np.zeros(2, np.float32)}, "__author__": "somebody", "more": Runs(folder / "ran")}
-    (folder / "zoo.pkl").write_bytes(pickle.dumps(content))
-    torch.save(content, folder / "new.pth")
-    torch.save(content, folder / "old.pth", _use_new_zipfile_serialization=False)
-    return [folder / "zoo.pkl", folder / "new.pth", folder / "old.pth"]
-
-
 HOSTILE = {
     "the file": {"top.yaml": "MODEL: !!python/object/apply:os.mkdir ['{marker}']\n"},
     "its base": {"top.yaml": "_BASE_: middle.yaml\n", "middle.yaml": "_BASE_: [base.yaml]\n",
@@ -122,10 +113,12 @@ def hostile_config(folder: Path, where: str) -> str:
     return str(folder / "top.yaml")
 
 
-def test_no_code_of_weights_is_run(tmp_path: Path) -> None:
-    for path in hostile_weights(tmp_path):
-        with pytest.raises(InputError, match=f"{path.name}: a (pickle|torch file) of more than .*, not read: it names"):
-            detectron.read_weights(path)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_no_code_of_weights_is_run(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / ("w.pkl" if kind == "pickle" else "w.pth")
+    WRITERS[kind]({"model": {"a": np.zeros(2, np.float32)}, "more": Runs(tmp_path / "ran")}, path)
+    with pytest.raises(InputError, match=f"{path.name}: a (pickle|torch file) of more than .*, not read: it names"):
+        detectron.read_weights(path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -203,9 +196,9 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
         DetectronDetector(config, weights, rule)
     with pytest.raises(InputError, match="no single vector"):
         DetectronDetector("Misc/cascade_mask_rcnn_R_50_FPN_1x", weights, rule)
-    for path in hostile_weights(tmp_path):
-        with pytest.raises(InputError, match="not read: it names"):
-            DetectronDetector(config, path, rule)
+    torch.save({"model": {}, "more": Runs(tmp_path / "ran")}, weights)
+    with pytest.raises(InputError, match="not read: it names"):
+        DetectronDetector(config, weights, rule)
     for where in HOSTILE:
         with pytest.raises(InputError, match="not a detectron2 config"):
             DetectronDetector(hostile_config(tmp_path, where), weights, rule)

@@ -84,11 +84,6 @@ def test_a_picture_of_regions(tmp_path: Path) -> None:
     (tmp_path / "in" / "2.png").unlink()
     with pytest.raises(InputError, match="in: no image '2' -> give the images"):
         draw_regions(tmp_path / "r", tmp_path / "in", tmp_path / "p.png", 5, 3)
-
-
-def test_regions_without_boxes_are_not_drawn(tmp_path: Path) -> None:
-    write_regions(tmp_path / "r", [replace(made("a"), boxes=None)])
-    (tmp_path / "in").mkdir()
-    Image.new("RGB", (9, 9)).save(tmp_path / "in" / "a.png")
-    with pytest.raises(InputError, match="image 'a' has no boxes"):
-        draw_regions(tmp_path / "r", tmp_path / "in", tmp_path / "p.png", 1, 1)
+    write_regions(tmp_path / "bare", [replace(images[0], boxes=None)])
+    with pytest.raises(InputError, match="image '0' has no boxes"):
+        draw_regions(tmp_path / "bare", tmp_path / "in", tmp_path / "p.png", 1, 1)

@@ -12,13 +12,15 @@ from capgrade.schemas.captions import Caption
 from capgrade.schemas.params import CaptionsParams
 
 Read = Callable[..., list[Caption]]
+NAMES = {"coco": "captions_val2014.json", "karpathy": "dataset_coco.json", "flickr": "tokens.txt"}
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Captions of a source whose input is a file of this name and content; what is no text is written as JSON."""
+    """Captions of a source whose input is a file of this content; what is no text is written as JSON."""
 
-    def written(source: Any, name: str, content: Any, split: str | None = None, **more: Any) -> list[Caption]:
+    def written(source: Any, content: Any, split: str | None = None, name: str = "", **more: Any) -> list[Caption]:
+        name = name or NAMES.get(source, f"captions.{source}")
         text = content if isinstance(content, str) else json.dumps(content)
         (tmp_path / name).write_bytes(text.encode())
         return list(read_source(CaptionsParams(source=source, input=str(tmp_path / name), split=split, **more)))

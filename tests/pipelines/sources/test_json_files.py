@@ -10,7 +10,6 @@ from capgrade.schemas.errors import InputError
 
 from .conftest import Read
 
-NAME = "captions_val2014.json"
 IMAGES: list[dict[str, Any]] = [{"id": 9, "file_name": "COCO_val2014_000000000009.jpg"}, {"id": 25}]
 ANNOTATIONS = [
     {"image_id": 25, "id": 3, "caption": "A giraffe."},
@@ -21,8 +20,8 @@ WHOLE = {"images": IMAGES, "annotations": ANNOTATIONS}
 
 
 def test_captions_of_coco_stay_in_the_order_of_annotations(read: Read, tmp_path: Path) -> None:
-    file = str(tmp_path / NAME)
-    assert read("coco", NAME, WHOLE) == [
+    file = str(tmp_path / "captions_val2014.json")
+    assert read("coco", WHOLE) == [
         Caption("25", "3", "val2014", "A giraffe.", file, "annotations[0]", None),
         Caption("9", "1", "val2014", " Food in a box.\n", file, "annotations[1]", IMAGES[0]["file_name"]),
         Caption("25", "2", "val2014", "Two giraffes.", file, "annotations[2]", None),
@@ -30,10 +29,10 @@ def test_captions_of_coco_stay_in_the_order_of_annotations(read: Read, tmp_path:
 
 
 def test_the_split_asked_for_names_the_file(read: Read) -> None:
-    assert {c.split for c in read("coco", "mine.json", WHOLE, "test")} == {"test"}
-    assert {c.split for c in read("coco", "captions_train2017.json", WHOLE)} == {"train2017"}
+    assert {c.split for c in read("coco", WHOLE, "test", "mine.json")} == {"test"}
+    assert {c.split for c in read("coco", WHOLE, name="captions_train2017.json")} == {"train2017"}
     with pytest.raises(InputError, match=r"mine.json: the file name does not tell the split -> .*--split"):
-        read("coco", "mine.json", WHOLE)
+        read("coco", WHOLE, name="mine.json")
 
 
 def image(name: str, split: str, *sentids: int, **more: Any) -> dict[str, Any]:
@@ -49,7 +48,7 @@ KARPATHY = [
 
 
 def karpathy(read: Read, images: Any, split: str | None = None) -> list[Caption]:
-    return read("karpathy", "dataset_coco.json", {"images": images, "dataset": "coco"}, split)
+    return read("karpathy", {"images": images, "dataset": "coco"}, split)
 
 
 def test_ids_texts_and_places_of_karpathy(read: Read, tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import pytest
 
 from capgrade.schemas.errors import InputError
 
-from .conftest import Read
-from .test_json_files import ANNOTATIONS, IMAGES, KARPATHY, NAME, image
+from .conftest import NAMES, Read
+from .test_json_files import ANNOTATIONS, IMAGES, KARPATHY, image
 from .test_table import TSV
 from .test_text_files import TOKENS
 
-NAMES = {"coco": NAME, "karpathy": "dataset_coco.json", "flickr": "tokens.txt"}
 CSV, JSONL = "image_id,caption\n7,A\n", '{"image_id": 7, "caption": "A"}\n'
 COCOID = "give every image its cocoid, or none"
 
@@ -111,6 +110,5 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
 
 @pytest.mark.parametrize(("source", "content", "message"), [(s, *one) for s, found in REFUSED.items() for one in found])
 def test_bad_files_are_refused(read: Read, source: str, content: Any, message: str) -> None:
-    name = NAMES.get(source, f"captions.{source}")
-    with pytest.raises(InputError, match=name + message):
-        read(source, name, {"images": content} if source == "karpathy" else content)
+    with pytest.raises(InputError, match=NAMES.get(source, f"captions.{source}") + message):
+        read(source, {"images": content} if source == "karpathy" else content)

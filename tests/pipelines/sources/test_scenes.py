@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image, ImageChops
 
@@ -167,4 +166,3 @@ def test_files_hold_the_world(world: World, tmp_path: Path) -> None:
     test = [s for s in world.scenes if s.split == "test"]
     meanings = [m for m, c in zip(world.meanings, world.captions, strict=True) if c.split == "test"]
     assert np.array_equal(read_relevance(tmp_path / "truth-test.arrow").matrix(), truth(test, meanings))
-    assert isinstance(images, pa.Table)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, Columns
+from capgrade.schemas.params import CaptionsParams
 
 from .conftest import Read
 
@@ -23,14 +23,6 @@ WITH_SPLIT = "image_id\tcaption_id\tsplit\tcaption\n7\tx\ttrain\tA dog.\n8\ty\tt
 captions_without_breaks = st.lists(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r")), min_size=1, max_size=5
 )
-
-
-@pytest.fixture
-def read(read: Read) -> Read:
-    """Of a file called captions.tsv, .csv or .jsonl."""
-    return lambda source, text, split=None, columns=None: read(
-        source, f"captions.{source}", text, split, columns=Columns(**(columns or {}))
-    )
 
 
 def test_ids_count_within_an_image(read: Read, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def flickr(read: Read, folder: Path, tokens: str = TOKENS, split: str | None = N
     for name, text in lists.items():
         (folder / f"{name}.txt").write_text(text)
     files = {name: str(folder / f"{name}.txt") for name in lists}
-    return read("flickr", "tokens.txt", tokens, split, split_lists=files)
+    return read("flickr", tokens, split, split_lists=files)
 
 
 def test_flickr_without_lists_is_one_split(read: Read, tmp_path: Path) -> None:
