@@ -2,7 +2,7 @@
 
 import errno
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -163,17 +163,14 @@ def test_a_hub_model_is_known_by_its_commit(tmp_path: Path, monkeypatch: pytest.
     """The cache's layout: models--OWNER--NAME with refs/main and snapshots/COMMIT."""
     import huggingface_hub
 
-    folder = tmp_path / "models--me--model"
-    names = []
+    folder, names = tmp_path / "models--me--model", []
+    look = partial(huggingface_hub.file_download.try_to_load_from_cache, cache_dir=tmp_path)
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", look)
+    (folder / "refs").mkdir(parents=True)
     for commit in ("1" * 40, "2" * 40):
         (folder / "snapshots" / commit).mkdir(parents=True)
         (folder / "snapshots" / commit / "modules.json").write_text("[]")
-        (folder / "refs").mkdir(exist_ok=True)
         (folder / "refs" / "main").write_text(commit)
-        look = huggingface_hub.file_download.try_to_load_from_cache
-        monkeypatch.setattr(
-            huggingface_hub, "try_to_load_from_cache", lambda m, f, look=look: look(m, f, cache_dir=tmp_path)
-        )
         names.append(embeddings.cache_name("me/model"))
     assert len(set(names)) == 2
 
