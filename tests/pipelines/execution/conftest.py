@@ -1,5 +1,6 @@
 """Shards of a few captions, as one run makes them, and a temporary folder for each test's machine."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,23 @@ def captions_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_captions_folder(tmp_path_factory.mktemp("c") / "c", [caption_table(random_sets(20, seed=5, least=4))])
 
 
+def made(captions_dir: Path, out: Path, options: Sequence[str] = (), **changed: object) -> dict[str, bytes]:
+    """The files of one run with PARAMS, some of them changed."""
+    shards(captions_dir, out, PARAMS.model_copy(update=changed), MeasuresParams(), options)
+    return contents(out)
+
+
 @pytest.fixture(scope="package")
 def expected(captions_dir: Path) -> dict[str, bytes]:
-    shards(captions_dir, captions_dir.parent / "expected", PARAMS, MeasuresParams())
-    return contents(captions_dir.parent / "expected")
+    return made(captions_dir, captions_dir.parent / "expected")
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """The address of a Dask cluster of two processes."""
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as running:
+        yield running.scheduler_address
 
 
 @pytest.fixture(autouse=True)

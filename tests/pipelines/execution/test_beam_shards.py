@@ -36,7 +36,7 @@ from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import call, contents, random_sets, refusal
 from tests.pipelines.execution.conftest import PARAMS as ROUGE
-from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES, cluster  # noqa: F401  # a fixture
+from tests.pipelines.execution.test_runners import PORTABLE, PROCESSES
 
 PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
@@ -70,10 +70,6 @@ def of_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def expected(captions_dir: Path) -> dict[str, bytes]:
     return by_command(captions_dir, SMALL)
-
-
-def rows(folder: Path) -> list[dict]:
-    return [row for batch in read_shards(folder).batches() for row in batch.to_pylist()]
 
 
 def write(folder: Path = Path("/nowhere"), params: ShardsParams = PARAMS, **options: Any) -> WriteShards:
@@ -145,7 +141,8 @@ def test_elements_of_other_types(kind: Any, tmp_path: Path) -> None:
     names = sorted((one["image_id"], str(one["caption_id"])) for one in given)
     assert [
         (row["image_id"], [names[c][1] for c in row["captions"] if names[c][0] == row["image_id"]])
-        for row in rows(tmp_path / "out")
+        for batch in read_shards(tmp_path / "out").batches()
+        for row in batch.to_pylist()
     ] == [("i0", ["0", "4", "8"]), ("i1", ["1", "5", "9"]), ("i2", ["10", "2", "6"]), ("i3", ["11", "3", "7"])]
 
 
@@ -200,12 +197,7 @@ def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypat
     assert len(set(keys)) == 2 and sorted(runs) == ["first", "first", "second"]
 
 
-def test_a_dask_worker_is_killed(
-    captions_dir: Path,
-    expected: dict[str, bytes],
-    tmp_path: Path,
-    cluster: str,  # noqa: F811
-) -> None:
+def test_a_dask_worker_is_killed(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
     from distributed import Client
 
     with Client(cluster, set_as_default=False) as client:
@@ -220,12 +212,8 @@ def test_a_dask_worker_is_killed(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    run(
-        written(captions_dir, tmp_path),
-        "--runner=DaskRunner",
-        f"--dask_client_address={cluster}",
-        "--dask_npartitions=4",
-    )
+    dask = ("--runner=DaskRunner", f"--dask_client_address={cluster}", "--dask_npartitions=4")
+    run(written(captions_dir, tmp_path), *dask)
     killer.join()
     assert at == [False]
     assert contents(tmp_path / "out") == expected

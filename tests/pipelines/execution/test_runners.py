@@ -2,9 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,55 +9,27 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from capgrade.pipelines.execution.job import Worker
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
-from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import WORK
-from capgrade.schemas.params import MeasuresParams, ShardsParams
-from tests.conftest import contents
-from tests.pipelines.execution.conftest import PARAMS
+from tests.pipelines.execution.conftest import made
 
 DIRECT = ("--runner=DirectRunner",)
 PROCESSES = ("--runner=DirectRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
 PORTABLE = ("--runner=PortableRunner", "--job_endpoint=embed", "--environment_type=LOOPBACK")
-
-# A cluster of two processes, as a user starts one; it says where it listens and ends with its standard input.
-CLUSTER = """
-import sys
-from dask.distributed import LocalCluster
-if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def cluster() -> Iterator[str]:
-    pytest.importorskip("distributed", reason="Dask is not installed")
-    command = [sys.executable, "-c", CLUSTER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdin is not None
-        yield process.stdout.readline().strip()
-        process.stdin.close()
-
-
-def made(captions_dir: Path, out: Path, params: ShardsParams, options: tuple[str, ...]) -> dict[str, bytes]:
-    shards(captions_dir, out, params, MeasuresParams(), options)
-    return contents(out)
 
 
 @pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
 def test_local_runners(
     options: tuple[str, ...], captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
-    assert made(captions_dir, tmp_path / "out", PARAMS, options) == expected
+    assert made(captions_dir, tmp_path / "out", options) == expected
 
 
 def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
     from distributed import Client
 
     options = ("--runner=DaskRunner", f"--dask_client_address={cluster}")
-    assert made(captions_dir, tmp_path / "out", PARAMS, options) == expected
+    assert made(captions_dir, tmp_path / "out", options) == expected
     with Client(cluster, set_as_default=False) as client:
         tasks = client.run(lambda dask_worker: sum("executing" in event for event in dask_worker.state.log))
     assert len(tasks) == 2 and all(tasks.values()), tasks  # Dask does not reshuffle: the graph must have many elements
@@ -71,8 +40,8 @@ def test_what_a_store_has_is_not_computed_again(
 ) -> None:
     """A run that was stopped, and lost its own parts, takes those at the URL; a damaged one is known by its digest and
     made anew."""
-    params = PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
-    make, handed = Worker.make, list[int]()
+    given = (captions_dir, tmp_path / "out")
+    there, make, handed = f"file://{tmp_path}/bucket", Worker.make, list[int]()
     monkeypatch.setattr(Worker, "make", lambda self, block: (handed.append(block), make(self, block))[1])
 
     def stopped(folder: Path, *_: object) -> None:
@@ -84,23 +53,21 @@ def test_what_a_store_has_is_not_computed_again(
         patch.setattr("capgrade.pipelines.shards.write_shards", stopped)
         for _ in range(2):
             with pytest.raises(RuntimeError):
-                made(captions_dir, tmp_path / "out", params, ())
+                made(*given, exchange=there)
         assert handed == [0, 1, 2, 3]
         for name in ("000000-pairs.arrow", "000001-.json"):
             file = next((tmp_path / "bucket").rglob(name))
             file.write_bytes(file.read_bytes()[:-7])
         patch.setattr(Worker, "make", lambda _, block: handed.append(block))
         with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
-            made(captions_dir, tmp_path / "out", params, ())
-    assert made(captions_dir, tmp_path / "out", params, ()) == expected and handed[4:] == [0, 1, 0, 1]
+            made(*given, exchange=there)
+    assert made(*given, exchange=there) == expected and handed[4:] == [0, 1, 0, 1]
 
 
 def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
-    params = PARAMS.model_copy(update={"exchange": "nosuch://bucket"})
-    with pytest.raises(
-        InputError, match="nosuch://bucket/[0-9a-f]{16}-[0-9a-f]{8}: .* -> give a URL such as gs://bucket/folder"
-    ):
-        shards(captions_dir, tmp_path / "out", params, MeasuresParams())
+    said = "nosuch://bucket/[0-9a-f]{16}-[0-9a-f]{8}: .* -> give a URL such as gs://bucket/folder"
+    with pytest.raises(InputError, match=said):
+        made(captions_dir, tmp_path / "out", exchange="nosuch://bucket")
 
 
 DASK = RUNNERS["--runner=DaskRunner"]

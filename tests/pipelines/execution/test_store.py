@@ -1,10 +1,6 @@
 """Parts exchanged through an S3 server that fails: the same bytes, or one error and nothing half published."""
 
 import json
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -20,36 +16,23 @@ from capgrade.pipelines.beam_shards import WriteShards
 from capgrade.pipelines.execution import remote
 from capgrade.pipelines.execution.remote import without_secrets
 from capgrade.pipelines.execution.runners import arguments
-from capgrade.pipelines.shards import shards
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams
-from tests.conftest import contents
-from tests.pipelines.execution.conftest import PARAMS
+from tests.pipelines.execution.conftest import PARAMS, made
 from tests.pipelines.execution.faulty import KINDS, Faults, faulty
 
-THERE = PARAMS.model_copy(update={"exchange": "s3://bucket/runs"})
+THERE = "s3://bucket/runs"
 SECRET = "not-for-logs"
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[int]:
-    """moto's S3, a process of its own; its port."""
-    pytest.importorskip("moto", reason="moto is not installed: pip install 'capgrade[dev]'")
+    """The port of moto's S3."""
     pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'capgrade[dev]'")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield port
-        process.terminate()
+    moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'capgrade[dev]'")
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    yield server.get_host_and_port()[1]
+    server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -78,17 +61,12 @@ def bucket(store: int) -> Iterator[Any]:
         files.rm("bucket", recursive=True)
 
 
-def made(captions_dir: Path, out: Path, params: ShardsParams) -> dict[str, bytes]:
-    shards(captions_dir, out, params, MeasuresParams())
-    return contents(out)
-
-
 def test_faults_that_pass(
     captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, store: int, bucket: Any
 ) -> None:
     faults = Faults(seed=5, share=0.3)
     with faulty(store, faults) as port, through(port):
-        assert made(captions_dir, tmp_path / "out", THERE) == expected
+        assert made(captions_dir, tmp_path / "out", exchange=THERE) == expected
     assert all(faults.counted[kind] for kind in KINDS), faults.counted
     bucket.invalidate_cache()
     assert bucket.find("bucket") == [] and not list((tmp_path / "machine").iterdir())
@@ -120,13 +98,13 @@ def test_faults_that_do_not_pass(
     faults.of = later  # type: ignore[method-assign]
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 2)  # times botocore's, of 5
     with faulty(store, faults) as port, through(port), pytest.raises(InputError, match=says) as told:
-        made(captions_dir, tmp_path / "out", THERE)
+        made(captions_dir, tmp_path / "out", exchange=THERE)
     line = str(told.value)
     assert line.startswith("s3://bucket/runs/") and " -> check the URL" in line and "\n" not in line
     assert SECRET not in line + "".join(capfd.readouterr())
     assert not [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".json", ".arrow")]
     published_whole(bucket)
-    assert made(captions_dir, tmp_path / "out", THERE) == expected
+    assert made(captions_dir, tmp_path / "out", exchange=THERE) == expected
     bucket.invalidate_cache()
     assert bucket.find("bucket") == []
 
@@ -162,9 +140,8 @@ def published_whole(files: Any) -> None:
 
 def test_a_bucket_that_is_not_there_is_not_made(captions_dir: Path, tmp_path: Path, store: int) -> None:
     with through(store) as files:
-        params = PARAMS.model_copy(update={"exchange": "s3://no-such-bucket/runs"})
         with pytest.raises(InputError, match="s3://no-such-bucket/runs/.*bucket does not exist.* -> check the URL"):
-            made(captions_dir, tmp_path / "out", params)
+            made(captions_dir, tmp_path / "out", exchange="s3://no-such-bucket/runs")
         assert not files.exists("no-such-bucket")
 
 

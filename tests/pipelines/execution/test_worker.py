@@ -20,7 +20,7 @@ from capgrade.pipelines.execution.remote import Remote, here
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
 from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
-from capgrade.pipelines.shards import SampledTables, job_of, shards, source_of
+from capgrade.pipelines.shards import SampledTables, job_of, source_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 from capgrade.schemas.output import WORK, output_folder
@@ -28,7 +28,7 @@ from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import ROOT
-from tests.pipelines.execution.conftest import PARAMS
+from tests.pipelines.execution.conftest import PARAMS, made
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ def test_a_run_has_a_folder_of_its_own(captions_dir: Path, tmp_path: Path, monke
         with output_folder(tmp_path / out, "shards", "equal") as folder:
             names.append(run_url(f"file://{tmp_path}/url", folder / WORK))
     assert names[0] == names[2] != names[1]
-    bucket, params = tmp_path / "bucket", PARAMS.model_copy(update={"exchange": f"file://{tmp_path}/bucket"})
+    bucket = tmp_path / "bucket"
     with monkeypatch.context() as patch:
         patch.setattr(Job, "forget", lambda self: None)
-        shards(captions_dir, tmp_path / "goes on", params, MeasuresParams())
-    shards(captions_dir, tmp_path / "finishes", params, MeasuresParams())
+        made(captions_dir, tmp_path / "goes on", exchange=f"file://{bucket}")
+    made(captions_dir, tmp_path / "finishes", exchange=f"file://{bucket}")
     assert len(list(bucket.iterdir())) == 1 and list(bucket.rglob(MANIFEST))
 
 
@@ -159,8 +159,7 @@ def test_finished_blocks_are_fetched_at_the_same_time(captions_dir: Path, tmp_pa
         return fetch(self, block)
 
     monkeypatch.setattr(Job, "fetch", waiting)
-    there = PARAMS.model_copy(update={"exchange": f"file://{tmp_path / 'bucket'}"})
-    shards(captions_dir, tmp_path / "out", there, MeasuresParams())
+    made(captions_dir, tmp_path / "out", exchange=f"file://{tmp_path}/bucket")
     assert not meeting.broken
 
 

@@ -22,7 +22,7 @@ class Chat:
     asked: list[dict[str, Any]] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     tokens: set[str | None] = field(default_factory=set)
-    usage: dict[str, int] | None = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
+    usage: dict[str, int] = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
     address: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -36,12 +36,7 @@ class Chat:
             self.at.append(time.monotonic())
             self.tokens.add(handler.headers.get("Authorization"))
             fault = self.faults.pop(0) if self.faults else None
-        if fault is not None:
-            fault(handler)
-            return
-        message = {"role": "assistant", "content": self.score(body)}
-        found: dict[str, Any] = {"choices": [{"message": message}]}
-        handler.reply(200, json.dumps({**found, "usage": self.usage} if self.usage else found).encode())
+        (fault or says(self.score(body), **self.usage))(handler)
 
 
 def status(code: int, text: str = "no", wait: str = "") -> Fault:
@@ -49,9 +44,10 @@ def status(code: int, text: str = "no", wait: str = "") -> Fault:
     return lambda handler: handler.reply(code, text.encode(), {"Retry-After": wait} if wait else {})
 
 
-def says(content: str) -> Fault:
+def says(content: object, **usage: object) -> Fault:
     """A completion with this answer."""
-    return status(200, json.dumps({"choices": [{"message": {"content": content}}]}))
+    message = {"role": "assistant", "content": content}
+    return status(200, json.dumps({"choices": [{"message": message}], "usage": usage}))
 
 
 def part(data: bytes, pause: float = 0.0) -> Fault:

@@ -206,7 +206,7 @@ def test_the_limit_of_cost_is_not_passed(
         assert call(*line(here, chat, "--set", "judge.price_in=1", "--max-cost", "0.00001")) == 0
         assert "pairs are left: the limit of cost" in capsys.readouterr().err
         assert run(here, chat)["left"] == 0 and len(chat.asked) == ASKED + requests - answered
-        chat.usage = None
+        chat.usage = {}
         assert "how many tokens" in refusal(*line(here, chat, *prices, "--model", "m2", "--out", str(here / "m2.csv")))
 
 
@@ -379,10 +379,6 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
         read_pairs(str(here / "pairs.jsonl"), captions)
 
 
-def completion(content: object, **usage: object) -> Fault:
-    return status(200, json.dumps({"choices": [{"message": {"content": content}}], "usage": usage}))
-
-
 @pytest.mark.parametrize(("fault", "said", "again", "charged", "after"), [
     (status(400, "so bad"), "400 Bad Request: so bad", False, False, None),
     (status(408), "408", True, False, None),
@@ -395,10 +391,10 @@ def completion(content: object, **usage: object) -> Fault:
     (status(200, "<html>"), "no chat completion: <html>", True, True, None),
     (status(200, "[" * 9999), "no chat completion", True, True, None),
     (status(200, '{"choices": []}'), "no chat completion", True, True, None),
-    (completion(5), "content or usage of another kind", True, True, None),
-    (completion("5", prompt_tokens=-1), "content or usage of another kind", True, True, None),
-    (completion("5", prompt_tokens=10**400), "content or usage of another kind", True, True, None),
-    (completion("5", completion_tokens=True), "content or usage of another kind", True, True, None),
+    (says(5), "content or usage of another kind", True, True, None),
+    (says("5", prompt_tokens=-1), "content or usage of another kind", True, True, None),
+    (says("5", prompt_tokens=10**400), "content or usage of another kind", True, True, None),
+    (says("5", completion_tokens=True), "content or usage of another kind", True, True, None),
 ])  # fmt: skip
 def test_what_is_no_answer(fault: Fault, said: str, again: bool, charged: bool, after: float | None) -> None:
     with served(Chat(rated, faults=[fault])) as chat, pytest.MonkeyPatch.context() as patch:
