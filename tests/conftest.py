@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.schemas.captions import FILE, SCHEMA, Captions
+from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.files import MANIFEST, SELF, self_digest, with_metadata, write_arrow, write_manifest
 
 if TYPE_CHECKING:
@@ -150,16 +150,11 @@ def random_sets(n_images: int, seed: int = 0, least: int = 1, most: int = 6) -> 
 
 
 @pytest.fixture(scope="session")
-def coco() -> Captions:
+def coco(tmp_path_factory: pytest.TempPathFactory) -> Captions:
     """COCO's 5K test captions with `ptb_py` tokens."""
     path = DATA / "coco" / "test5k_captions.tsv"
     if not path.is_file():
         pytest.skip("the COCO captions of ../shared/data are not here")
-    from capgrade.text.tokens import tokenize
-
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-    columns = [[row[k] for row in rows] for k in range(3)]
-    values = {"image_id": columns[0], "caption_id": columns[1], "split": ["test"] * len(rows), "caption": columns[2]}
-    tokens = tokenize("ptb_py", columns[2])
-    table = pa.table({**values, "tokens": tokens, "image_file": pa.nulls(len(rows), pa.string())}, schema=SCHEMA)
-    return Captions(table, "test", "ptb_py", "digest")
+    folder = tmp_path_factory.mktemp("coco") / "captions"
+    assert call("captions", "--source", "tsv", "--input", path, "--split", "test", "--out", folder) == 0
+    return read_captions(folder)
