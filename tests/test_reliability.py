@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from safetensors.numpy import save_file
 
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
@@ -135,22 +137,14 @@ def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
             write_text(small_disk / "a", "x" * 2**21)
         else:
             with atomic(small_disk / "a") as temporary:
-                save(where, temporary, big)
+                if where == "numpy":
+                    with temporary.open("wb") as file:
+                        np.save(file, big)
+                elif where == "torch":
+                    torch.save(torch.from_numpy(big), temporary)
+                else:
+                    save_file({"x": big}, temporary)
     assert not list(small_disk.iterdir())
-
-
-def save(library: str, path: Path, array: np.ndarray) -> None:
-    if library == "numpy":
-        with path.open("wb") as f:
-            np.save(f, array)
-    elif library == "torch":
-        import torch
-
-        torch.save(torch.from_numpy(array), path)
-    else:
-        from safetensors.numpy import save_file
-
-        save_file({"x": array}, path)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
