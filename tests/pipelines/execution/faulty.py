@@ -10,6 +10,7 @@ from random import Random
 
 from tests.tools.served import Handler, serving
 
+STALL = 0.5  # seconds
 MOST = 2  # times in a row that one request fails
 ERROR = "<Error><Code>{}</Code><Message>{}</Message></Error>"
 ANSWERS = {"503": (503, "SlowDown", "Please reduce your request rate."), "403": (403, "AccessDenied", "Access Denied")}
@@ -17,19 +18,20 @@ KINDS = ("503", "stalled", "lost", "cut", "short")
 
 
 class Faults:
-    """What to do with each request. `always`: one fault for every request; else drawn, with probability `share`.
+    """What to do with each request. `always`: one fault for every request `after` some; else drawn, with probability
+    `share`.
 
     A kind that has not come yet comes at the first request that can have it: threads change the order of requests.
     """
 
-    def __init__(self, seed: int = 0, share: float = 0.0, always: str | None = None, stall: float = 0.5) -> None:
-        self.draw, self.share, self.always, self.stall = Random(seed), share, always, stall
+    def __init__(self, seed: int = 0, share: float = 0.0, always: str | None = None, after: int = 0) -> None:
+        self.draw, self.share, self.always, self.after = Random(seed), share, always, after
         self.counted, self.row, self.lock = Counter[str](), Counter[str](), threading.Lock()
 
     def of(self, method: str, path: str) -> str | None:
         """The fault of this request; None: it goes through."""
         with self.lock:
-            fault = self.always
+            fault = self.always if self.counted.total() >= self.after else None
             if fault is None and self.share and self.row[method + path] < MOST:
                 kinds = KINDS if method == "GET" and "?" not in path else KINDS[:3]  # bodies of objects
                 missing = [kind for kind in kinds if not self.counted[kind]]
@@ -50,7 +52,7 @@ def faulty(port: int, faults: Faults) -> Iterator[int]:
             status, *texts = ANSWERS[fault]
             return handler.reply(status, ERROR.format(*texts).encode(), {"Content-Type": "application/xml"})
         if fault == "stalled":
-            time.sleep(faults.stall)
+            time.sleep(STALL)
             return None
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request(handler.command, handler.path, body, dict(handler.headers))

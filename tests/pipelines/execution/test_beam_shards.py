@@ -23,7 +23,7 @@ from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.decorators import TypeCheckError
 
 from capgrade.pipelines import beam_shards
-from capgrade.pipelines.beam_shards import CAPTIONS, RUN, FitCaptions, WriteBlock, WriteShards, keyed, tokenized
+from capgrade.pipelines.beam_shards import CAPTIONS, RUN, WriteBlock, WriteShards, keyed, tokenized
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import arguments
@@ -43,7 +43,6 @@ PARAMS = ShardsParams(
 )
 SMALL = ROUGE.model_copy(update={"block_images": 2})
 NOTHING = (0, {RUN: ["first"]})  # but the folder at the URL to fit on
-READ = CaptionsParams(source="jsonl", input="-")
 ROWS = [
     {"image_id": f"i{i:03d}", "caption_id": f"i{i:03d}#{k}", "caption": text}
     for i, one in enumerate(random_sets(30, seed=4))
@@ -63,7 +62,7 @@ def by_command(captions_dir: Path, params: ShardsParams) -> dict[str, bytes]:
 def of_rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder: Path = tmp_path_factory.mktemp("expected")
     records = [Caption(r["image_id"], r["caption_id"], "all", r["caption"], "here", k) for k, r in enumerate(ROWS)]
-    write_records(folder / "captions", records, READ)
+    write_records(folder / "captions", records, CaptionsParams(source="jsonl", input="-"))
     return by_command(folder / "captions", PARAMS)
 
 
@@ -113,7 +112,7 @@ def test_shards_are_those_of_the_command_whatever_windows_and_runner(
 
 
 def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
-    fit = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
+    fit = write(tmp_path).fit
     with pytest.raises(InputError, match="tokenizer"):
         write(tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
@@ -174,20 +173,16 @@ def test_processes_of_the_direct_runner_divide_the_cores(monkeypatch: pytest.Mon
 
 def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     element = gathered(ROWS)
-
-    def refused(*_: object) -> None:
-        raise AssertionError("all captions as Python objects")
-
-    monkeypatch.setattr(beam_shards, "Caption", refused)
+    monkeypatch.setattr(beam_shards, "Caption", None)  # none can be made
     for name in ("caption_ids", "texts"):
-        monkeypatch.setattr(Captions, name, property(refused))
-    run = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None).run(element)
+        monkeypatch.setattr(Captions, name, property())  # nor read
+    run = write(tmp_path).fit.run(element)
     fitted = Path(str(run.job.url).removeprefix("file://")) / "fit"
     assert sorted(path.name for path in fitted.iterdir()) == ["cider", "rouge_l"]
 
 
 def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fit = FitCaptions(f"file://{tmp_path}/url", PARAMS, MeasuresParams(), READ, None)
+    fit = write(tmp_path).fit
     parts = gathered(ROWS)[1]
     for name in ("first", "second"):
         fit.run((0, {**parts, RUN: [name]}))

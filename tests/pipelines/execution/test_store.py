@@ -86,16 +86,7 @@ def test_faults_that_do_not_pass(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """From some request on, drawn by a seed. When the store is well again the run goes on."""
-    faults = Faults(stall=0.4)
-    after = {"403": 7, "503": 20, "stalled": 30, "lost": 26}[fault]
-    of, left = faults.of, [after]
-
-    def later(method: str, path: str) -> str | None:
-        left[0] -= 1
-        faults.always = fault if left[0] < 0 else None
-        return of(method, path)
-
-    faults.of = later  # type: ignore[method-assign]
+    faults = Faults(always=fault, after={"403": 7, "503": 20, "stalled": 30, "lost": 26}[fault])
     monkeypatch.setattr("s3fs.S3FileSystem.retries", 2)  # times botocore's, of 5
     with faulty(store, faults) as port, through(port), pytest.raises(InputError, match=says) as told:
         made(captions_dir, tmp_path / "out", exchange=THERE)

@@ -81,12 +81,12 @@ ABSENT = '\nassert look_up(pairs[0]["image_id"], "no such caption") is None\n'
 LAST = '\nprint(len(pairs["train"]), list(captions))\n', "", "\nprint(sorted(next(iter(relevant))))\n", ABSENT
 
 
-def run_examples(folder: Path, cwd: Path, **environment: str) -> str:
-    script = "\n".join(code + last for code, last in zip(blocks(folder / "README.md", "python"), LAST, strict=True))
-    home = {"HF_HOME": str(cwd / "hf"), "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
-    environment = {**os.environ, **home, **environment}
-    done = subprocess.run([sys.executable, "-c", script], cwd=cwd, env=environment, capture_output=True, text=True)
+def ran(line: list[str], folder: Path, **environment: str) -> str:
+    """What a Python process prints, which never says the token."""
+    environment = {**os.environ, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "0", **environment}
+    done = subprocess.run([sys.executable, *line], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert TOKEN not in done.stdout + done.stderr
     return done.stdout
 
 
@@ -95,14 +95,12 @@ def test_the_examples_stream_from_the_hub(made: Path, tmp_path: Path) -> None:
     folders = f"--captions {made}/captions --shards {made}/train --shards {made}/val --license cc-by-4.0"
     options = f"{folders} --set publish.name=tiny --set publish.version=1.2.0 --out {tmp_path}/out --push {REPO}"
     with running() as hub:
-        at = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
-        env = {**os.environ, **at, "HF_TOKEN": TOKEN, "CAPGRADE_DEBUG": "1", "HF_DEBUG": "1"}
-        line = [sys.executable, "-m", "capgrade.pipelines.cli", "publish", *options.split()]
-        done = subprocess.run(line, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert TOKEN not in done.stdout + done.stderr
-        assert f"{hub.address}/datasets/{REPO} at 1.2.0" in done.stdout
-        out = run_examples(tmp_path / "out", tmp_path, **at)
+        line = ["-m", "capgrade.pipelines.cli", "publish", *options.split()]
+        said = ran(line, tmp_path, HF_ENDPOINT=hub.address, HF_TOKEN=TOKEN, CAPGRADE_DEBUG="1", HF_DEBUG="1")
+        assert f"{hub.address}/datasets/{REPO} at 1.2.0" in said
+        examples = zip(blocks(tmp_path / "out" / "README.md", "python"), LAST, strict=True)
+        script = "\n".join(code + last for code, last in examples)
+        out = ran(["-c", script], tmp_path, HF_ENDPOINT=hub.address, HF_HUB_DISABLE_XET="1")
     assert "['train', 'val']" in out and "['caption_id', 'image_id', 'rouge_l']" in out
     assert out.count("'image_id'") == 5  # three streamed rows, the selected columns, one looked up
     assert f'revision="{PARAMS.version}"' in (tmp_path / "out" / "README.md").read_text()

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from capgrade.labels import hub as client
-from capgrade.pipelines.cli import app
 from capgrade.pipelines.publish.push import push
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest
+from tests.conftest import call, refusal
 
 from .conftest import DATA, README, REPO, write_folder
 from .stand_in import TOKEN, File, Hub, Repo
@@ -123,11 +122,12 @@ def test_a_repository_that_is_not_ours_stays_as_it_was(
     assert hub.files(REPO) == foreign and not any(hub.asked(route) for route in QUIET)
 
 
-def test_replace_deletes_what_the_refusal_named(hub: Hub, folder: Path, foreign: dict[str, bytes]) -> None:
-    refused = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO])
-    assert isinstance(refused.exception, InputError) and hub.files(REPO) == foreign
-    done = CliRunner().invoke(app, ["publish", "--out", str(folder), "--push", REPO, "--replace"])
-    assert done.exit_code == 0 and "2 deleted" in done.output
+def test_replace_deletes_what_the_refusal_named(
+    hub: Hub, folder: Path, foreign: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("publish", "--out", folder, "--push", REPO)
+    assert "delete captions/a.txt, figures/f.svg" in refusal(*line) and hub.files(REPO) == foreign
+    assert call(*line, "--replace") == 0 and "2 deleted" in capsys.readouterr().out
     assert uploaded(hub) == {**contents(folder), "src/x.py": foreign["src/x.py"]}
 
 
