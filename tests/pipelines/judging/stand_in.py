@@ -45,9 +45,9 @@ def status(code: int, text: str = "no", wait: str = "") -> Fault:
 
 
 def says(content: object, **usage: object) -> Fault:
-    """A completion with this answer."""
-    message = {"role": "assistant", "content": content}
-    return status(200, json.dumps({"choices": [{"message": message}], "usage": usage}))
+    """A completion with this answer; what it does not count it does not tell."""
+    found: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": content}}]}
+    return status(200, json.dumps(found | {"usage": usage} if usage else found))
 
 
 def part(data: bytes, pause: float = 0.0) -> Fault:
