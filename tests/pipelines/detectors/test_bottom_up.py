@@ -10,17 +10,20 @@ from torch import Tensor
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig, BottomUpDetector
 from capgrade.pipelines.detectors.catalogue import make_detector, precision_for, rule_of
-from capgrade.pipelines.detectors.rpn import ProposalRule
 from capgrade.pipelines.detectors.selection import AirsplayRule, SelectionRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RegionsParams
-from tests import tiny_detector
-from tests.tiny_detector import tiny_model
-
-TINY = dataclasses.replace(tiny_detector.TINY, proposals=ProposalRule(1000, 60), short_side=192, long_side=320)
+from tests.tiny_detector import TINY, tiny_model
 
 RULE = SelectionRule(5, 8)
 SMALL: dict[str, Any] = {"width": 1 / 32, "blocks": (1, 1, 1, 1), "rpn_channels": 8, "n_classes": 3, "n_attributes": 2}
+
+
+@pytest.fixture
+def prepared() -> tuple[Tensor, list[float]]:
+    picture = np.random.default_rng(1).integers(0, 256, (96, 128, 3), np.uint8)
+    image, scale = TINY.prepare(picture)
+    return image[None], [scale]
 
 
 def test_the_published_model() -> None:
@@ -52,22 +55,20 @@ def test_logits_order_what_probabilities_tie() -> None:
         assert not differ or torch.equal(boxes[0], torch.minimum(anchor, ends).clamp(min=0))
 
 
-def test_few_rois_at_once_change_nothing() -> None:
-    image = TINY.prepare(PICTURE)[0][None]
+def test_few_rois_at_once_change_nothing(prepared: tuple[Tensor, list[float]]) -> None:
     with torch.inference_mode():
-        whole = tiny_model(TINY)(image, [2.0])[0]
-        parts = tiny_model(dataclasses.replace(TINY, rois_at_once=7))(image, [2.0])[0]
+        whole = tiny_model()(*prepared)[0]
+        parts = tiny_model(dataclasses.replace(TINY, rois_at_once=7))(*prepared)[0]
     assert len(whole.boxes) > 14
     torch.testing.assert_close(whole.features, parts.features, rtol=1e-4, atol=1e-5)
 
 
-def test_attributes_see_the_best_class_background_included() -> None:
-    model = tiny_model(TINY)
-    image = TINY.prepare(PICTURE)[0][None]
+def test_attributes_see_the_best_class_background_included(prepared: tuple[Tensor, list[float]]) -> None:
+    model = tiny_model()
     with torch.no_grad():
-        logits = model.head.cls_score(model(image, [2.0])[0].features)
+        logits = model.head.cls_score(model(*prepared)[0].features)
         model.head.cls_score.bias[0] = (logits[:, 1:].amax(dim=1) - logits[:, 0]).median()  # background wins half
-        regions = model(image, [2.0])[0]
+        regions = model(*prepared)[0]
         best = regions.classes.argmax(dim=1)
         assert (best == 0).any() and (best > 0).any()
         head = model.head
@@ -75,15 +76,6 @@ def test_attributes_see_the_best_class_background_included() -> None:
             joined = torch.cat([regions.features[row], head.cls_embed.weight[best[row]]])
             logits = head.attr_linear2(head.attr_linear1(joined).relu())
             torch.testing.assert_close(regions.attributes[row], logits.softmax(dim=0), rtol=1e-4, atol=1e-5)
-
-
-PICTURE = np.random.default_rng(1).integers(0, 256, (96, 128, 3), np.uint8)
-
-
-@pytest.fixture
-def prepared() -> tuple[Tensor, list[float]]:
-    image, scale = tiny_detector.TINY.prepare(PICTURE)
-    return image[None], [scale]
 
 
 def test_bfloat16_is_near_float32_on_the_same_boxes(prepared: tuple[Tensor, list[float]]) -> None:

@@ -248,19 +248,15 @@ def test_rows_repeated_or_not(tmp_path: Path, layout: str, rows: np.ndarray, ids
 
 
 def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
-    path, ids = scan(tmp_path), tmp_path / "dev_ids.txt"
+    path = scan(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     refused("scan", path, "dev_ims.npy: cannot be read")
     path.write_bytes(whole + b"12")
     refused("scan", path, "2 bytes after the end of the array")
     path.write_bytes(whole)
-    ids.write_bytes(b"\xff\n")
-    refused("scan", path, "dev_ids.txt row 1: byte 0xff")
-    ids.unlink()
+    (tmp_path / "dev_ids.txt").unlink()
     refused("scan", path, "dev_ids.txt: no such file")
-    refused("scan", tmp_path, "not a _ims.npy file")
-    refused("scan", tmp_path / "test_ims.npy", "test_ims.npy: no such file")
 
 
 def test_damaged_h5_is_refused(tmp_path: Path) -> None:
