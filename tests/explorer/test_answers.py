@@ -19,9 +19,7 @@ from capgrade.explorer.voices import DEPTH
 from capgrade.measures import choose
 from capgrade.pipelines.detectors.catalogue import make_detector
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, write_json, write_manifest
 from capgrade.schemas.params import MeasuresParams, RegionsParams
-from capgrade.trainer.search import index
 from tests.conftest import make_captions, random_sets
 from tests.explorer.conftest import NAMES, explorer_of
 
@@ -144,16 +142,7 @@ def test_an_upload_is_ranked_by_the_models(explorer: Explorer) -> None:
         explorer.of_upload(data.getvalue())
 
 
-def test_an_index_of_another_split_or_model_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / index.MODEL).write_bytes(b"one model")
-    (tmp_path / index.VOCABULARY).write_bytes(b"its words")
-    right = {"model": digest(tmp_path / index.MODEL), "vocabulary": digest(tmp_path / index.VOCABULARY)}
-    monkeypatch.setattr(index, "load_run", lambda run, **_: (None, None, {"feature_dim": 4}))
-    for made_by, said in ((right, "damaged: items.json: image_ids: Field"), ({**right, "model": "0"}, "another model")):
-        write_json(tmp_path / "index" / index.ITEMS, {})
-        write_manifest(tmp_path / "index", index.INDEX, params={}, inputs=made_by, rows={index.ITEMS: 0})
-        with pytest.raises(InputError, match=said):
-            index.open_search(tmp_path, tmp_path / "index")
+def test_an_index_of_another_split_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = SimpleNamespace(items=SimpleNamespace(image_ids=["other"], caption_ids=["other#0"]))
     monkeypatch.setattr("capgrade.explorer.models.open_search", lambda run, folder: other)
     with pytest.raises(InputError, match="none of the 14 images"):

@@ -1,6 +1,5 @@
 """The same corpus from a published folder and from the folders it was made of; what does not fit is refused."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
 from capgrade.labels.published import params_of
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, SELF, self_digest
+from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams
-from tests.conftest import make_captions
+from tests.conftest import edit_manifest, make_captions
 from tests.pipelines.publish.conftest import BOTH, MEASURES, SETS
 
 
@@ -54,15 +53,15 @@ def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None
 def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **changes: object) -> Path:
     """A copy of the dataset with other columns in the pairs of train, and other entries in its manifest."""
     shutil.copytree(made / "out", folder)
-    manifest = {**json.loads((folder / MANIFEST).read_text()), **changes}
     (path,) = (folder / "relevance").glob("train-*")
     table = pq.read_table(path)
     for name, column in (pairs or {}).items():
         values = [column * len(table)] if len(column) == 1 else [[*column, *table[name].to_pylist()[len(column) :]]]
         table = table.drop_columns([name] if name in table.column_names else []).append_column(name, values)
     pq.write_table(table, path)
-    manifest["files"][f"relevance/{path.name}"]["bytes"] = path.stat().st_size
-    (folder / MANIFEST).write_text(json.dumps({**manifest, SELF: self_digest(manifest)}))
+    files = read_manifest(made / "out", "publish")["files"]
+    files[f"relevance/{path.name}"]["bytes"] = path.stat().st_size
+    edit_manifest(folder, files=files, **changes)
     return folder
 
 

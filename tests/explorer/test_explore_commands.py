@@ -69,20 +69,9 @@ def test_a_dataset_of_the_hub_is_served_to_everybody(folder: Path, monkeypatch: 
     assert served[5].corpus.fingerprint == served[0].corpus.fingerprint
 
 
-def test_a_review_is_chosen_from_a_dataset_and_exported(folder: Path, tmp_path: Path, capsys) -> None:
-    review = tmp_path / "review"
-    sets = ("--set", "explore.count=6", "--set", "explore.seed=3")
-    assert call("explore", "--sample", review, "--dataset", folder / "dataset", *sets) == 0
-    plan = read_plan(review)
-    assert (len(plan.items), plan.seed, plan.protocol) == (6, 3, "information")
-    for item in range(6):
-        ReviewRatings.open(review).rate("ann", item, item)
-    assert call("explore", "--reviews", review, "--export", tmp_path / "judgements.csv") == 0
-    assert "6 pairs" in capsys.readouterr().out
-
-
-def test_a_review_of_what_a_model_misses(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that ranks each caption's own image last; its index is where `evaluate --run` puts it."""
+def test_a_review_is_chosen_and_exported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """By labels, and of what a model misses that ranks each caption's own image last; its index is where
+    `evaluate --run` puts it."""
 
     def loaded(name: str, run: Path, index: Path, captions: Captions) -> SimpleNamespace:
         first = [np.delete(np.arange(captions.n_images), owner)[:DEPTH] for owner in captions.owner]
@@ -90,10 +79,17 @@ def test_a_review_of_what_a_model_misses(folder: Path, tmp_path: Path, monkeypat
         return SimpleNamespace(name=name, first_images=lambda _: (np.arange(captions.n_captions), np.array(first)))
 
     monkeypatch.setattr("capgrade.explorer.models.model_voice", loaded)
-    sample = ("explore", "--sample", tmp_path / "review", "--dataset", folder / "dataset", "--set", "explore.count=3")
-    assert call(*sample, "--run", tmp_path / "mine") == 0
+    sample = ("explore", "--dataset", folder / "dataset", "--set", "explore.count=3", "--set", "explore.seed=5")
+    assert call(*sample, "--sample", tmp_path / "review") == 0
     plan = read_plan(tmp_path / "review")
+    assert (len(plan.items), plan.seed, plan.protocol) == (3, 5, "information")
+    assert call(*sample, "--sample", tmp_path / "misses", "--run", tmp_path / "mine") == 0
+    plan = read_plan(tmp_path / "misses")
     assert (len(plan.items), plan.facts["model"], plan.facts["hits"]) == (3 * DEPTH, "mine", 0)
+    for item in range(3):
+        ReviewRatings.open(tmp_path / "review").rate("ann", item, item)
+    assert call("explore", "--reviews", tmp_path / "review", "--export", tmp_path / "judgements.csv") == 0
+    assert "3 pairs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -66,19 +66,16 @@ def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(w
     assert ask.post("/review", content=iter([b"reviewer=x"])).status_code == 411, "sent in chunks of no known length"
 
 
-@pytest.mark.parametrize("headers", [
-    {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost:1"}, {"Origin": "http://127.0.0.1"},
-    {"Origin": "http://["}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
-], ids=str)  # fmt: skip
-def test_a_page_of_another_origin_is_refused(headers: dict[str, str], world: World) -> None:
+def test_a_page_of_another_origin_is_refused(world: World) -> None:
     ask, form = client(world), {"reviewer": "eve"}
-    assert ask.post("/review", data=form, headers=headers).status_code == 403
-    if "Origin" in headers:
-        assert ask.get("/judgements.csv", headers=headers).status_code == 403
+    for origin in ("https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "http://["):
+        assert ask.post("/review", data=form, headers={"Origin": origin}).status_code == 403, origin
+        assert ask.get("/judgements.csv", headers={"Origin": origin}).status_code == 403, origin
+    for site in ("cross-site", "same-site"):
+        assert ask.post("/review", data=form, headers={"Sec-Fetch-Site": site}).status_code == 403, site
     assert not any("eve" in path.read_text(encoding="utf-8") for path in world.reviews.glob("reviewer-*"))
     assert ask.post("/review", data=form).status_code == 200
     assert ask.get("/", headers=of_name("127.0.0.1")).status_code == 200
-    next(path for path in world.reviews.glob("reviewer-*") if "eve" in path.read_text(encoding="utf-8")).unlink()
 
 
 @pytest.mark.parametrize(("host", "served", "refused"), [

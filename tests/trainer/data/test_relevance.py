@@ -13,7 +13,7 @@ from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.shards import Shards, read_shards
 from capgrade.trainer.data.batches import rows_of_share
 from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, against_captions, learnt_from, own_spread
-from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
+from tests.conftest import call, make_captions, random_sets
 
 
 @pytest.fixture
@@ -43,15 +43,6 @@ def test_partners_are_kept_for_the_measure_of_other_images_and_allowed(sampled):
         wanted = {c for c, w in why.items() if w & {"top_rouge_l", "window_rouge_l"} and "own" not in w and allowed[c]}
         assert partners[start[i] : start[i + 1]].tolist() == sorted(wanted)
     assert len(partners)
-
-
-def test_labels_of_other_captions_and_an_unknown_measure_are_refused(sampled, tmp_path):
-    _, found = sampled
-    other = write_captions_folder(tmp_path / "other", [caption_table(random_sets(9), "train")])
-    with pytest.raises(InputError, match="made from another captions table"):
-        Labels.load(found.folder, captions=other)
-    with pytest.raises(InputError, match="no measure 'sbert' -> choose from: cider, rouge_l"):
-        Labels.load(found.folder, measures=["sbert"])
 
 
 @pytest.mark.parametrize("unknown", ["estimate", "bound"])

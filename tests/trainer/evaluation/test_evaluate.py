@@ -28,6 +28,7 @@ from capgrade.trainer.evaluation.task import (
     read_csv,
     read_similarity,
 )
+from capgrade.trainer.search.index import open_search
 from tests.conftest import call, caption_table, write_captions_folder
 from tests.trainer.fit.runs import run
 
@@ -238,6 +239,8 @@ def test_a_similarity_is_of_its_split_and_of_a_finished_model(small, trained, tm
     run(small.data, copy, "train.lr=0.02", epochs=1, restart=True)
     with pytest.raises(InputError, match=f"made from another model than .*model.safetensors {again}"):
         read_similarity(path, test)
+    with pytest.raises(InputError, match=f"made by another model than that of .*/run {again}"):
+        open_search(copy, copy / "index")
     (copy / "index/manifest.json").unlink()
     with pytest.raises(InputError, match=f"of an unfinished run {again}"):
         read_similarity(path, test)

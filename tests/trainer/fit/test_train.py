@@ -115,7 +115,7 @@ REFUSED = {  # what does not fit: preset and settings, whether with shards, and 
                               "region_norm authors takes 36"),
     "too few concepts": ("cvse", ("train.model.options={concepts: 300}",), False,
         "300 concepts are asked for, and captions say 8 words that can be one"),
-    "a model that is not there": ("triplet", ("train.model.name=clap",), False, "unknown model 'clap'"),
+    "a model that is not there": ("triplet", ("train.model.name=clap",), False, "unknown model 'clap' -> .*: vse,"),
 }  # fmt: skip
 
 

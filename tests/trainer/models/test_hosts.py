@@ -171,7 +171,6 @@ def test_options_are_checked() -> None:
         ("tern", {"heads": 0}, r"train\.model\.options\.heads is 0"),
         ("saf", {"dropout": 1.5}, r"train\.model\.options\.dropout is 1.5"),
         ("single_stream", {"width": 12}, r"train\.model\.options\.width is 12: Input should be a multiple of 8"),
-        ("vsse", {}, "unknown model 'vsse' -> choose from: vse,"),
     ):
         with pytest.raises(InputError, match=problem):
             configure(name, options, FEATURES, 0)
