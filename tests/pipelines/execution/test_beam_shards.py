@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import ANY, patch
 
 import apache_beam as beam
 import numpy as np
@@ -163,12 +164,10 @@ def test_elements_that_are_no_captions(element: Any, says: str) -> None:
         keyed(element)
 
 
-def test_processes_of_the_direct_runner_divide_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = []
-    init = WriteBlock.__init__
-    monkeypatch.setattr(WriteBlock, "__init__", lambda self, *given: (init(self, *given), workers.append(given[-1]))[0])
-    _ = beam.Pipeline(options=PipelineOptions(PROCESSES)) | beam.Create(ROWS[:2]) | write()
-    assert workers == [2]
+def test_processes_of_the_direct_runner_divide_the_cores() -> None:
+    with patch.object(beam_shards, "WriteBlock", wraps=WriteBlock) as made:
+        _ = beam.Pipeline(options=PipelineOptions(PROCESSES)) | beam.Create(ROWS[:2]) | write()
+    made.assert_called_once_with(ANY, 2)
 
 
 def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import ANY, patch
 
 import apache_beam as beam
 import pytest
@@ -42,19 +43,13 @@ def job(captions_dir: Path, tmp_path: Path) -> Job:
 
 
 def test_workers_that_start_together_fetch_once(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    get, fetched = Remote.get, list[str]()
-
-    def counting(remote: Remote, name: str, *given: object, **more: object) -> None:
-        fetched.append(name)
-        get(remote, name, *given, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Remote, "get", counting)
-    together(4, lambda: Worker(job))
-    there = [path for path in (tmp_path / "url").rglob("*") if path.is_file()]
-    assert len(fetched) == len(set(fetched)) == len(there)
-    monkeypatch.setattr("capgrade.pipelines.execution.remote.digest", None)
-    Worker(job)  # of a process that starts later: nothing is read again
-    assert len(fetched) == len(there)
+    with patch.object(Remote, "get", autospec=True, side_effect=Remote.get) as get:
+        together(4, lambda: Worker(job))
+        there = [path for path in (tmp_path / "url").rglob("*") if path.is_file()]
+        assert get.call_count == len({one.args[1] for one in get.call_args_list}) == len(there)
+        monkeypatch.setattr("capgrade.pipelines.execution.remote.digest", None)
+        Worker(job)  # of a process that starts later: nothing is read again
+        assert get.call_count == len(there)
     job.forget()
     assert not list((tmp_path / "machine").iterdir())
 
@@ -78,19 +73,12 @@ def test_a_disk_of_ones_own_is_not_the_stores_fault(
             fetch()
 
 
-def test_threads_open_the_measures_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_open_the_measures_once(job: Job) -> None:
     """Beam gives each thread a DoFn of its own."""
-    opened = []
-
-    class Counting(Worker):
-        def __init__(self, job: Job, workers: int) -> None:
-            opened.append(workers)
-            super().__init__(job, workers)
-
-    monkeypatch.setattr("capgrade.pipelines.execution.runners.Worker", Counting)
     written = pickler.dumps(MakeBlock(job, 2))
-    together(8, lambda: list(pickler.loads(written).process(0)))
-    assert opened == [2]
+    with patch("capgrade.pipelines.execution.runners.Worker", wraps=Worker) as opened:
+        together(8, lambda: list(pickler.loads(written).process(0)))
+    opened.assert_called_once_with(ANY, 2)
 
 
 def test_a_run_has_a_folder_of_its_own(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
