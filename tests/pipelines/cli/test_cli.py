@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -245,9 +246,7 @@ def test_how_threads_wait_is_the_users_to_say(
 
 
 def test_a_full_disk_names_what_was_to_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("capgrade.pipelines.captions.captions", full)
     said = refusal("captions", "--source", "scenes", "--out", tmp_path / "c")
     assert said == f"error: {tmp_path}/c: No space left on device\n"
