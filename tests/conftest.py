@@ -19,6 +19,7 @@ import pytest
 
 from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.files import MANIFEST, SELF, self_digest, with_metadata, write_arrow, write_manifest
+from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -125,6 +126,12 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
     images, splits = len(set(whole["image_id"].to_pylist())), Counter(whole["split"].to_pylist())
     write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=images, splits=splits)
     return folder
+
+
+def write_matrix(file: Path, matrix: np.ndarray, image_ids: Sequence[str] | None = None, **facts: str) -> int:
+    """A dense table of relevance [images, captions], by default of i0, i1, ...; returns how many rows it has."""
+    schema, ids = relevance_schema(matrix.shape[1], str(matrix.dtype), facts), image_ids
+    return write_arrow(file, schema, [relevance_batch(ids or [f"i{k}" for k in range(len(matrix))], matrix, schema)])
 
 
 def edit_manifest(folder: Path, **changes: Any) -> None:

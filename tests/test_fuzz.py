@@ -23,14 +23,14 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_arrow, write_json
+from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_json
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
-from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
+from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards, shard_name
 from capgrade.trainer.evaluation.task import read_similarity
-from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
+from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder, write_matrix
 from tests.pipelines.features.made import made
 from tests.pipelines.features.test_layouts import MADE
 
@@ -95,8 +95,7 @@ def write_files(folder: Path) -> Path:
     elif name == "npy":
         np.save(folder / "m.npy", MATRIX)
     elif name == "arrow":
-        schema = relevance_schema(SHAPE[1], "float32", {"captions": CAPTIONS.digest})
-        write_arrow(folder / "m.arrow", schema, [relevance_batch(CAPTIONS.image_ids, MATRIX, schema)])
+        write_matrix(folder / "m.arrow", MATRIX, CAPTIONS.image_ids, captions=CAPTIONS.digest)
     elif name == "captions":
         write_captions_folder(folder, [caption_table(SETS)])
     elif name == "shards":

@@ -23,9 +23,9 @@ from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, read_manifest, write_arrow
+from capgrade.schemas.files import digest, read_manifest
 from capgrade.schemas.params import AgreeParams, MeasuresParams, ShardsParams
-from capgrade.schemas.relevance import relevance_batch, relevance_schema
+from tests.conftest import write_matrix
 
 from .conftest import BOTH, PARAMS
 
@@ -107,9 +107,7 @@ def test_who_judged_is_read_off_the_judgements(made: Path, tmp_path: Path) -> No
     facts = {"by": "people", "file": "scores.csv", "pairs": 1, "split": "val", "captions": captions.digest}
     assert found == facts
     for measure, by in (("truth", "truth"), ("rouge_l", "values")):
-        schema = relevance_schema(captions.n_captions, "float32", {"measure": measure})
-        batch = relevance_batch(captions.image_ids, np.zeros((3, 4), np.float32), schema)
-        write_arrow(tmp_path / "dense.arrow", schema, [batch])
+        write_matrix(tmp_path / "dense.arrow", np.zeros((3, 4), np.float32), captions.image_ids, measure=measure)
         found = who_judged(made / "captions", tmp_path / "dense.arrow", "val")
         assert (found["by"], found["pairs"]) == (by, 12)
 

@@ -30,18 +30,18 @@ from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.runs import SUMMARY, WAYS, first_runs, runs_section, said, training
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_arrow, write_manifest
+from capgrade.schemas.files import write_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
-from capgrade.schemas.relevance import read_relevance, relevance_batch, relevance_schema
+from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
 from capgrade.trainer.evaluation.tables import SUMS
 from capgrade.trainer.evaluation.task import Task
-from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
+from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder, write_matrix
 from tests.pipelines.features.made import made
 from tests.tools.browser import opened_file, problems_of
 
@@ -394,10 +394,7 @@ def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> No
     """Values with many ties; captions without a value when left out."""
     random = np.random.default_rng(3)
     owner, matrix = np.sort(random.integers(0, 30, 97)), random.normal(size=(30, 97)).round(1).astype(dtype)
-    write_arrow(
-        tmp_path / "m.arrow", schema := relevance_schema(97, dtype, {}),
-        [relevance_batch([f"i{k}" for k in range(30)], matrix, schema)],
-    )  # fmt: skip
+    write_matrix(tmp_path / "m.arrow", matrix)
     own, left_out = matrix[owner, np.arange(97)].astype(np.float32), random.normal(size=97).round(2).astype(np.float32)
     left_out[::7] = np.nan
     found = own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, left_out)
@@ -415,9 +412,7 @@ def test_own_and_other_captions_against_a_loop(dtype: str, tmp_path: Path) -> No
 
 def test_own_and_other_captions_hold_the_matrix_once(tmp_path: Path) -> None:
     images, captions = 1000, 2000
-    schema, values = relevance_schema(captions, "float32", {}), np.random.default_rng(0).random((images, captions))
-    batches = [relevance_batch([f"i{k}" for k in range(images)], values.astype(np.float32), schema)]
-    write_arrow(tmp_path / "m.arrow", schema, batches)
+    write_matrix(tmp_path / "m.arrow", np.random.default_rng(0).random((images, captions), np.float32))
     owner, own = np.repeat(np.arange(images), captions // images), np.ones(captions, np.float32)
     tracemalloc.start()
     own_and_other(read_relevance(tmp_path / "m.arrow"), owner, own, None)

@@ -14,7 +14,6 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, write_arrow, write_manifest
 from capgrade.schemas.params import EvaluateParams
-from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import tables
 from capgrade.trainer.evaluation.evaluate import as_json, compare, evaluate
@@ -29,7 +28,7 @@ from capgrade.trainer.evaluation.task import (
     read_similarity,
 )
 from capgrade.trainer.search.index import open_search
-from tests.conftest import call, caption_table, write_captions_folder
+from tests.conftest import call, caption_table, write_captions_folder, write_matrix
 from tests.trainer.fit.runs import run
 
 IMAGES = 12
@@ -45,9 +44,7 @@ def captions_folder(folder, owner=OWNER):
 
 
 def relevance_folder(folder, names=("cider", "rouge_l"), labels=LABELS):
-    schema = relevance_schema(labels.shape[1], "float32", {})
-    batches = [relevance_batch([f"i{i}" for i in range(len(labels))], labels, schema)]
-    rows = {f"{name}.arrow": write_arrow(folder / f"{name}.arrow", schema, batches) for name in names}
+    rows = {f"{name}.arrow": write_matrix(folder / f"{name}.arrow", labels) for name in names}
     write_manifest(folder, "relevance", params={}, inputs={}, rows=rows)
     return folder
 
