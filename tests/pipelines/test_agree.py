@@ -8,6 +8,7 @@ import pytest
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from tests.conftest import DATA, call, caption_table, random_sets, write_captions_folder
 
@@ -34,7 +35,8 @@ def test_the_table_is_markdown_and_latex_too(
     captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"i{i},i{k}#0,{(i + k) % 4}" for i in range(12) for k in range(3)]
-    (judged := tmp_path / "j.csv").write_text("\n".join(["image_id,caption_id,score", *rows]))
+    text = "\r\n".join(["\ufeffimage_id,caption_id,score", *rows])  # with Excel's mark of UTF-8 and its line ends
+    (judged := tmp_path / "j.csv").write_bytes(text.encode())
     line = ["agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l"]
     out = {suffix: tmp_path / f"agreement{suffix}" for suffix in (".md", ".tex", ".json")}
     for path in out.values():
@@ -52,6 +54,22 @@ def test_the_table_is_markdown_and_latex_too(
     for suffix, mine in ((".tex", "mine"), (".tex", latex.replace("pearson", "mine")), (".md", "| measure | mine |")):
         out[suffix].write_text(mine)
         assert call(*line, "--out", out[suffix]) == 2 and out[suffix].read_text() == mine
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("image_id,caption_id,score\ri0,i0#0,3\r", "carriage returns alone"),
+        ("i0\ti0#0\t1\t3\t0\ri1\ti1#0\t0\t0\t3\r", "carriage returns alone"),
+        ("", "no header"),
+        ("image_id,caption_id,score,rater\n", "a header alone"),
+        ("caption,image,agg_score\n", "a header alone"),
+    ],
+)
+def test_judgements_that_are_none(text: str, said: str, captions_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "judged").write_bytes(text.encode())
+    with pytest.raises(InputError, match=said):
+        agree(captions_dir, tmp_path / "judged", ["rouge_l"], MeasuresParams())
 
 
 def test_published_figures_on_coco(coco: Captions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,6 @@ NO_SCORE = r"no column 'score' -> --set agree.columns.score=NAME, or --captions 
         ("j.csv", 'cand,refs,score\na,"[1]",1\n', r"row 2.*: 'refs' is"),
         ("j.csv", 'cand,refs,score\na,"[\'b",1\n', r"row 2: 'refs' is .* a list that neither JSON nor Python reads"),
         ("j.csv", "cand,refs,score\na,b,nan\n", "row 2: 'score' is 'nan'"),
-        ("j.tsv", "cand\trefs\tscore\na\tb\n", "row 2: the row has 2 fields, the header 3"),
         ("j.jsonl", '{"cand": "a", "refs": ["b"], "score": 1}\n{"cand": "a"}\n', "row 2: no 'refs'"),
         ("j.csv", "cand,refs,score\n", "no rows"),
         ("j.parquet", "PAR1", "not a whole Parquet file"),
@@ -96,8 +95,7 @@ def test_tables_that_cannot_be_used(name: str, text: str, message: str, tmp_path
 
 
 def test_a_measure_is_known_or_a_column(tmp_path: Path) -> None:
-    said = r"no column 'clipscore' -> name a measure \(bleu, .* or a column; there are: candidate"
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=r"no column 'clipscore' -> name a measure \(bleu, .* column; there are: cand"):
         agree_on_texts(write(tmp_path / "j.csv", {}), ["clipscore"])
 
 

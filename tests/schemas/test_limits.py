@@ -56,17 +56,17 @@ def test_a_table_stays_in_the_memory_map(tmp_path: Path) -> None:
     assert captions.n_captions and pa.total_allocated_bytes() - before < 4096
 
 
-def test_more_rows_than_numbers_of_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "c")
-    rows = read_captions(folder).n_captions
-    monkeypatch.setattr("capgrade.schemas.captions.MOST_ROWS", rows - 1)
-    with pytest.raises(InputError, match=rf"{FILE}: {rows} captions; their rows are numbers of 32 bits -> at most"):
-        shards(folder, tmp_path / "out", PARAMS, MeasuresParams())
-
-
-def test_more_ngrams_than_numbers_of_32_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would wrap around, and be other n-grams."""
-    folder = written(tmp_path / "c")
-    monkeypatch.setattr("capgrade.measures.ngrams.MOST_NGRAMS", 100)
-    with pytest.raises(InputError, match="more than 100 different n-grams, which are numbers of 32 bits -> divide"):
-        shards(folder, tmp_path / "out", PARAMS, MeasuresParams())
+@pytest.mark.parametrize(
+    ("limit", "most", "message"),
+    [
+        ("schemas.captions.MOST_ROWS", 102, f"{FILE}: 103 captions; their rows are numbers of 32 bits -> at most"),
+        ("measures.ngrams.MOST_NGRAMS", 100, "more than 100 different n-grams, which are numbers of 32 bits -> divide"),
+    ],
+)
+def test_more_than_numbers_of_32_bits(
+    limit: str, most: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would wrap around, and be other rows or n-grams."""
+    monkeypatch.setattr(f"capgrade.{limit}", most)
+    with pytest.raises(InputError, match=message):
+        shards(written(tmp_path / "c"), tmp_path / "out", PARAMS, MeasuresParams())

@@ -39,8 +39,7 @@ def test_pictures_of_a_captions_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"list.txt": "a b.jpg\n"}, "list.txt row 1: not image_id<TAB>path -> write one picture a line"),
-        ({"list.txt": "a\tx.jpg\n\nb\ty.jpg"}, "list.txt row 2: not image_id<TAB>path"),
+        ({"list.txt": "a\tx.jpg\n\nb\ty.jpg"}, "list.txt row 2: not image_id<TAB>path -> write one picture a line"),
         ({"list.txt": "a\tx.jpg\na\ty.jpg"}, "y.jpg: image 'a' is .*x.jpg too -> give every image an id of its own"),
         ({"list.txt": "a \tx.jpg"}, "x.jpg: image id 'a ': visible characters"),
         ({"list.txt": ""}, "list.txt: no picture -> give pictures named .bmp"),
