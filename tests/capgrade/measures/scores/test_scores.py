@@ -16,10 +16,11 @@ from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
 from capgrade.measures.scores import measures
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import given as as_given
-from capgrade.measures.scores.measures import scored
+from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.errors import InputError
 from capgrade.text.tokens import tokenize
 from capgrade.text.words import number_words, tokenized
+from tests.capgrade.measures.test_definitions import slow_cider
 
 # Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space that a fraction
 # has, and at other spaces, not at those of no width; pycocoevalcap's BLEU and CIDEr do, its ROUGE does not.
@@ -117,6 +118,17 @@ def test_tokens_are_those_of_the_tokeniser(texts: list[str]) -> None:
         assert [words.sentence(k) for k in range(len(texts))] == expected
         assert words.word.dtype == np.int32 and words.ptr.dtype == np.int64
         assert words.word.flags.writeable and words.ptr.flags.writeable
+
+
+@settings(max_examples=40, deadline=None)
+@given(SETS, SETS)
+def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tuple[str, list[str]]]) -> None:
+    """Counted on other captions: as a corpus whose references they are, of which some images are looked at."""
+    for counted in (others, pairs):
+        sets = [references for _, references in counted]
+        frequencies = Frequencies.of(sets, "none")
+        ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
+        np.testing.assert_allclose(ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9)
 
 
 def test_frequencies_of_another_tokeniser_are_refused() -> None:
