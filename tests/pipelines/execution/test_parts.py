@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
-from tests.conftest import call, contents
+from tests.conftest import contents
 from tests.pipelines.execution.conftest import PARAMS
-
-BY_HAND = ["--measures", "rouge_l", "--set", "shards.top=3", "--set", "shards.uniform=4"]
-BY_HAND += ["--set", "shards.windows.per_window=1", "--set", "shards.block_images=6"]
 
 
 def make(captions_dir: Path, out: Path, part: str, params: ShardsParams = PARAMS) -> None:
@@ -45,16 +42,6 @@ def test_no_more_parts_than_blocks(captions_dir: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.parts" / "3-of-5").exists()
 
 
-def test_by_hand(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    common = ["shards", "--captions", str(captions_dir), *BY_HAND, "--out", str(tmp_path / "out")]
-    assert call(*common, "--join") == 2
-    assert call(*common, "--part", "2/2") == 0
-    assert call(*common, "--join") == 2
-    assert call(*common, "--part", "1/2") == 0
-    assert call(*common, "--join") == 0
-    assert contents(tmp_path / "out") == expected
-
-
 def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
     """Parts and blocks do not show. METEOR has a search: beside its tops only what was drawn is scored."""
     params = PARAMS.model_copy(update={"measures": ("meteor", "bleu"), "top": 2})
@@ -70,6 +57,8 @@ def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
 
 def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "out"
+    with pytest.raises(InputError, match="no parts to join"):
+        join(captions_dir, out)
     make(captions_dir, out, "1/2")
     with pytest.raises(InputError, match="part 2/2 is missing"):
         join(captions_dir, out)
