@@ -22,7 +22,8 @@ from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
 from capgrade.schemas.say import warn
-from capgrade.text.words import NO_TOKENIZER, tokenized
+from capgrade.text.tokens import tokenized
+from capgrade.text.words import NO_TOKENIZER
 
 __all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
 

@@ -14,11 +14,11 @@ from capgrade.measures.base import ImagePairs
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import numbered
 from capgrade.measures.scores.corpus import warn_of_one_image
-from capgrade.measures.scores.given import TokenIds, are_ids, given, token_ids
+from capgrade.measures.scores.given import are_ids, given, token_ids
 from capgrade.measures.scores.measures import SIGMA, cider_scores
 from capgrade.schemas.errors import InputError
-from capgrade.text.tokens import one_line_each
-from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space, tokenized
+from capgrade.text.tokens import one_line_each, tokenized
+from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
 
 
 class CiderReward:
@@ -89,9 +89,9 @@ class CiderReward:
         if len(candidates) != len(references):
             problem = f"{len(candidates)} candidates, but {len(references)} reference sets"
             raise InputError(problem, remedy="give one set of references for each image")
-        ours, theirs = token_ids(candidates, self.end, "candidates"), token_ids(references, self.end, "references")
-        ptr, ids = np.append(ours.ptr, ours.ptr[-1] + theirs.ptr[1:]), np.append(ours.ids, theirs.ids)
-        return TokenIds(ours.sizes, ptr, ids).words, ours.sizes, np.append(0, np.cumsum(theirs.sizes))
+        words, sizes = token_ids(self.end, candidates=candidates, references=references)
+        ours, theirs = np.split(sizes, 2)  # of each image
+        return words, ours, np.append(0, np.cumsum(theirs))
 
 
 class Cider:

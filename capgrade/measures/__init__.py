@@ -24,7 +24,7 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import FILE
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
 
 __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "choose"]
 
@@ -141,10 +141,7 @@ def _meteor(*files: str) -> Digests:
 _READS: Mapping[str, Callable[[MeasuresParams], Digests]] = {
     "cider": lambda params: _frequencies("cider", params.cider.document_frequency),
     "cider_plain": lambda params: _frequencies("cider_plain", params.cider_plain.document_frequency),
-    "sbert": _model,
-    "sbert_mean": _model,
-    "sbert_shared": _model,
-    "sbert_shared_mean": _model,
+    **dict.fromkeys(("sbert", *FORMS_OF_SBERT), _model),
     "meteor": lambda _: _meteor(JAR, PARAPHRASES),
     "scene_graph": lambda _: _meteor(JAR),
     "spice": lambda _: ((path.name, file_digest(path)) for path in jars()),

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, 
 import numpy as np
 
 from capgrade.bits import Ties
+from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
@@ -233,6 +234,30 @@ def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tupl
     rows = np.repeat(np.arange(len(images)), sizes)
     captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
     return rows, np.concatenate(captions) if captions else np.empty(0, np.int64)
+
+
+@njit(cache=True)
+def merged(rows, without, start, stop, item, value):
+    """The items of some rows, ascending, each once, and its largest value; one row is left out. Row r has
+    `item[start[r]:stop[r]]`."""
+    n, used = 0, 0
+    for r in rows:
+        n += stop[r] - start[r] if r != without else 0
+    items, values = np.empty(n, item.dtype), np.empty(n, value.dtype)
+    n = 0
+    for r in rows:
+        if r != without:
+            for p in range(start[r], stop[r]):
+                items[n], values[n] = item[p], value[p]
+                n += 1
+    found, most = np.empty_like(items), np.empty_like(values)
+    for x in np.argsort(items):
+        if used and found[used - 1] == items[x]:
+            most[used - 1] = max(most[used - 1], values[x])
+        else:
+            found[used], most[used] = items[x], values[x]
+            used += 1
+    return found[:used], most[:used]
 
 
 def reference_sets(self_reference: str, captions: Captions) -> Sets:

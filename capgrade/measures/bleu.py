@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, reference_sets
+from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, merged, reference_sets
 from capgrade.measures.ngrams import Postings, Sentences, count_ngrams, postings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -108,26 +108,11 @@ class Lengths(NamedTuple):
 def _fold(refs, sentences, lengths, factor):
     """The n-grams of references, ascending, and their largest counts. And by class of length what a caption's matches
     are multiplied by: its own counts and the brevity penalty."""
-    start, stop, last = sentences.start, sentences.stop, sentences.start.shape[1] - 1
-    total, n, used = 0, 0, 0
-    for r in refs:
-        total += stop[r, last] - start[r, 0]
-    all_grams, all_counts = np.empty(total, np.int32), np.empty(total, np.int32)
-    for r in refs:
-        for p in range(start[r, 0], stop[r, last]):
-            all_grams[n], all_counts[n] = sentences.gram[p], sentences.counts[p]
-            n += 1
-    grams, most = np.empty(total, np.int32), np.empty(total, np.int32)
-    for x in np.argsort(all_grams):
-        if used and grams[used - 1] == all_grams[x]:
-            most[used - 1] = max(most[used - 1], all_counts[x])
-        else:
-            grams[used], most[used] = all_grams[x], all_counts[x]
-            used += 1
+    last = sentences.start.shape[1] - 1
     for d in range(factor.shape[0]):
         ratio = (lengths.words[d] + TINY) / (_closest(lengths.words[d], refs, -1, sentences.words) + SMALL)
         factor[d] = lengths.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
-    return grams[:used], most[:used]
+    return merged(refs, -1, sentences.start[:, 0], sentences.stop[:, last], sentences.gram, sentences.counts)
 
 
 @njit(cache=True, forceinline=True)

@@ -152,9 +152,7 @@ class Cider(OfParams[CiderParams]):
     def fit(self, captions: Captions) -> FittedCider:
         """Index the captions. InputError when the document frequencies come from a single image (all scores
         would be 0), or `self_reference: left_out` leaves an image without references."""
-        sets = reference_sets(self.params.self_reference, captions)
-        form = Form(clip=True, sigma=self.params.sigma)
-        return _index_by(self.params.document_frequency, captions, form, sets)
+        return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
 
 
 class CiderPlain(OfParams[CiderPlainParams]):
@@ -165,8 +163,7 @@ class CiderPlain(OfParams[CiderPlainParams]):
 
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
-        sets = reference_sets(self.params.self_reference, captions)
-        return _index_by(self.params.document_frequency, captions, Form(clip=False, sigma=np.inf), sets)
+        return _index_by(self.params, captions, Form(clip=False, sigma=np.inf))
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
@@ -183,10 +180,11 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     return frequencies
 
 
-def _index_by(source: str | None, captions: Captions, form: Form, sets: Sets) -> FittedCider:
-    """Captions weighted by ln N - ln max(1, df), df of the captions (None) or of `source`."""
-    ngrams = count_ngrams(captions)
-    return index(captions, ngrams, corpus_frequencies(captions, ngrams, source).idf(ngrams), form, sets)
+def _index_by(params: CiderParams | CiderPlainParams, captions: Captions, form: Form) -> FittedCider:
+    """Captions weighted by ln N - ln max(1, df)."""
+    sets, ngrams = reference_sets(params.self_reference, captions), count_ngrams(captions)
+    idf = corpus_frequencies(captions, ngrams, params.document_frequency).idf(ngrams)
+    return index(captions, ngrams, idf, form, sets)
 
 
 def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets) -> FittedCider:

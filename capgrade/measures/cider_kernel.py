@@ -90,18 +90,6 @@ def grams_of(pairs: ImagePairs, sentences: Sentences) -> ReferenceGrams:
     return ReferenceGrams(ptr, references, key[first] & LAST, start[as_they_come], stop, own[of[order]], counts)
 
 
-@njit(cache=True)
-def first_from(values, begin, end, wanted):
-    """Where the first of the sorted values[begin:end] stands that is not below `wanted`; `end` when all are."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if values[middle] < wanted:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
-
-
 @njit(nogil=True, fastmath={"contract", "nsz"}, cache=True)  # no sum in another order
 def _fold_images(begin, end, grams, first, inverse, weights, form, postings, folded, cursor, following):
     n_classes = weights.penalty.shape[0]
@@ -113,7 +101,7 @@ def _fold_images(begin, end, grams, first, inverse, weights, form, postings, fol
             for t in range(postings.term_ptr[g], postings.term_ptr[g + 1]):
                 at, ending = postings.ptr[t], postings.ptr[t + 1]
                 if first:
-                    at = first_from(postings.rank, at, ending, first)
+                    at += np.searchsorted(postings.rank[at:ending], first)
                 if postings.dense_row[t] < 0 and at == ending:
                     continue
                 gained = folded.table[row]

@@ -28,7 +28,8 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.schemas.output import arrow_of, refuse_file
-from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space, tokenized
+from capgrade.text.tokens import tokenized
+from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space
 
 KIND = "document_frequencies"
 SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
@@ -63,8 +64,7 @@ class Frequencies:
         if are_ids(sets):
             if tokenizer != NO_TOKENIZER:
                 raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
-            counts = token_ids(sets, end, "references")
-            words, sizes = counts.words, counts.sizes
+            words, sizes = token_ids(end, references=sets)
         else:
             found = given(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)

@@ -8,8 +8,9 @@ measures, single captions and captions left out of their own references stay wit
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.devices import device_of
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
+F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
 
 
 def on_device(fitted: Fitted, device: str) -> Fitted:
@@ -43,20 +45,22 @@ def _moved(fitted: Fitted, device: torch.device) -> Fitted:
     return fitted
 
 
-class _OnDevice(Fitted):
-    """A fitted measure and a device; a form says what it prepares for images, and its values for a chunk."""
+class _OnDevice(Fitted, Generic[F]):
+    """A fitted measure and a device; a form says what gives images' values for a chunk."""
 
-    fitted: FittedCider | FittedRougeL | FittedSbert
+    def __init__(self, fitted: F, device: torch.device) -> None:
+        self.fitted, self.device = fitted, device
+        self.ref_ptr, self.refs, self.leave_out = fitted.ref_ptr, fitted.refs, fitted.leave_out
 
     @property
     def columns(self) -> int:
         return self.fitted.columns
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        prepared = self._prepare(images)
+        values = self._values(images)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
-            out[:, : last - first] = self._values(prepared, first, last).cpu().numpy()
+            out[:, : last - first] = values(first, last).cpu().numpy()
 
         return fill
 
@@ -65,142 +69,121 @@ class _OnDevice(Fitted):
         """As `Fitted.error`: that of the processor holds for sums in any order."""
         return self.fitted.error
 
-    @property
-    def leave_out(self) -> bool:
-        return self.fitted.leave_out
-
-    @property
-    def ref_ptr(self) -> np.ndarray:
-        return self.fitted.ref_ptr
-
-    @property
-    def refs(self) -> np.ndarray:
-        return self.fitted.refs
-
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.fitted.pairs(images, captions)
 
     @abstractmethod
-    def _prepare(self, images: np.ndarray) -> tuple: ...
+    def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
+        """float32 [images, captions], of caption rows first..last."""
 
-    @abstractmethod
-    def _values(self, prepared: tuple, first: int, last: int) -> Tensor: ...
+    def _there(self, array: np.ndarray) -> Tensor:
+        return torch.as_tensor(array, device=self.device)
 
 
-class SbertOnDevice(_OnDevice):
+class SbertOnDevice(_OnDevice[FittedSbert]):
     """A product in float32, folded over an image's references."""
 
     def __init__(self, fitted: FittedSbert, device: torch.device) -> None:
-        self.fitted: FittedSbert = fitted
-        self.embeddings = torch.as_tensor(np.asarray(fitted.embeddings), device=device)
+        super().__init__(fitted, device)
+        self.embeddings = self._there(np.asarray(fitted.embeddings))
         self.repeated = np.flatnonzero(np.bincount(fitted.same) > 1)  # the first caption of each text of several
 
-    def _prepare(self, images: np.ndarray) -> tuple:
-        """Queries, the image of each, how many images, and the cosines of texts that several captions have."""
-        queries, start = self.fitted.queries(images)
-        owner = np.repeat(np.arange(len(images)), np.diff(start))
-        device = self.embeddings.device
-        vectors, images_of = torch.as_tensor(queries, device=device), torch.as_tensor(owner, device=device)
-        repeated = torch.as_tensor(self.repeated, device=device)
-        known = self._cosines(vectors, images_of, len(images), self.embeddings[repeated])
-        return vectors, images_of, len(images), known
+    def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
+        cosines_of = self._cosines(images)
+        known = cosines_of(self.embeddings[self._there(self.repeated)])  # of texts that several captions have
 
-    def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        vectors, images_of, n_images, known = prepared
-        cosines = self._cosines(vectors, images_of, n_images, self.embeddings[first:last])
-        text = np.searchsorted(self.repeated, self.fitted.same[first:last])
-        here = np.flatnonzero(np.append(self.repeated, -1)[text] == self.fitted.same[first:last])
-        columns, of = (torch.as_tensor(k, device=known.device) for k in (here, text[here]))
-        cosines[:, columns] = known[:, of]
-        return cosines
+        def values(first: int, last: int) -> Tensor:
+            cosines = cosines_of(self.embeddings[first:last])
+            text = np.searchsorted(self.repeated, self.fitted.same[first:last])
+            here = np.flatnonzero(np.append(self.repeated, -1)[text] == self.fitted.same[first:last])
+            cosines[:, self._there(here)] = known[:, self._there(text[here])]
+            return cosines
+
+        return values
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
         """Cosines of any caption rows, float32 [len(images), len(captions)], on the device in one product."""
-        queries, start = self.fitted.queries(images)
-        device = self.embeddings.device
-        owner = torch.as_tensor(np.repeat(np.arange(len(images)), np.diff(start)), device=device)
-        targets = self.embeddings[torch.as_tensor(captions, device=device)]
-        return self._cosines(torch.as_tensor(queries, device=device), owner, len(images), targets)
+        return self._cosines(images)(self.embeddings[self._there(captions)])
 
-    def _cosines(self, queries: Tensor, owner: Tensor, n_images: int, targets: Tensor) -> Tensor:
-        cosines = queries @ targets.T
-        folded = cosines.new_full((n_images, len(targets)), -1.0)
-        folded.scatter_reduce_(0, owner[:, None].expand(cosines.shape), cosines, "amax")
-        return torch.where(folded > float(SBERT_ONE), 1.0, folded)
+    def _cosines(self, images: np.ndarray) -> Callable[[Tensor], Tensor]:
+        """With the vectors of some captions."""
+        vectors, start = self.fitted.queries(images)
+        queries, owner = self._there(vectors), self._there(np.repeat(np.arange(len(images)), np.diff(start)))
+
+        def cosines_of(targets: Tensor) -> Tensor:
+            cosines = queries @ targets.T
+            folded = cosines.new_full((len(images), len(targets)), -1.0)
+            folded.scatter_reduce_(0, owner[:, None].expand(cosines.shape), cosines, "amax")
+            return torch.where(folded > float(SBERT_ONE), 1.0, folded)
+
+        return cosines_of
 
 
-class CiderOnDevice(_OnDevice):
+class CiderOnDevice(_OnDevice[FittedCider]):
     """Every posting of an image's terms in the chunk is one addition, frequent n-grams like others."""
 
     def __init__(self, fitted: FittedCider, device: torch.device) -> None:
-        self.fitted: FittedCider = fitted
-        self.n, postings, (_, *ranked) = fitted.columns, fitted.postings, fitted.ranked
+        super().__init__(fitted, device)
+        postings, (_, *ranked) = fitted.postings, fitted.ranked
         term = np.repeat(np.arange(len(postings.ptr) - 1), np.diff(postings.ptr))
-        self.key = torch.as_tensor(term * self.n + postings.rank, device=device)  # ascending
-        self.post_rank = torch.as_tensor(postings.rank.astype(np.int64), device=device)
-        self.rank, self.class_of_rank = (torch.as_tensor(a.astype(np.int64), device=device) for a in ranked[:2])
-        self.norm_of_rank = torch.as_tensor(np.asarray(ranked[2]), device=device)
+        self.key = self._there(term * self.columns + postings.rank)  # ascending
+        self.post_rank = self._there(postings.rank.astype(np.int64))
+        self.rank, self.class_of_rank = (self._there(a.astype(np.int64)) for a in ranked[:2])
+        self.norm_of_rank = self._there(np.asarray(ranked[2]))
 
-    def _prepare(self, images: np.ndarray) -> tuple:
+    def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
         folded = self.fitted.fold(images)
         start, used = folded.start[:-1], folded.used
         rows = np.concatenate([np.arange(a, a + n) for a, n in zip(start, used, strict=True)])
-        owner = np.repeat(np.arange(len(images)), used)
-        parts = (folded.table[rows], folded.term[rows], folded.order[rows].astype(np.int64), owner)
-        return len(images), *(torch.as_tensor(part, device=self.rank.device) for part in parts)
+        owner, table = self._there(np.repeat(np.arange(len(images)), used)), self._there(folded.table[rows])
+        beginning = self._there(folded.term[rows]) * self.columns
+        order = self._there(folded.order[rows].astype(np.int64))
 
-    def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        n_images, table, term, order, owner = prepared
-        begin = torch.searchsorted(self.key, term * self.n + first)
-        size = torch.searchsorted(self.key, term * self.n + last) - begin
-        row = torch.repeat_interleave(size)
-        at = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size - begin)[row]
-        rank = self.post_rank[at]
-        gain = table[row, self.class_of_rank[rank]] * self.norm_of_rank[order[row], rank]
-        sums = torch.zeros(n_images, last - first, dtype=torch.float64, device=row.device)
-        sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, gain.double())
-        values, full = sums[:, self.rank[first:last] - first], self.fitted.full
-        return torch.where(values > full * (1 - 1e-6), full, values).float()
+        def values(first: int, last: int) -> Tensor:
+            begin = torch.searchsorted(self.key, beginning + first)
+            size = torch.searchsorted(self.key, beginning + last) - begin
+            row = torch.repeat_interleave(size)
+            at = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size - begin)[row]
+            rank = self.post_rank[at]
+            gain = table[row, self.class_of_rank[rank]] * self.norm_of_rank[order[row], rank]
+            sums = torch.zeros(len(images), last - first, dtype=torch.float64, device=row.device)
+            sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, gain.double())
+            found, full = sums[:, self.rank[first:last] - first], self.fitted.full
+            return torch.where(found > full * (1 - 1e-6), full, found).float()
+
+        return values
 
 
-class RougeOnDevice(_OnDevice):
+class RougeOnDevice(_OnDevice[FittedRougeL]):
     """The bit-parallel steps of `rouge`, a caption a row and a reference a column: token after token for all captions
     of a chunk, those past a caption's end changing nothing. Images with a reference of more than 64 tokens, which one
     number cannot hold, stay with the processor."""
 
     def __init__(self, fitted: FittedRougeL, device: torch.device) -> None:
-        self.fitted: FittedRougeL = fitted
-        self.device = device
+        super().__init__(fitted, device)
         lengths = np.diff(fitted.ptr)
         self.longest = np.maximum.reduceat(lengths[fitted.refs], fitted.ref_ptr[:-1])
-        self.ones = torch.as_tensor([bin(k).count("1") for k in range(1 << 16)], dtype=torch.float32, device=device)
-        self.lengths = torch.as_tensor(lengths.astype(np.float32), device=device)
+        self.ones = self._there(np.bitwise_count(np.arange(1 << 16)).astype(np.float32))
+        self.lengths = self._there(lengths.astype(np.float32))
 
-    def _prepare(self, images: np.ndarray) -> tuple:
-        """Lanes of the short references and of the long ones: masks by word, lengths, images; each word's row."""
+    def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
         few = np.flatnonzero(self.longest[images] <= LONGEST)
         some, fitted = images[few], self.fitted
         form = fitted.form(some)._replace(width=len(some))
         found = lanes_of(some, fitted.ref_ptr, fitted.refs, fitted.texts, form)
         used, rows, owner = np.flatnonzero(found.length), len(found.mask), found.long_image
         row = self._there(np.append(np.where(found.row < 0, rows, found.row), rows))
-        lanes: list[tuple[np.ndarray, ...]] = [
+        both: list[tuple[np.ndarray, ...]] = [  # masks by word, lengths, images: of short references, of long ones
             (found.mask[:, used].astype(np.int32), found.length[used], used % max(len(some), 1)),
             (found.long_mask.view(np.int64).reshape(rows, len(owner)), found.long_length, owner),
         ]
         # The last row is of words that no reference has, and past the end.
-        return (
-            images,
-            few,
-            row,
-            [tuple(map(self._there, (np.pad(mask, ((0, 1), (0, 0))), *of))) for mask, *of in lanes if mask.shape[1]],
-        )
+        lanes = [tuple(map(self._there, (np.pad(mask, ((0, 1), (0, 0))), *of))) for mask, *of in both if mask.shape[1]]
+        return lambda first, last: self._folded(images, few, row, lanes, first, last)
 
-    def _there(self, array: np.ndarray) -> Tensor:
-        return torch.as_tensor(array, device=self.device)
-
-    def _values(self, prepared: tuple, first: int, last: int) -> Tensor:
-        images, few, row, lanes = prepared
+    def _folded(
+        self, images: np.ndarray, few: np.ndarray, row: Tensor, lanes: list[tuple[Tensor, ...]], first: int, last: int
+    ) -> Tensor:
         out = torch.zeros(last - first, len(few), device=self.device)
         best, recall, total = torch.zeros_like(out), torch.zeros_like(out), torch.zeros_like(out)
         n, beta2 = self.lengths[first:last, None], self.fitted.beta**2
@@ -212,7 +195,7 @@ class RougeOnDevice(_OnDevice):
             total.index_add_(1, owner, (1 + beta2) * common / (n + beta2 * length))
         if self.fitted.mean:
             sizes = np.diff(self.fitted.ref_ptr)[images[few]].astype(np.float32)
-            f = total / torch.as_tensor(sizes, device=self.device)
+            f = total / self._there(sizes)
         else:
             f = (1 + beta2) * best * recall / (n * recall + beta2 * best).clamp(min=1e-30)
             f = torch.where(f > float(ONE), 1.0, f)
@@ -225,7 +208,7 @@ class RougeOnDevice(_OnDevice):
         words = np.full((len(rows), int(sizes.max(initial=0))), self.fitted.n_vocabulary)
         row = np.repeat(rows, sizes)
         words[row, np.arange(len(row)) - (ptr[:-1] - ptr[0])[row]] = self.fitted.word[ptr[0] : ptr[-1]]
-        steps = local[torch.as_tensor(words, device=self.device)].T
+        steps = local[self._there(words)].T
         state = torch.full((len(rows), mask.shape[1]), -1, dtype=mask.dtype, device=self.device)
         for step in steps:
             shared = state & mask[step.long()]
@@ -241,10 +224,10 @@ class RougeOnDevice(_OnDevice):
             return f.T
         others = np.setdiff1d(np.arange(len(images)), few)
         out = torch.empty(len(images), last - first, device=self.device)
-        out[torch.as_tensor(few, device=self.device)] = f.T
+        out[self._there(few)] = f.T
         values = np.empty((len(others), last - first), np.float32)
         self.fitted.filler(images[others], first)(first, last, values)
-        out[torch.as_tensor(others, device=self.device)] = torch.as_tensor(values, device=self.device)
+        out[self._there(others)] = self._there(values)
         return out
 
 

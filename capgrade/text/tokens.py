@@ -17,7 +17,8 @@ from pathlib import Path
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
 from capgrade.text.language import TOGETHER
-from capgrade.text.ptb import kept, ptb_tokens
+from capgrade.text.ptb import alone, kept, ptb_tokens
+from capgrade.text.words import NO_TOKENIZER, Words, number_words, read_once, split_at_spaces
 
 JAR = "stanford-corenlp-3.4.1.jar"
 _BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
@@ -34,6 +35,13 @@ def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
     return TOKENIZERS[name](captions)
 
 
+def tokenized(texts: Sequence[str], tokenizer: str) -> Words:
+    """As `tokenize`, as numbers; also `NO_TOKENIZER`."""
+    if tokenizer == NO_TOKENIZER:
+        return split_at_spaces(texts)
+    return ptb_words(texts) if tokenizer in ("ptb_py", "ptb") else number_words(tokenize(tokenizer, texts))
+
+
 def ptb(captions: Sequence[str]) -> list[list[str]]:
     """Stanford's PTBTokenizer from the jar that pycocoevalcap carries, with its options and punctuation list.
 
@@ -48,7 +56,7 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
         raise InputError("tokenizer ptb needs Java", remedy=remedy)
     command = [java, "-Dfile.encoding=UTF-8", "-cp", str(ptb_jar()), "edu.stanford.nlp.process.PTBTokenizer"]
     command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
-    text = "\n".join(one_line(caption) for caption in captions) + "\n"
+    text = "\n".join(one_line_each(captions)) + "\n"
     run = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     lines = run.stdout.decode().split("\n")[:-1]
     if run.returncode or len(lines) != len(captions):
@@ -62,22 +70,26 @@ def ptb_jar() -> Path:
     return package_folder("pycocoevalcap.tokenizer") / JAR
 
 
-def one_line(caption: str) -> str:
-    """A caption without line breaks and halves of surrogate pairs: a space or U+FFFD for each."""
-    return _SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption))
-
-
 def one_line_each(captions: Sequence[str]) -> Sequence[str]:
-    """Captions without what would end a line; looked for in all at once, as hardly one has it."""
+    """Captions without line breaks and halves of surrogate pairs: a space or U+FFFD for each; looked for in all at
+    once, as hardly one has them."""
     together = "".join(captions)
     if any(char in together for char in _BREAKS) or (not together.isascii() and _SURROGATES.search(together)):
-        return [one_line(caption) for caption in captions]
+        return [_SURROGATES.sub("\ufffd", _LINE_BREAKS.sub(" ", caption)) for caption in captions]
     return captions
 
 
 def ptb_py(captions: Sequence[str]) -> list[list[str]]:
     """The same tokens without Java, each caption by itself; docs/captions.md has how equal they are."""
-    return [ptb_tokens(one_line(caption)) for caption in captions]
+    words = ptb_words(captions)
+    return [words.sentence(k) for k in range(len(captions))]
+
+
+def ptb_words(captions: Sequence[str]) -> Words:
+    """As `ptb_py`: what stands between spaces is mostly read alike everywhere, so each such piece is read once; a
+    caption with any other piece is read by itself."""
+    lines = one_line_each(captions)
+    return read_once(split_at_spaces(lines), alone, lambda row: ptb_tokens(lines[row]))
 
 
 def lower_split(captions: Sequence[str]) -> list[list[str]]:

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.text.ptb import alone, ptb_tokens
-from capgrade.text.tokens import one_line_each, tokenize
 
 NO_TOKENIZER = "none"  # the captions are tokens with spaces between them
 
@@ -83,13 +81,6 @@ def respelled(words: Words, spelling: Sequence[Sequence[str]]) -> Words:
     return Words(ends[words.ptr], flat[at], list(number))
 
 
-def tokenized(texts: Sequence[str], tokenizer: str) -> Words:
-    """The tokens of captions as they are written. InputError for an unknown tokenizer."""
-    if tokenizer == NO_TOKENIZER:
-        return split_at_spaces(texts)
-    return _ptb(texts) if tokenizer in ("ptb_py", "ptb") else number_words(tokenize(tokenizer, texts))
-
-
 def tokens_of(captions: Captions) -> Words:
     """The tokens of a captions table, numbered as they come."""
     codes, start = captions.tokens()
@@ -104,13 +95,6 @@ def number_words(sentences: Iterable[Sequence[str]]) -> Words:
         word += [number.setdefault(w, len(number)) for w in sentence]
         ptr.append(len(word))
     return Words(np.array(ptr), np.array(word, np.int32), list(number))
-
-
-def _ptb(texts: Sequence[str]) -> Words:
-    """As `tokens.ptb_py`: what stands between spaces is mostly read alike everywhere, so each such piece is read once;
-    a caption with any other piece is read by itself."""
-    lines = one_line_each(texts)
-    return read_once(split_at_spaces(lines), alone, lambda row: ptb_tokens(lines[row]))
 
 
 def read_once(

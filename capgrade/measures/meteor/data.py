@@ -88,16 +88,23 @@ class Lexicon:
         return next((base for base in bases if base in self.synsets), "")
 
 
+def read_jar(folder: Path, *names: str) -> list[list[str]]:
+    """The lines of these files in METEOR's jar. InputError when it cannot be read."""
+    try:
+        with zipfile.ZipFile(folder / JAR) as jar:
+            return [jar.read(name).decode().splitlines() for name in names]
+    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
+
+
 @cache
 def read_lexicon(folder: Path | None = None) -> Lexicon:
     """Read the jar's English data, once a process. InputError when it is missing or cannot be read."""
     folder = folder or meteor_folder()
-    try:
-        with zipfile.ZipFile(folder / JAR) as jar:
-            parts = [jar.read(name).decode().splitlines() for name in _NAMES]
-    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
-    functions, prefixes, exceptions, synsets = parts
+    functions, prefixes, exceptions, synsets = read_jar(
+        folder, "function/english.words", "nonbreaking/english.prefixes", "synonym/english.exceptions",
+        "synonym/english.synsets",
+    )  # fmt: skip
     abbreviations = [one for line in prefixes if (one := line.split()) and not one[0].startswith("#")]
     bases: dict[str, list[str]] = {}
     for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):
@@ -110,11 +117,3 @@ def read_lexicon(folder: Path | None = None) -> Lexicon:
         {word: tuple(map(int, ids.split())) for word, ids in zip(synsets[::2], synsets[1::2], strict=True)},
         folder / PARAPHRASES,
     )
-
-
-_NAMES = (
-    "function/english.words",
-    "nonbreaking/english.prefixes",
-    "synonym/english.exceptions",
-    "synonym/english.synsets",
-)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import njit
+from capgrade.measures.base import merged
 
 
 class CaptionTuples(NamedTuple):
@@ -28,28 +29,11 @@ class CaptionTuples(NamedTuple):
 @njit(cache=True)
 def merge(refs, without, graphs):
     """The tuples of an image's references, sorted, their weights and the sum of these; caption `without` left out."""
-    n = 0
-    for r in refs:
-        n += graphs.ptr[r + 1] - graphs.ptr[r]
-    all_tuples, all_weights = np.empty(n, np.int32), np.empty(n, np.float32)
-    k = 0
-    for r in refs:
-        if r != without:
-            for p in range(graphs.ptr[r], graphs.ptr[r + 1]):
-                all_tuples[k], all_weights[k] = graphs.tuples[p], graphs.weight[p]
-                k += 1
-    order = np.argsort(all_tuples[:k])
-    merged, best = np.empty(k, np.int32), np.empty(k, np.float32)
-    used, total = 0, np.float32(0)
-    for x in order:
-        if used and merged[used - 1] == all_tuples[x]:
-            best[used - 1] = max(best[used - 1], all_weights[x])
-        else:
-            merged[used], best[used] = all_tuples[x], all_weights[x]
-            used += 1
-    for u in range(used):
-        total += best[u]
-    return merged[:used], best[:used], total
+    found, best = merged(refs, without, graphs.ptr[:-1], graphs.ptr[1:], graphs.tuples, graphs.weight)
+    total = np.float32(0)
+    for weight in best:
+        total += weight
+    return found, best, total
 
 
 @njit(cache=True)

@@ -101,11 +101,6 @@ class SceneLexicon:
         """Whether WordNet has the word as an adjective or adverb."""
         return "adjective" in self.wordnet.kinds(word)
 
-    def several_words(self, words: tuple[str, ...]) -> bool:
-        """Whether several words are one noun."""
-        text = " ".join(words)
-        return text in self.nouns.concept or "noun" in self.wordnet.kinds(text)
-
 
 def _uninflected(word: str, exceptions: dict[str, list[str]]) -> Iterable[tuple[str, str]]:
     form = "ing" if word.endswith("ing") else "s" if word.endswith("s") else "ed"

@@ -76,7 +76,7 @@ def _one_noun(words: Sequence[str], lexicon: SceneLexicon) -> bool:
     if first in lexicon.attributes or first in lexicon.closed or first in lexicon.numbers or len(words) > 2:
         return False
     last = words[-1]
-    return last not in lexicon.closed and lexicon.several_words(tuple(text.split()))
+    return last not in lexicon.closed and "noun" in lexicon.wordnet.kinds(" ".join(text.split()))
 
 
 def _singular(words: Sequence[str], lexicon: SceneLexicon) -> list[str]:

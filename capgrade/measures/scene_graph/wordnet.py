@@ -7,16 +7,13 @@ with relations that do not is a verb, and only adjectives and adverbs have none.
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from capgrade.measures.meteor.data import AGAIN, JAR, Lexicon, meteor_folder, read_lexicon
-from capgrade.schemas.errors import InputError
+from capgrade.measures.meteor.data import Lexicon, meteor_folder, read_jar, read_lexicon
 
 ENTITY = 1740  # the synonym set that is the root of all nouns
-_RELATIONS = "synonym/english.relations"
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,7 @@ def read_wordnet(folder: Path | None = None) -> WordNet:
     """Read the jar's English data. InputError when it is missing or cannot be read."""
     folder = folder or meteor_folder()
     lexicon = read_lexicon(folder)
-    try:
-        with zipfile.ZipFile(folder / JAR) as jar:
-            lines = jar.read(_RELATIONS).decode().splitlines()
-    except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
+    (lines,) = read_jar(folder, "synonym/english.relations")
     above = {int(s): int(related.split(maxsplit=1)[0]) for s, related in zip(lines[::2], lines[1::2], strict=True)}
     members: dict[int, list[str]] = {}
     for word, synsets in lexicon.synsets.items():

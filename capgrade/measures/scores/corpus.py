@@ -14,7 +14,8 @@ from capgrade.measures.scores.given import Given
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
-from capgrade.text.words import Words, split_at_white_space, tokenized, without_empty_sentences
+from capgrade.text.tokens import tokenized
+from capgrade.text.words import Words, split_at_white_space, without_empty_sentences
 
 
 def warn_of_one_image(n_images: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -97,20 +97,6 @@ def _captions(captions: Any, what: str, image: Any) -> Sequence[str]:
     return found
 
 
-class TokenIds(NamedTuple):
-    """Sets of captions: `sizes` int64 [sets], captions of each; `ptr` int64 [captions + 1] and `ids` int64 [tokens]."""
-
-    sizes: np.ndarray
-    ptr: np.ndarray
-    ids: np.ndarray
-
-    @property
-    def words(self) -> Words:
-        """The ids as words, each as it is written."""
-        ids, word = np.unique(self.ids, return_inverse=True)
-        return Words(self.ptr, word.astype(np.int32), [str(one) for one in ids])
-
-
 def are_ids(sets: Any) -> bool:
     """Whether the first caption of the first set is a sequence of numbers, not a text."""
     try:
@@ -120,25 +106,31 @@ def are_ids(sets: Any) -> bool:
     return hasattr(first, "__len__") and not isinstance(first, str)
 
 
-def token_ids(sets: Sequence[Any], end: int | None, what: str) -> TokenIds:
-    """Each set a list of captions or an array [captions, length]; a caption is a list, array or tensor of ids.
+def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndarray]:
+    """Sets of captions, such as the references, one after the other: the ids as words, each as it is written; and how
+    many captions each set has, int64. A set is a list of captions or an array [captions, length]; a caption is a list,
+    array or tensor of ids.
 
     With `end` a caption ends with its first `end`, and what follows is padding. InputError for what is no id.
     """
-    captions = [[_ids(one, f"{what}[{k}]") for one in _numpy(own)] for k, own in enumerate(sets)]
-    empty = [k for k, own in enumerate(captions) if not own]
-    if empty:
-        raise InputError("no captions", row=f"{what}[{empty[0]}]", remedy="give one or more")
-    flat = [one for own in captions for one in own]
-    ids = np.concatenate([*flat, np.empty(0, np.int64)]).astype(np.int64, copy=False)
+    flat, rows, sizes = [np.empty(0, np.int64)], [""], []
+    for row, own in ((f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)):
+        captions = [_ids(one, row) for one in _numpy(own)]
+        if not captions:
+            raise InputError("no captions", row=row, remedy="give one or more")
+        flat += captions
+        rows += [row] * len(captions)
+        sizes.append(len(captions))
+    ids = np.concatenate(flat).astype(np.int64, copy=False)
     if ids.min(initial=0) < 0:
-        raise InputError(
-            f"token id {ids.min()}", row=what, remedy="ids are 0 or more; pad with the end mark and give end="
-        )
-    ptr = np.concatenate([[0], np.cumsum([len(one) for one in flat])]).astype(np.int64)
-    return TokenIds(
-        np.array([len(own) for own in captions]), *(_ended(ptr, ids, end) if end is not None else (ptr, ids))
-    )
+        row = next(row for row, one in zip(rows, flat, strict=True) if one.min(initial=0) < 0)
+        remedy = "ids are 0 or more; pad with the end mark and give end="
+        raise InputError(f"token id {ids.min()}", row=row, remedy=remedy)
+    ptr = np.cumsum([len(one) for one in flat])
+    if end is not None:
+        ptr, ids = _ended(ptr, ids, end)
+    known, word = np.unique(ids, return_inverse=True)
+    return Words(ptr, word.astype(np.int32), [str(one) for one in known]), np.array(sizes)
 
 
 def _ended(ptr: np.ndarray, ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:

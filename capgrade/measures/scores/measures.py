@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,23 +110,15 @@ def _own_pairs(fitted: OfReferences, corpus: Corpus) -> Scored:
     return averaged(fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions))
 
 
-MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {
-    "bleu": bleu,
-    "meteor": meteor,
-    "rouge_l": rouge_l,
-    "cider": cider,
-    "scene_graph": scene_graph,
-    "sbert": sbert,
+MEASURES: dict[str, tuple[Callable[[Corpus], dict[str, Scored]], Any]] = {  # and the kernel of each
+    "bleu": (bleu, matches_of_pairs),
+    "meteor": (meteor, meteor_kernel.score),
+    "rouge_l": (rouge_l, rouge_l_of_pairs),
+    "cider": (cider, cider_of_pairs),
+    "scene_graph": (scene_graph, scene_kernel.score_pairs),
+    "sbert": (sbert, cosine_of_pairs),
 }
 FEW = 500  # sentences that are scored before kernels are compiled
-KERNELS = {
-    "bleu": matches_of_pairs,
-    "meteor": meteor_kernel.score,
-    "rouge_l": rouge_l_of_pairs,
-    "cider": cider_of_pairs,
-    "scene_graph": scene_kernel.score_pairs,
-    "sbert": cosine_of_pairs,
-}
 BLEUS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
 DEFAULT = ("bleu", "meteor", "rouge_l", "cider")  # what pycocoevalcap has without further downloads
 
@@ -142,8 +135,9 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
     for name in names:
         measure = "bleu" if name in BLEUS else name
         if name not in found:
-            with as_python(len(corpus.given.texts) <= FEW and not is_compiled(KERNELS[measure])):
-                found |= MEASURES[measure](corpus)
+            score, kernel = MEASURES[measure]
+            with as_python(len(corpus.given.texts) <= FEW and not is_compiled(kernel)):
+                found |= score(corpus)
     none = [name for name in names if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()]
     if none and corpus.words.sizes[: len(corpus.given.owner)].any():  # else that is said already
         why = f"no {none[0][-1]} words in a row of any candidate are in its references (BLEU is for larger corpora)"

@@ -27,19 +27,13 @@ _BEYOND = re.compile("[\U00010000-\U0010ffff]")
 
 def ptb_tokens(caption: str) -> list[str]:
     """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap removes."""
-    tokens: list[str] = []
-    for chunk in caption.split(" "):
-        words = alone(chunk)
-        if words is None:
-            return kept(" ".join(_lex(caption)))
-        tokens += words
-    return tokens
+    return kept(" ".join(_lex(caption)))
 
 
 @lru_cache(maxsize=1 << 16)
-def alone(chunk: str) -> tuple[str, ...] | None:
+def alone(chunk: str) -> list[str] | None:
     """Tokens of a chunk that is read alike everywhere; None for any other."""
-    return tuple(kept(" ".join(_lex(chunk)))) if _ALONE.fullmatch(chunk) else None
+    return ptb_tokens(chunk) if _ALONE.fullmatch(chunk) else None
 
 
 def kept(line: str) -> list[str]:

@@ -18,8 +18,8 @@ from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import given as as_given
 from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.errors import InputError
-from capgrade.text.tokens import tokenize
-from capgrade.text.words import number_words, tokenized
+from capgrade.text.tokens import tokenize, tokenized
+from capgrade.text.words import number_words
 from tests.capgrade.measures.test_definitions import slow_cider
 
 # Few words, so that n-grams repeat; some captions have no word. Python splits at the no-break space that a fraction
@@ -127,7 +127,7 @@ def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tupl
     for counted in (others, pairs):
         sets = [references for _, references in counted]
         frequencies = Frequencies.of(sets, "none")
-        ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
+        ours = MEASURES["cider"][0](corpus(pairs, frequencies=frequencies))["cider"].sentences
         np.testing.assert_allclose(ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9)
 
 
