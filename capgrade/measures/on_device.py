@@ -49,7 +49,8 @@ class _OnDevice(Fitted, Generic[F]):
     """A fitted measure and a device; a form says what gives images' values for a chunk."""
 
     def __init__(self, fitted: F, device: torch.device) -> None:
-        self.fitted, self.device = fitted, device
+        self.fitted: F = fitted
+        self.device = device
         self.ref_ptr, self.refs, self.leave_out = fitted.ref_ptr, fitted.refs, fitted.leave_out
 
     @property

@@ -15,30 +15,24 @@ from capgrade.text.words import Words, read_once
 _ALPHA = "A-Za-zŠŽšžŸÀ-ÖØ-öø-žЀ-ӿԀ-ԧꙀ-ꙮ꙾-ꚗᴀ-ᵿ"
 _PLAIN = re.compile("[a-z0-9 ]*")  # what nothing below changes
 _STEPS = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in [
-        (rf"([^0-9{_ALPHA} \t\n\x0b\f\r.'`,\-‘’])", r" \1 "),
-        (r"\.(\.+)", r" DOTMULTI\1"),
-    ]
+    (rf"([^0-9{_ALPHA} \t\n\x0b\f\r.'`,\-‘’])", r" \1 "),
+    (r"\.(\.+)", r" DOTMULTI\1"),
 ]
 _MORE_DOTS = re.compile(r"DOTMULTI\.([^.])")
 _LATER_STEPS = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in [
-        (r"([^0-9]),([^0-9])", r"\1 , \2"),
-        (r"([0-9]),([^0-9])", r"\1 , \2"),
-        (r"([^0-9]),([0-9])", r"\1 , \2"),
-        (r"[`‘’]", "'"),
-        (r"[“”]|''", ' " '),
-        (r"–", "-"),
-        (r"--", "-"),
-        (rf"([0-9{_ALPHA}.])-([0-9{_ALPHA}])", r"\1 \2"),
-        (rf"([^{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2"),
-        (rf"([^{_ALPHA}0-9])'([{_ALPHA}])", r"\1 ' \2"),
-        (rf"([{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2"),
-        (rf"([{_ALPHA}])'([{_ALPHA}])", r"\1 '\2"),
-        (r"([0-9])'(s)", r"\1 '\2"),
-    ]
+    (r"([^0-9]),([^0-9])", r"\1 , \2"),
+    (r"([0-9]),([^0-9])", r"\1 , \2"),
+    (r"([^0-9]),([0-9])", r"\1 , \2"),
+    (r"[`‘’]", "'"),
+    (r"[“”]|''", ' " '),
+    (r"–", "-"),
+    (r"--", "-"),
+    (rf"([0-9{_ALPHA}.])-([0-9{_ALPHA}])", r"\1 \2"),
+    (rf"([^{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2"),
+    (rf"([^{_ALPHA}0-9])'([{_ALPHA}])", r"\1 ' \2"),
+    (rf"([{_ALPHA}])'([^{_ALPHA}])", r"\1 ' \2"),
+    (rf"([{_ALPHA}])'([{_ALPHA}])", r"\1 '\2"),
+    (r"([0-9])'(s)", r"\1 '\2"),
 ]
 _HAS_LETTER = re.compile(f"[{_ALPHA}]")
 _SPACES = re.compile("[ \u2000-\u200a\u202f\u205f\u3000\xa0]+")
@@ -66,11 +60,11 @@ def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
         return tokens.split()
     line = f" {tokens} "
     for pattern, replacement in _STEPS:
-        line = pattern.sub(replacement, line)
+        line = re.sub(pattern, replacement, line)
     while "DOTMULTI." in line:
         line = _MORE_DOTS.sub(r"DOTDOTMULTI \1", line).replace("DOTMULTI.", "DOTDOTMULTI")
     for pattern, replacement in _LATER_STEPS:
-        line = pattern.sub(replacement, line)
+        line = re.sub(pattern, replacement, line)
     words = _split(line)
     line = "".join(f"{_period_apart(word, words[k + 1 : k + 2], prefixes)} " for k, word in enumerate(words))
     while "DOTDOTMULTI" in line:

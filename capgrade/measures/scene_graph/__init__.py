@@ -18,7 +18,7 @@ from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
-from capgrade.measures.scene_graph.tuples import Concepts, TupleReader
+from capgrade.measures.scene_graph.tuples import TupleReader
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
 from capgrade.text.language import warn_unless_english
@@ -75,14 +75,15 @@ class SceneGraph(OfParams[SceneGraphParams]):
         order = np.argsort(tuples, kind="stable")
         n_tuples = int(tuples.max(initial=-1)) + 1
         post_ptr = np.searchsorted(tuples[order], np.arange(n_tuples + 1))
-        totals = _totals(ptr, weight)
+        totals = np.zeros(captions.n_captions, np.float32)
+        np.add.at(totals, row, weight)  # in the order in which the kernels add
         graphs = CaptionTuples(ptr, tuples, weight, totals, post_ptr, row[order], weight[order])
         return FittedSceneGraph(*sets, graphs, self.params.beta)
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Starts int64 [n_captions + 1], tuple numbers int32 and weights float32, ascending by number within a caption."""
-    reader = TupleReader(Concepts(scene_lexicon()), params)
+    reader = TupleReader(scene_lexicon(), params)
     number: dict[tuple[str, ...], int] = {}
     ptr, numbers, weights = [0], [], []
     for words in captions.table["tokens"].to_pylist():
@@ -91,12 +92,3 @@ def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray,
         weights += [w for _, w in found]
         ptr.append(len(numbers))
     return np.array(ptr), np.array(numbers, np.int32), np.array(weights, np.float32)
-
-
-def _totals(ptr: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """float32 [n_captions]: sums in the order in which the kernels add."""
-    total = np.zeros(len(ptr) - 1, np.float32)
-    for k in range(int(np.diff(ptr).max(initial=0))):
-        has = np.flatnonzero(ptr[:-1] + k < ptr[1:])
-        total[has] += weight[ptr[has] + k]
-    return total

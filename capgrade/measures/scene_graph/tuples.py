@@ -20,24 +20,62 @@ Tuples = dict[tuple[str, ...], float]  # ("object", dog), ("attribute", dog, bro
 
 
 @dataclass
-class Concepts:
-    """Concepts of objects and of actions, by word."""
+class TupleReader:
+    """Turns graphs into tuples. `params` has the weights, of which an object's is 1."""
 
     lexicon: SceneLexicon
-    _objects: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    params: SceneGraphParams
+    _concepts: dict[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    _of_noun: dict[str, Tuples] = field(default_factory=dict)
 
-    def object(self, noun: str) -> tuple[str, frozenset[str]]:
+    def tuples(self, graph: Graph) -> Tuples:
+        """The tuples of a graph and what they imply, each with its largest weight; none has weight 0."""
+        found: Tuples = {}
+        for noun in graph.objects:
+            _add(found, self._object(noun))
+        for noun, attribute in graph.attributes:
+            alone = self._value(attribute, self.params.attributes)
+            owner, (_, name, *_) = self._concept(noun)[0], next(iter(alone))
+            _add(found, alone | {("attribute", owner, name): self.params.attached})
+        for source, relation, target in graph.relations:
+            ends = (self._concept(source)[0], self._action(relation)[0], self._concept(target)[0])
+            _add(found, {("relation", *ends): self.params.relations})
+        return {key: weight for key, weight in found.items() if weight > 0}
+
+    def _object(self, noun: str) -> Tuples:
+        if noun not in self._of_noun:
+            concept, above = self._concept(noun)
+            implied: Tuples = {("object", kind): self.params.kinds for kind in sorted(above)}
+            for word in noun.split()[:-1]:
+                implied |= self._value(word, self.params.kinds)
+            action = self._deed(noun)
+            if action:
+                implied["attribute", action] = self.params.attributes
+            self._of_noun[noun] = implied | {("object", concept): 1.0}
+        return self._of_noun[noun]
+
+    def _value(self, word: str, weight: float) -> Tuples:
+        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
+        if word in self.lexicon.verbs.concept:
+            action, above = self._action(word)
+            implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}
+            return {("attribute", action): weight} | implied
+        if word in self.lexicon.nouns.concept:
+            return {("object", self._concept(word)[0]): weight}
+        return {("attribute", word): weight}
+
+    def _concept(self, noun: str) -> tuple[str, frozenset[str]]:
         """The concept of a noun's base form, and all concepts above it."""
-        if noun not in self._objects:
-            self._objects[noun] = self._object(noun)
-        return self._objects[noun]
+        if noun not in self._concepts:
+            self._concepts[noun] = self._find_concept(noun)
+        return self._concepts[noun]
 
-    def action(self, verb: str) -> tuple[str, frozenset[str]]:
+    def _action(self, verb: str) -> tuple[str, frozenset[str]]:
         """The same of a verb's base form."""
         concept = self.lexicon.verbs.concept.get(verb, verb)
         return concept, frozenset(self.lexicon.verbs.ancestors(concept))
 
-    def deed(self, noun: str) -> str | None:
+    def _deed(self, noun: str) -> str | None:
         """What someone or something named by a listed verb does: "ski" for "skier" and "skiing"."""
         last = noun.rsplit(" ", 1)[-1]
         stem = last.removesuffix("ing") if last.endswith("ing") else last.removesuffix("er")
@@ -46,14 +84,14 @@ class Concepts:
         verb = next((v for v in (stem, stem + "e", stem[:-1]) if v in self.lexicon.verbs.concept), None)
         return verb and self.lexicon.verbs.concept[verb]
 
-    def _object(self, noun: str) -> tuple[str, frozenset[str]]:
+    def _find_concept(self, noun: str) -> tuple[str, frozenset[str]]:
         nouns = self.lexicon.nouns
         if noun in nouns.concept:
             concept = nouns.concept[noun]
             return concept, frozenset(nouns.ancestors(concept))
         steps, above = self._nearest(noun)
         if above is None and " " in noun:  # a kind of its last word
-            last, higher = self.object(noun.rsplit(" ", 1)[1])
+            last, higher = self._concept(noun.rsplit(" ", 1)[1])
             return noun, higher | {last}
         if above is None:
             return noun, frozenset()
@@ -71,51 +109,6 @@ class Concepts:
                     best = (steps, self.lexicon.nouns.concept[word])
                     break
         return best
-
-
-@dataclass
-class TupleReader:
-    """Turns graphs into tuples. `params` has the weights, of which an object's is 1."""
-
-    concepts: Concepts
-    params: SceneGraphParams
-    _of_noun: dict[str, Tuples] = field(default_factory=dict)
-
-    def tuples(self, graph: Graph) -> Tuples:
-        """The tuples of a graph and what they imply, each with its largest weight; none has weight 0."""
-        found: Tuples = {}
-        for noun in graph.objects:
-            _add(found, self._object(noun))
-        for noun, attribute in graph.attributes:
-            alone = self._value(attribute, self.params.attributes)
-            owner, (_, name, *_) = self.concepts.object(noun)[0], next(iter(alone))
-            _add(found, alone | {("attribute", owner, name): self.params.attached})
-        for source, relation, target in graph.relations:
-            ends = (self.concepts.object(source)[0], self.concepts.action(relation)[0], self.concepts.object(target)[0])
-            _add(found, {("relation", *ends): self.params.relations})
-        return {key: weight for key, weight in found.items() if weight > 0}
-
-    def _object(self, noun: str) -> Tuples:
-        if noun not in self._of_noun:
-            concept, above = self.concepts.object(noun)
-            implied: Tuples = {("object", kind): self.params.kinds for kind in sorted(above)}
-            for word in noun.split()[:-1]:
-                implied |= self._value(word, self.params.kinds)
-            action = self.concepts.deed(noun)
-            if action:
-                implied["attribute", action] = self.params.attributes
-            self._of_noun[noun] = implied | {("object", concept): 1.0}
-        return self._of_noun[noun]
-
-    def _value(self, word: str, weight: float) -> Tuples:
-        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
-        if word in self.concepts.lexicon.verbs.concept:
-            action, above = self.concepts.action(word)
-            implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}
-            return {("attribute", action): weight} | implied
-        if word in self.concepts.lexicon.nouns.concept:
-            return {("object", self.concepts.object(word)[0]): weight}
-        return {("attribute", word): weight}
 
 
 def _add(found: Tuples, more: Tuples) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import Graph, parse
-from capgrade.measures.scene_graph.tuples import Concepts, TupleReader, Tuples
+from capgrade.measures.scene_graph.tuples import TupleReader, Tuples
 from capgrade.pipelines.cli import app
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import SceneGraphParams
@@ -114,7 +114,7 @@ SOME_PARAMS = st.builds(
 def test_agrees_with_the_definition(sets: list[list[str]], params: SceneGraphParams) -> None:
     fitted, images = SceneGraph(params).fit(make_captions(sets)), np.arange(len(sets))
     whole = fitted.score(images)
-    reader = TupleReader(Concepts(scene_lexicon()), params)
+    reader = TupleReader(scene_lexicon(), params)
     graphs = [[reader.tuples(parse(tuple(caption.split()))) for caption in captions] for captions in sets]
     expected = slow_matrix(graphs, partial(slow_f, beta=params.beta), params.self_reference == "left_out")
     np.testing.assert_allclose(whole, expected, atol=1e-6)
@@ -123,7 +123,7 @@ def test_agrees_with_the_definition(sets: list[list[str]], params: SceneGraphPar
 
 def test_what_tuples_imply_comes_in_one_order() -> None:
     """By the alphabet, as sums go in the order of the tuples; a set of texts has another order in each process."""
-    reader = TupleReader(Concepts(scene_lexicon()), SceneGraphParams())
+    reader = TupleReader(scene_lexicon(), SceneGraphParams())
     for noun in ("corgi", "waiter", "skier", "tennis player", "pizza", "motorcycle", "kitchen", "bride", "laptop"):
         *kinds, _ = [key for key in reader.tuples(Graph((noun,), (), ())) if key[0] == "object"]
         assert kinds == sorted(kinds)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capgrade.schemas.errors import InputError
 from capgrade.text import ptb, tokens
-from capgrade.text.tokens import tokenize
+from capgrade.text.tokens import one_line_each, tokenize
 from tests.conftest import DATA
 
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
@@ -179,7 +179,7 @@ CHUNKS = st.lists(st.sampled_from(PIECES), max_size=9).map(" ".join)
 @settings(max_examples=600, deadline=None)
 def test_chunks_that_are_read_alone_change_nothing(caption: str) -> None:
     """The quick way through a caption of plain chunks, against the lexer over the whole line."""
-    line = caption.replace("\n", " ")
+    (line,) = one_line_each([caption])
     assert tokenize("ptb_py", [line]) == [ptb.ptb_tokens(line)]
 
 
