@@ -138,12 +138,6 @@ def fold_references(
     return folded, cursor, following
 
 
-@njit(cache=True)
-def whole(value, full):
-    """The value of equal captions, where rounding alone is between."""
-    return full if value > full * (1 - ROUNDING) else value
-
-
 @njit(nogil=True, cache=True, fastmath={"contract"})  # fused, in the order that is written
 def score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, out):
     """Captions first..last, which have these ranks too, into out; cursors move on behind them.
@@ -189,4 +183,5 @@ def score_images(begin, end, folded, cursor, following, postings, ranked, full, 
                     acc[j - first] += a0 * d0[j]
                 x += 1
         for c in range(first, last):
-            out[b, c - first] = whole(acc[rank[c] - first], full)
+            value = acc[rank[c] - first]
+            out[b, c - first] = full if value > full * (1 - ROUNDING) else value

@@ -162,7 +162,7 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
 
     def __init__(self, fitted: FittedRougeL, device: torch.device) -> None:
         super().__init__(fitted, device)
-        lengths = np.diff(fitted.ptr)
+        lengths = np.diff(fitted.texts.ptr)
         self.longest = np.maximum.reduceat(lengths[fitted.refs], fitted.ref_ptr[:-1])
         self.ones = self._there(np.bitwise_count(np.arange(1 << 16)).astype(np.float32))
         self.lengths = self._there(lengths.astype(np.float32))
@@ -204,11 +204,11 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
 
     def _common(self, mask: Tensor, local: Tensor, first: int, last: int) -> Tensor:
         """Length of the longest common subsequence of each caption and lane, float32 [captions, lanes]."""
-        ptr = self.fitted.ptr[first : last + 1]
+        ptr = self.fitted.texts.ptr[first : last + 1]
         sizes, rows = np.diff(ptr), np.arange(last - first)
         words = np.full((len(rows), int(sizes.max(initial=0))), self.fitted.n_vocabulary)
         row = np.repeat(rows, sizes)
-        words[row, np.arange(len(row)) - (ptr[:-1] - ptr[0])[row]] = self.fitted.word[ptr[0] : ptr[-1]]
+        words[row, np.arange(len(row)) - (ptr[:-1] - ptr[0])[row]] = self.fitted.texts.word[ptr[0] : ptr[-1]]
         steps = local[self._there(words)].T
         state = torch.full((len(rows), mask.shape[1]), -1, dtype=mask.dtype, device=self.device)
         for step in steps:

@@ -271,8 +271,7 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
 class FittedRougeL(OfReferences):
     """Captions as word numbers."""
 
-    ptr: np.ndarray  # int64 [n_captions + 1]
-    word: np.ndarray  # int32 [words]
+    texts: WordRows
     n_vocabulary: int
     beta: float
     mean: bool
@@ -283,11 +282,6 @@ class FittedRougeL(OfReferences):
     def scores(self, images: np.ndarray, rows: np.ndarray, captions: WordRows, leave_out: bool = False) -> np.ndarray:
         """float64 [pairs] of rows of any captions, with words numbered as here."""
         return score_pairs(self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean)
-
-    @property
-    def texts(self) -> WordRows:
-        """The captions as `score_pairs` takes them."""
-        return WordRows(self.ptr, self.word)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for."""
@@ -323,7 +317,7 @@ class FittedRougeL(OfReferences):
     def form(self, images: np.ndarray) -> BlockForm:
         """Of blocks of these images: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
-        width, longest = int(np.clip(MOST // slots, 1, IMAGES)), int(np.diff(self.ptr).max(initial=0))
+        width, longest = int(np.clip(MOST // slots, 1, IMAGES)), int(np.diff(self.texts.ptr).max(initial=0))
         return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
 
 
@@ -342,4 +336,4 @@ class RougeL(OfParams[RougeParams]):
         sets = reference_sets(self.params.self_reference, captions)
         ptr, word, vocabulary = without_empty_sentences(tokens_of(captions))
         mean, beta = self.params.references == "mean", self.params.beta
-        return FittedRougeL(*sets, ptr, word, len(vocabulary), beta, mean)
+        return FittedRougeL(*sets, WordRows(ptr, word), len(vocabulary), beta, mean)

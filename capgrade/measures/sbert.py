@@ -60,11 +60,6 @@ def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
         out[k] = np.nan if not used else largest if folding == MAX else total / used
 
 
-def cosine_range(values: np.ndarray) -> np.ndarray:
-    """Cosines without what rounding did to them: within -1..1, and 1 where they are 1."""
-    return np.where(values > ONE, np.float32(1), np.maximum(values, np.float32(-1)))
-
-
 @dataclass(frozen=True)
 class FittedSbert(OfReferences):
     """Unit embeddings of captions; for `mean` and `first` one query vector per image."""
@@ -81,7 +76,8 @@ class FittedSbert(OfReferences):
         out, folding = np.empty(len(rows)), REFERENCES.index(self.references)
         pairs = self.image_pairs(images, rows, leave_out)
         in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
-        return cosine_range(out.astype(np.float32))
+        cosines = np.maximum(out.astype(np.float32), np.float32(-1))
+        return np.where(cosines > ONE, np.float32(1), cosines)  # without what rounding did to them
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`; of some captions a product too, as batches of training ask for."""

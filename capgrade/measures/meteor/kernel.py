@@ -55,7 +55,7 @@ class ReferenceMatches(NamedTuple):
 
 @njit(cache=True)
 def fold(refs, units, matches, local):
-    """The references of an image; units that match one and are FREE in `local` are numbered there until `forget`."""
+    """The references of an image; units that match one and are FREE in `local` are numbered there."""
     n, width = 0, refs.shape[0]
     for ref in refs:
         for u in units.number[units.ptr[ref] : units.ptr[ref + 1]]:
@@ -90,16 +90,10 @@ def fold(refs, units, matches, local):
     return ReferenceMatches(refs, some, ptr, entry, bits)
 
 
-@njit(cache=True)
-def forget(units, local):
-    """Empty `local` again."""
-    for v in units:
-        local[v] = FREE
-
-
 @njit(cache=True, forceinline=True)
-def _mark(c, units, local, value):
-    for u in units.number[units.ptr[c] : units.ptr[c + 1]]:
+def mark(units, local, value):
+    """What stands in `local` for each of these units."""
+    for u in units:
         local[u] = value
 
 
@@ -238,7 +232,8 @@ def score(begin, end, order, pairs, index, longest, values, counts):
     while k < end:
         image, last = pairs.images[order[k]], k
         while last < end and pairs.images[order[last]] == image:
-            _mark(pairs.captions[order[last]], units, local, FREE)
+            c = pairs.captions[order[last]]
+            mark(units.number[units.ptr[c] : units.ptr[c + 1]], local, FREE)
             last += 1
         im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
         bounds = np.empty(im.refs.shape[0])
@@ -248,5 +243,6 @@ def score(begin, end, order, pairs, index, longest, values, counts):
             bound_references(c, some, im, pairs.leave_out, words, places, bounds)
             values[pair] = max(align_best(c, some, im, words, bounds, 0.0, room, counts, pair), 0.0)
         for pair in order[k:last]:
-            _mark(pairs.captions[pair], units, local, UNASKED)
+            c = pairs.captions[pair]
+            mark(units.number[units.ptr[c] : units.ptr[c + 1]], local, UNASKED)
         k = last

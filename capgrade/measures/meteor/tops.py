@@ -23,7 +23,7 @@ from capgrade.measures.meteor.kernel import (
     bound_references,
     find_hits,
     fold,
-    forget,
+    mark,
 )
 
 LEAST = 0.599  # less than the least weight of a stage
@@ -148,4 +148,4 @@ def tops(begin, end, pairs, index, longest, ties, best, scored):
                     scored[b] += 1
             if level == 0:
                 break
-        forget(im.units, local)
+        mark(im.units, local, FREE)
