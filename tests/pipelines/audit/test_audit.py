@@ -33,6 +33,7 @@ from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task
 from tests.conftest import call, make_captions
 from tests.pipelines.audit.conftest import LINE
+from tests.pipelines.audit.test_errors import all_pairs
 from tests.tools.browser import opened_file, problems_of
 
 LIST_FILES = {"likely.csv", "suspects.csv", "duplicates.csv", "positives.json"}
@@ -132,8 +133,7 @@ def test_values_of_some_pairs_by_another_measure(world: Path) -> None:
     """Of the matrix; of shards the same where a pair was kept, else none."""
     captions = read_captions(folder := world / "captions")
     matrix = read_relevance(world / "relevance" / "bleu.arrow").matrix()
-    image, caption = np.nonzero(captions.owner != np.arange(captions.n_images)[:, None])
-    pairs = ValuedPairs(image, caption, matrix[image, caption], np.ones(len(image))).take(slice(0, 400))
+    pairs = all_pairs(matrix, captions).take(slice(0, 400))
     every = values_of(Labels.load(world / "relevance", captions=folder), "bleu", pairs)
     kept = values_of(Labels.load(world / "shards", captions=folder), "bleu", pairs)
     known = np.isfinite(kept)
@@ -154,7 +154,6 @@ def test_suspects_are_listed_or_it_is_said_why_not(
     assert call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
     said = "shards have no value of a caption without itself among the references: give --relevance"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
-    assert not (tmp_path / "s-lists" / "suspects.csv").exists()  # an empty list would say that there are none
 
 
 def test_the_accepted_are_those_of_the_truth(world: Path, dense: tuple[dict, Path]) -> None:
@@ -298,7 +297,7 @@ def test_its_lists_are_a_finished_folder(world: Path, given: Given, tmp_path: Pa
     assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
     audit(**given, out=tmp_path / "a.html", shards=world / "shards")
     assert set(read_manifest(lists, "audit")["files"]) == LIST_FILES - {"suspects.csv"}
-    assert not (lists / "suspects.csv").exists()
+    assert not (lists / "suspects.csv").exists()  # an empty list would say that there are none
 
 
 def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> None:

@@ -91,10 +91,6 @@ class RefusedError(Exception):
         self.status, self.message, self.code = status, message, code
 
 
-class DroppedError(Exception):
-    """The connection breaks."""
-
-
 class Hub:
     """Routes answer with what becomes JSON, or with status, bytes and headers."""
 
@@ -134,7 +130,7 @@ class Hub:
                 names = {key: unquote(text or "") for key, text in found.groupdict().items()}
                 revision = names.get("revision") or "main"
                 asked = Asked(names.get("name", ""), revision, names.get("path", ""), span, body)
-                with suppress(DroppedError):
+                with suppress(ConnectionError):
                     handler.reply(*self.answer(route, asked, handler.headers.get("Authorization")))
                 return
         handler.reply(404, b'{"error": "no such route"}')
@@ -160,7 +156,7 @@ class Hub:
 
     def spoil(self, status: int = 500, drop: bool = False, delay: float = 0.0, **_: Any) -> None:
         time.sleep(delay)
-        raise DroppedError if drop or delay else RefusedError(status, "made to fail")
+        raise ConnectionError if drop or delay else RefusedError(status, "made to fail")
 
     def at(self, asked: Asked) -> tuple[Repo, str, dict[str, File]]:
         """The repository, the commit and its files."""
