@@ -145,7 +145,8 @@ def damaged(images: Path, folder: Path) -> Path:
 def test_unreadable_pictures_are_named_after_all_others_are_done(
     images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Skipped, nothing is done again and no row shifts; mended, only their shards are done again."""
+    """Skipped, nothing is done again and no row shifts; mended, only their shards are done again; with other settings
+    all are."""
     folder, out = damaged(images, tmp_path / "in"), tmp_path / "out"
     problem = r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --set regions.unreadable=sk"
     with pytest.raises(InputError, match=problem):
@@ -153,7 +154,11 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     assert not (out / "manifest.json").exists()
     before = {path.name: path.stat().st_mtime_ns for path in (out / UNFINISHED).glob("*.arrow")}
     assert len(before) == 3
-    shutil.copytree(out, tmp_path / "skipped")
+    for name in ("skipped", "other"):
+        shutil.copytree(out, tmp_path / name)
+    for name in ("other", "fresh"):
+        run(folder, tmp_path / name, boxes="8", unreadable="skip")
+    assert contents(tmp_path / "other") == contents(tmp_path / "fresh")
     caplog.set_level("INFO")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.decoded", None)
