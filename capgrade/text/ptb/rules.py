@@ -92,14 +92,17 @@ def without_soft_hyphens(text: str) -> str:
     return text.replace("\xad", "") or "-"
 
 
-def unbreakable(text: str) -> str:
-    """Spaces inside a token become no-break spaces."""
-    return text.replace(" ", "\xa0")
+def translated(table: dict[str, str]) -> Callable[[str], str]:
+    """Single characters as the Penn Treebank writes them."""
+    codes = str.maketrans(table)
+    return lambda text: text.translate(codes)
 
 
-def bracketed(text: str) -> str:
-    """Round brackets inside a token, as the Penn Treebank writes them."""
-    return text.replace("(", "-LRB-").replace(")", "-RRB-")
+unbreakable, bracketed = translated({" ": "\xa0"}), translated({"(": "-LRB-", ")": "-RRB-"})  # inside a token
+signs = translated(
+    {"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"}
+    | {"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")}
+)
 
 
 def ampersand(text: str) -> str:
@@ -120,17 +123,6 @@ _QUOTES = str.maketrans(
 def quotes(text: str) -> str:
     """Quotation marks in ASCII, straight ones as right ones: left or right, both are punctuation."""
     return text.replace("&apos;", "'").replace("&quot;", '"').translate(_QUOTES)
-
-
-_SIGNS = str.maketrans(
-    {"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"}
-    | {"¢": "cents", "£": "#", **dict.fromkeys("\x80\xa4\u20a0\u20ac", "$")}
-)
-
-
-def signs(text: str) -> str:
-    """As the Penn Treebank has them: fractions with a slash, cents in letters, pounds as #, euros as $."""
-    return text.translate(_SIGNS)
 
 
 def always(token: str) -> Callable[[str], str]:
