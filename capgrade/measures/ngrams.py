@@ -7,14 +7,14 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.text.words import Words, split_at_white_space, tokens_of
 
 MAX_ORDER = 4
-ID_BITS = 31
-MOST_NGRAMS = 2**ID_BITS - 1
+MOST_NGRAMS = 2**31 - 1
 LAST = 0xFFFFFFFF  # bits of a key that are its last word
 ALONE = -1  # in place of a beginning, for the first word
 
@@ -78,17 +78,26 @@ def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> t
     left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
     for k in range(most):
         at = np.flatnonzero(left > k)
+        order = in_order(word[at + k])
+        if k:
+            order = order[in_order(numbers[k - 1, at[order]])]
+        at = at[order]
         key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(np.int64)
-        order = np.argsort(key)
-        key = key[order]
         first = np.append(True, np.diff(key) != 0)[: len(key)]
-        numbers[k, at[order]] = n - 1 + np.cumsum(first)
+        numbers[k, at] = n - 1 + np.cumsum(first)
         keys.append(key[first])
         n += len(keys[-1])
         if n > MOST_NGRAMS:
             problem = f"more than {MOST_NGRAMS:,} different n-grams, which are numbers of 32 bits"
             raise InputError(problem, remedy="divide the corpus, or leave out the measures that count n-grams")
     return numbers, np.concatenate(keys)
+
+
+def in_order(numbers: np.ndarray) -> np.ndarray:
+    """A stable argsort of numbers from 0 on that are dense, by counting: in a third of the time."""
+    places = np.arange(len(numbers))
+    cells = np.ones(len(numbers), bool), (numbers, places)
+    return coo_array(cells, (int(numbers.max(initial=0)) + 1, len(numbers) + 1)).tocsr().indices
 
 
 def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -107,14 +116,12 @@ def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarra
 
 def counted(ptr: np.ndarray, numbers: np.ndarray) -> Sentences:
     """The n-grams of sentences, counted; from `number_ngrams`."""
-    most, words = len(numbers), np.diff(ptr)
+    most, words, there = len(numbers), np.diff(ptr), numbers >= 0
     runs = np.repeat(np.arange(len(words)), words) * most + np.arange(most)[:, None]
-    cells = (runs << ID_BITS | numbers)[numbers >= 0]
-    cells.sort()
-    first = np.flatnonzero(np.diff(cells, prepend=-1))
-    cells, counts = cells[first], np.diff(first, append=len(cells))
-    runs = np.searchsorted(cells, np.arange(len(words) * most + 1) << ID_BITS)
-    return sentences_of(runs, (cells & MOST_NGRAMS).astype(np.int32), counts.astype(np.int32), words)
+    cells = np.ones(np.count_nonzero(there), np.int32), (runs[there], numbers[there])
+    table = coo_array(cells, (len(words) * most + 1, int(numbers.max(initial=0)) + 1)).tocsr()
+    gram = table.indices.astype(np.int32, copy=False)
+    return sentences_of(table.indptr[:-1].astype(np.int64), gram, table.data, words)
 
 
 def numbered(words: Words, most: int = MAX_ORDER) -> Ngrams:
@@ -142,10 +149,10 @@ def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.nda
     """int32 [n_grams]: how many images' reference sets have each n-gram, as pycocoevalcap's `compute_doc_freq`; `owner`
     int64 [sentences], -1 for one that is no reference."""
     image = owner[sentences.row]
-    size = max(n_grams, 1)
-    cells = image * size + sentences.gram
-    cells = np.sort(cells[image >= 0])  # np.unique hashes: 100 times as long for millions
-    return np.bincount(cells[np.diff(cells, prepend=-1) > 0] % size, minlength=n_grams).astype(np.int32)
+    gram, image = sentences.gram[image >= 0], image[image >= 0]
+    cells = np.ones(len(image), bool), (image, gram)
+    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()  # a cell for each n-gram of an image
+    return np.bincount(table.indices, minlength=n_grams).astype(np.int32)
 
 
 class Postings(NamedTuple):
