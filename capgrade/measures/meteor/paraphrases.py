@@ -22,6 +22,7 @@ from capgrade.bits import GOLDEN, mix
 from capgrade.kernels import as_python
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.data import AGAIN
+from capgrade.measures.ngrams import in_order
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
@@ -42,9 +43,10 @@ class Paraphrases(NamedTuple):
 
     def numbers(self, hashes: np.ndarray) -> np.ndarray:
         """int64 [n]: of phrases by their hashes, -1 of those that the table has not."""
-        some, of = np.unique(hashes, return_inverse=True)
-        at = np.searchsorted(self.phrase, some).clip(max=len(self.phrase) - 1)
-        return np.where(self.phrase[at] == some, at, -1)[of]
+        order, found = np.argsort(hashes), np.empty(len(hashes), np.int64)  # in order they are found sooner
+        at = np.searchsorted(self.phrase, hashes[order]).clip(max=len(self.phrase) - 1)
+        found[order] = np.where(self.phrase[at] == hashes[order], at, -1)
+        return found
 
 
 def compiled(text: bytes) -> Paraphrases:
@@ -115,13 +117,19 @@ def occurring_pairs(
     """The table's phrase that starts at each word with each number of words, int32 [words, LONGEST], -1 for none; and
     the pairs both of whose phrases occur, as (phrase, paraphrase, rank) int64 [n, 3]. Sentences are word numbers
     `word`, split by `ptr`."""
-    hashes, end = hash_words(words)[word], np.repeat(ptr[1:], np.diff(ptr))
-    at, begun = np.full((len(word), LONGEST), -1, np.int32), np.zeros(len(word), np.uint64)
-    longer = np.arange(len(word))
+    hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
+    at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
+    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)  # different hashes, and which a word has
     for k in range(LONGEST):
         longer = longer[longer + k < end[longer]]
-        begun[longer] = _mixed(begun[longer], hashes[longer + k])
-        at[longer, k] = table.numbers(begun[longer])
+        before, last = which[longer], word[longer + k]
+        order = in_order(last)
+        order = order[in_order(before[order])]
+        first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
+        which[longer[order]] = np.cumsum(first) - 1
+        some = order[first]
+        begun = _mixed(begun[before[some]], hashes[last[some]])
+        at[longer, k] = table.numbers(begun)[which[longer]]
         longer = longer[at[longer, k] >= 0]
     seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
     seen[at] = True
