@@ -65,13 +65,12 @@ def prefetched(make: Callable[[_In], _Out], items: Iterable[_In], workers: int =
         yield from map(make, items)
         return
     rest, waiting = iter(items), deque[Future[_Out]]()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            waiting.extend(pool.submit(make, item) for item in islice(rest, workers + 1))
-            while waiting:
-                made = waiting.popleft().result()
-                waiting.extend(pool.submit(make, item) for item in islice(rest, 1))
-                yield made
-        finally:
-            for future in waiting:
-                future.cancel()
+    pool = ThreadPoolExecutor(workers)
+    try:
+        waiting.extend(pool.submit(make, item) for item in islice(rest, workers + 1))
+        while waiting:
+            made = waiting.popleft().result()
+            waiting.extend(pool.submit(make, item) for item in islice(rest, 1))
+            yield made
+    finally:  # at once: where an error stopped the loop, the garbage collector closes this, under any lock
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -166,9 +166,24 @@ def test_what_is_made_ahead_keeps_its_order_and_errors(workers):
 
 def test_closing_early_stops_the_threads():
     begun: list[int] = []
-    before = threading.active_count()
+    before = set(threading.enumerate())
     made = prefetched(lambda k: begun.append(k) or k, range(100), workers=2)
     next(made)
     made.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
     assert len(begun) <= 4
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
+
+
+def test_closing_waits_for_no_thread() -> None:
+    """The garbage collector may close it, under a lock that the thread needs to end."""
+    begun, go_on = threading.Event(), threading.Event()
+    late = threading.Timer(20, go_on.set)
+    late.start()
+    made = prefetched(lambda k: k and (begun.set(), go_on.wait()), range(3))
+    assert next(made) == 0 and begun.wait(20)
+    made.close()
+    assert not go_on.is_set()
+    late.cancel()
+    go_on.set()
