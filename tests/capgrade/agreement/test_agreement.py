@@ -1,4 +1,4 @@
-"""Coefficients against scipy and scikit-learn, intervals over images, and the human ceiling."""
+"""Coefficients against scipy and scikit-learn, intervals over images and their coverage, and the human ceiling."""
 
 import numpy as np
 import pytest
@@ -58,6 +58,23 @@ def test_intervals_draw_images_with_their_captions() -> None:
         for name, of in (("pearson", stats.pearsonr), ("kendall", stats.kendalltau)):
             want = np.quantile([of(value[rows], score[rows]).statistic for rows in repeated], (0.025, 0.975))
             assert found[name][scope] == pytest.approx(list(want))
+
+
+def test_intervals_cover_the_truth_where_images_and_captions_differ() -> None:
+    """Both sides share effects of the pair's two images: r is 2/3. Draws of pairs alone cover it in half of the
+    worlds."""
+    covered = by_pairs = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        image, owner = random.integers(30, size=(2, 900))
+        shared = random.normal(size=30)[image] + random.normal(size=30)[owner]
+        value, score = shared + random.normal(size=(2, 900))
+        low, high = intervals(value, Judgements(image, np.arange(900), score), owner, samples=60)["pearson"]["all"]
+        covered += low <= 2 / 3 <= high
+        drawn = random.integers(900, size=(60, 900))
+        low, high = np.quantile([np.corrcoef(value[rows], score[rows])[0, 1] for rows in drawn], (0.025, 0.975))
+        by_pairs += low <= 2 / 3 <= high
+    assert covered >= 52 and by_pairs < 42, (covered, by_pairs)
 
 
 @pytest.mark.parametrize("seed", range(12))

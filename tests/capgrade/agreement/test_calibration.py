@@ -153,6 +153,8 @@ def test_agree_writes_what_it_was_fitted_on(world: Path, tmp_path: Path) -> None
         agree(folder, file, ["rouge_l"], PLAIN, calibrate=tmp_path / "other.json")
     with pytest.raises(InputError, match="pairs and calibration have one path"):
         agree(folder, file, ["rouge_l"], PLAIN, calibrate=tmp_path / "new", pairs=tmp_path / "new")
+    with pytest.raises(InputError, match="is no calibration"):
+        save(tmp_path / "other.json", read)
 
 
 def test_a_table_without_a_scale_calibrates_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What stands for pairs that were not sampled: the estimate, the bound, and their rules."""
+"""What stands for pairs that were not sampled: the estimate over many draws of the real sampler, and its rules."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,12 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade import Labels
 from capgrade.labels.stored import Part, Sampled
-from capgrade.labels.unsampled import bounds, estimates
+from capgrade.labels.unsampled import UNKNOWN, bounds, estimates
+from capgrade.pipelines.sampling.plan import Plan, id_keys
+from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.relevance import read_relevance
+from tests.conftest import call
 
 from .test_labels import load
+
+# windows of a rare value keep most of it, so what is drawn is far from what is left
+PLAN = Plan((0.0,), (10.0,), top=5, width=0.1, stride=0.05, per_window=3, uniform=10, seed=0)
+IMAGES, CAPTIONS, DRAWS = 2, 150, 400
 
 
 def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) -> Sampled:
@@ -25,6 +33,31 @@ def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) ->
     return Sampled(["m"], n_captions, parts, ["own", "top_m"])
 
 
+def test_the_estimate_is_the_mean_of_what_was_not_sampled() -> None:
+    """Over the sampler's draws it errs by nothing that is seen in four standard errors. Means of all that was kept, and
+    of what was drawn with its whole weight, err by many."""
+    values = np.minimum(10, np.random.default_rng(0).exponential(1.5, (IMAGES, CAPTIONS))).astype(np.float32)
+    images, captions = id_keys([f"i{k}" for k in range(IMAGES)]), id_keys([f"c{k}" for k in range(CAPTIONS)])
+    own, errors = [np.arange(2) + 2 * k for k in range(IMAGES)], []
+    for seed in range(DRAWS):
+        kept = keep(replace(PLAN, seed=seed), images, captions, own, values[None])
+        runs = [slice(*kept.ptr[i : i + 2]) for i in range(IMAGES)]
+        pairs = [
+            list(zip(kept.caption[run], values[i, kept.caption[run]], kept.weight[run], strict=True))
+            for i, run in enumerate(runs)
+        ]
+        ours = estimates(of_pairs(pairs, CAPTIONS), "m", "shards")
+        for i, run in enumerate(runs):
+            seen, weight = values[i, kept.caption[run]], kept.weight[run]
+            truth = np.delete(values[i], kept.caption[run]).mean(dtype=float)
+            whole = np.average(seen[weight > 1], weights=weight[weight > 1])
+            errors.append([ours[i] - truth, seen.mean() - truth, whole - truth])
+    bias, deviation = np.mean(errors, axis=0), np.std(errors, axis=0)
+    near = 4 * deviation / np.sqrt(len(errors))
+    assert abs(bias[0]) < near[0] < 0.05
+    assert bias[1] > 20 * near[1] and bias[2] > 2 * near[2]
+
+
 def test_each_pair_stands_for_the_others_of_its_kind() -> None:
     """1 x .2 and 3 x .6 pairs were left out; those kept for certain say nothing of the others; an image that tells
     nothing of its own has the mean of all."""
@@ -35,8 +68,7 @@ def test_each_pair_stands_for_the_others_of_its_kind() -> None:
 def test_pairs_that_were_all_kept_for_certain_tell_nothing() -> None:
     with pytest.raises(InputError, match="kept for certain, so nothing tells .* shards.uniform above 0"):
         estimates(of_pairs([[(0, 1, 1)]]), "m", "shards")
-    for of in (estimates, bounds):
-        assert len(of(of_pairs([[(k, 1, 1) for k in (2, 3, 0, 1)]]), "m", "shards")) == 1  # nothing is unknown
+    assert len(estimates(of_pairs([[(k, 1, 1) for k in range(4)]]), "m", "shards")) == 1  # nothing is unknown
 
 
 def test_the_last_top_value_bounds_what_was_not_kept() -> None:
@@ -75,3 +107,11 @@ def test_labels_of_every_pair_need_no_stand_in(made: Path) -> None:
         assert all(np.array_equal(one, other) for one, other in zip(*blocks, strict=True))
     with pytest.raises(InputError, match="unknown is 'mean' -> choose from: mask, estimate, bound"):
         exact.block([0], [0], unknown="mean")  # type: ignore[arg-type]
+
+
+def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path) -> None:
+    out, windows = tmp_path / "tops", "--set shards.windows.per_window=60"  # every caption of every window
+    options = f"--captions {made}/captions --split train --measures rouge_l --set shards.top=2 --set shards.uniform=0"
+    assert call("shards", *options.split(), *windows.split(), "--out", out) == 0
+    for unknown in UNKNOWN:
+        assert Labels.load(out).block(range(12), range(60), unknown=unknown).known.all()

@@ -201,6 +201,28 @@ def test_gradients_go_into_scores_alone_and_no_dtype_or_autocast_changes_a_loss(
     assert float(call(name, batch, coarse)) == pytest.approx(float(call(name, batch, coarse.float())), rel=1e-4)
 
 
+@pytest.mark.parametrize("name", COUNTED)
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_the_loss_of_drawn_pairs_is_near_that_of_all(name, seed):
+    """As shards keep pairs: relevant ones for certain, of the others some. A model that knows the relevant ones alone:
+    without weights its loss seems small. `sigmoid` is without bias, `daa`, of ratios of ranks, within a tenth."""
+    rng, size, draws = np.random.default_rng(seed), 16, 60
+    own, relevance = torch.eye(size, dtype=torch.bool), torch.tensor(rng.beta(1, 3, (size, size)))
+    relevance = relevance.where(~own, 1)
+    scores = torch.tensor(rng.uniform(0, 0.4, (size, size))).where(relevance < 0.4, relevance)
+    chance = torch.ones_like(relevance).where(relevance > 0.4, 0.15)
+    options = {"temperature": 0.05} if name == "daa" else {"temperature": 1.0, "bias": 0.0}
+    whole, found, each_once = float(FUNCTIONS[name](scores, relevance, own, **options)), [], []
+    for _ in range(draws):
+        known = torch.tensor(rng.random((size, size))) < chance
+        weights = (1 / chance).where(known, 0)
+        found.append(float(FUNCTIONS[name](scores, relevance, own, known, weights, **options)))
+        each_once.append(float(FUNCTIONS[name](scores, relevance, own, known, known.float(), **options)))
+    near = 5 * np.std(found) / np.sqrt(draws) + (0.1 * whole if name == "daa" else 0)
+    assert abs(np.mean(found) - whole) < near < 0.4 * whole < whole - np.mean(each_once)
+
+
 @pytest.mark.parametrize("name", GRADED)
 def test_nan_in_what_is_known_is_not_passed_over(name):
     batch = batch_of(1, 5, masked=True)

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from capgrade.bits import Ties, mix_all
 from capgrade.measures.meteor import FittedMeteor, Meteor, index_of
+from capgrade.measures.meteor.bound import bound
+from capgrade.measures.meteor.kernel import FREE, find_hits, fold, mark
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
@@ -78,6 +80,25 @@ def test_captions_of_many_words() -> None:
     sets[6][0] = "current emergencies emergency events news now pressing relevant timeliness urgency " * 10
     fitted = fit(sets)
     assert_best(fitted, np.arange(2, 7), 5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_bound_is_one(seed: int) -> None:
+    """With every reference for itself, it is at least METEOR."""
+    sets = english_sets(6, seed, 20)
+    fitted = fit(sets)
+    n = fitted.columns
+    alone = fitted.regrouped(np.arange(n + 1), np.arange(n))
+    values = alone.score(np.arange(n)).T
+    words, units, matches = alone.index
+    local, places = np.full(len(matches.ptr) - 1, -1, np.int32), np.empty(alone.longest + 1, np.uint64)
+    hits = np.empty((7 * alone.longest, 3), np.int64)
+    for r in range(n):
+        im = fold(np.array([r]), units, matches, local)
+        for c in range(n):
+            assert bound(c, 0, find_hits(c, units, local, hits), im, words, places) >= values[c, r]
+        mark(im.units, local, FREE)
 
 
 @pytest.fixture(scope="module")
