@@ -249,7 +249,7 @@ class WindowsParams(ParamsBlock):
     """
 
     width: Share = 0.1
-    stride: Annotated[Share, Field(ge=1e-4)] = 0.05
+    stride: Annotated[float, Field(ge=1e-4, le=1)] = 0.05
     per_window: Natural = 4
     among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 

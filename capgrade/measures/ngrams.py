@@ -78,9 +78,9 @@ def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> t
     left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
     for k in range(most):
         at = np.flatnonzero(left > k)
-        order = in_order(word[at + k])
+        order = counting_order(word[at + k])
         if k:
-            order = order[in_order(numbers[k - 1, at[order]])]
+            order = order[counting_order(numbers[k - 1, at[order]])]
         at = at[order]
         key = (numbers[k - 1, at].astype(np.int64) if k else ALONE) << 32 | word[at + k].astype(np.int64)
         first = np.append(True, np.diff(key) != 0)[: len(key)]
@@ -93,8 +93,8 @@ def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> t
     return numbers, np.concatenate(keys)
 
 
-def in_order(numbers: np.ndarray) -> np.ndarray:
-    """A stable argsort of numbers from 0 on that are dense, by counting: in a third of the time."""
+def counting_order(numbers: np.ndarray) -> np.ndarray:
+    """A stable argsort of whole numbers from 0 on, by counting: its time and memory grow with the largest."""
     places = np.arange(len(numbers))
     cells = np.ones(len(numbers), bool), (numbers, places)
     return coo_array(cells, (int(numbers.max(initial=0)) + 1, len(numbers) + 1)).tocsr().indices

@@ -55,9 +55,8 @@ def load_task(
     """Read a task, and say in notes what it cannot be scored on and why.
 
     The similarity is a file, the mean of several (an ensemble), the cosines of two embedding tables (of images, of
-    captions), or `stand_in`:
-    the k-th caption of each image, encoded by the Sentence-BERT of the package, stands for it and leaves the gallery.
-    `positives` is a file of `capgrade audit`.
+    captions), or `stand_in`: the k-th caption of each image, encoded by the Sentence-BERT of the package, stands for it
+    and leaves the gallery. `positives` is a file of `capgrade audit`.
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:

@@ -22,7 +22,7 @@ from capgrade.bits import GOLDEN, mix
 from capgrade.kernels import as_python
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.data import AGAIN
-from capgrade.measures.ngrams import in_order
+from capgrade.measures.ngrams import counting_order
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
 from capgrade.schemas.inputs import file_digest
@@ -123,8 +123,8 @@ def occurring_pairs(
     for k in range(LONGEST):
         longer = longer[longer + k < end[longer]]
         before, last = which[longer], word[longer + k]
-        order = in_order(last)
-        order = order[in_order(before[order])]
+        order = counting_order(last)
+        order = order[counting_order(before[order])]
         first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
         which[longer[order]] = np.cumsum(first) - 1
         some = order[first]

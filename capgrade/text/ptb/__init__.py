@@ -31,9 +31,9 @@ def ptb_tokens(caption: str) -> list[str]:
 
 
 @lru_cache(maxsize=1 << 16)
-def alone(chunk: str) -> list[str] | None:
+def alone(chunk: str) -> tuple[str, ...] | None:
     """Tokens of a chunk that is read alike everywhere; None for any other."""
-    return ptb_tokens(chunk) if _ALONE.fullmatch(chunk) else None
+    return tuple(ptb_tokens(chunk)) if _ALONE.fullmatch(chunk) else None
 
 
 def kept(line: str) -> list[str]:
