@@ -25,6 +25,7 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.locks import first_process
 
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
@@ -62,6 +63,8 @@ def train(
     from capgrade.trainer.fit.train import train as stage
 
     done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
+    if not first_process():
+        return
     scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
     best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
     line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}"

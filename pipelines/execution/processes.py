@@ -36,33 +36,25 @@ class Process:
 
 
 @contextmanager
-def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], None]]:
-    """Yields a function that returns when every process has called it. A group that is there is used, and kept."""
+def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], object]]:
+    """Yields a function that returns when every process has called it. A group that is there is used, and kept.
+    InputError where another process has stopped: this one waits for it no longer."""
     if process.world == 1:
         yield lambda: None
         return
     from torch import distributed
 
-    if distributed.is_initialized():  # by the caller: a launcher's store connects its processes once only
-        yield lambda: _wait(distributed.barrier)
-        return
-    with _one_of_us_stopped():
-        distributed.init_process_group(backend, timeout=LONGEST)
+    begun = distributed.is_initialized()  # by the caller: a launcher's store connects its processes once only
     try:
-        yield lambda: _wait(distributed.barrier)
-    finally:
-        distributed.destroy_process_group()
-
-
-def _wait(barrier: Callable[[], object]) -> None:
-    with _one_of_us_stopped():
-        barrier()
-
-
-@contextmanager
-def _one_of_us_stopped() -> Iterator[None]:
-    try:
-        yield
+        if not begun:
+            distributed.init_process_group(backend, timeout=LONGEST)
+        yield distributed.barrier
     except (RuntimeError, ValueError) as error:
-        problem = f"the other processes of this run cannot be reached ({str(error).splitlines()[0]})"
+        told = str(error).partition("\n")[0]
+        if not isinstance(error, distributed.DistError) and "gloo" not in told and "torch.distributed" not in told:
+            raise
+        problem = f"the other processes of this run cannot be reached ({told})"
         raise InputError(problem, remedy="see what they said; run again to go on") from error
+    finally:
+        if not begun and distributed.is_initialized():
+            distributed.destroy_process_group()

@@ -65,7 +65,12 @@ found["summary"] = run(plain, out / "saf", options, "train.patience=1", epochs=4
 found["calls"], kept = len(calls), []
 stage.validate = lambda model, *args: kept.append({k: v.tolist() for k, v in model.named_buffers()}) or {"rsum": 1}
 run(plain, out / "norm", options, epochs=1)
-(out / f"2-{dist.get_rank()}.json").write_text(json.dumps({**found, "kept": kept}))
+rank, found["kept"] = dist.get_rank(), kept
+try:  # the second process stops, and the first does not wait for it
+    rank or run(plain, out / "alone", *SUM, epochs=1)
+except InputError as error:
+    found["alone"] = str(error)
+(out / f"2-{rank}.json").write_text(json.dumps(found))
 dist.destroy_process_group()
 """
 
@@ -74,7 +79,7 @@ dist.destroy_process_group()
 def two(small, tmp_path_factory) -> tuple[Path, list[dict[str, Any]]]:
     """What the script leaves on two processes, and what each of them says."""
     folder = tmp_path_factory.mktemp("two")
-    given = f"from pathlib import PosixPath\nALIKE, FOLDER = {ALIKE}, {small.data.captions.parent!r}\n"
+    given = f"from pathlib import PosixPath\nALIKE, SUM, FOLDER = {ALIKE}, {SUM}, {small.data.captions.parent!r}\n"
     return folder, on_processes(2, given + SCRIPT, folder)
 
 
@@ -98,6 +103,7 @@ def test_the_first_process_decides_and_errors_reach_both(two):
     first, second = two[1]
     assert first["summary"] == second["summary"] and first["summary"]["best"]["rsum"] == 9
     assert first["summary"]["epochs"] == first["calls"] == second["calls"] == 3
+    assert "the other processes of this run cannot be reached" in first["alone"]
     assert first["kept"] == second["kept"] and any("running_mean" in name for name in first["kept"][0])
     for found in two[1]:
         assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
