@@ -91,7 +91,7 @@ def agree(
 
     meant = meanings(values, known)
     result = {name: row(of) for name, of in {**values, **meant}.items()}
-    for name, error in held(meant, people, ~own).items():
+    for name, error in held(meant, people, ~own, params.accept).items():
         result[name]["calibration"] = error
     if folds:
         predicted, weights = mix(values, people.score, people.image, folds)

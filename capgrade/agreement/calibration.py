@@ -136,12 +136,14 @@ def meanings(labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]) -> d
     return found
 
 
-def held(meant: Mapping[str, np.ndarray], people: Judgements, other: np.ndarray) -> dict[str, Any]:
+def held(
+    meant: Mapping[str, np.ndarray], people: Judgements, other: np.ndarray, accept: float | None
+) -> dict[str, Any]:
     """Column of probabilities -> {"ece", "reliability"} among the `other` pairs, bool [n]; accepted as `scale_of` these
-    judgements has it."""
+    judgements and `accept` has it."""
     columns = [name for name in meant if name.endswith(ACCEPTED)]
     if not columns:
         return {}
-    yes = (people.score[other] >= scale_of(people).accept).astype(np.float64)
+    yes = (people.score[other] >= scale_of(people, accept).accept).astype(np.float64)
     found = {name: reliability(meant[name][other], yes) for name in columns}
     return {name: {"ece": ece, "reliability": table} for name, (ece, table) in found.items()}

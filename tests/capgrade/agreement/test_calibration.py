@@ -188,7 +188,7 @@ def test_a_file_that_is_no_calibration(world: Path, tmp_path: Path) -> None:
 def test_what_values_mean_elsewhere_is_judged(world: Path) -> None:
     """Against scipy's coefficients of the values that numpy reads off the written curve."""
     judge, known = world / "there-dense" / "rouge_l.arrow", world / "here.json"
-    found = agree(world / "there", judge, ["rouge_l", "bleu"], PLAIN, calibration=known)
+    found = agree(world / "there", judge, ["rouge_l", "bleu"], PLAIN, calibration=known, params=AgreeParams(accept=0.4))
     assert set(found) == {"rouge_l", "bleu", "bleu_score", "bleu_accepted", "bleu_grade", "binary"}
     owner = read_captions(world / "there", None).owner
     other = (owner[None, :] != np.arange(owner.max() + 1)[:, None]).ravel()
@@ -200,7 +200,7 @@ def test_what_values_mean_elsewhere_is_judged(world: Path) -> None:
         wanted = stats.kendalltau(of, judged_as).statistic
         assert found[f"bleu_{end}"]["kendall"]["non_original"] == pytest.approx(wanted), end
     error = found["bleu_accepted"]["calibration"]
-    assert (error["ece"], error["reliability"]) == reliability(accepted, judged_as >= 0.5), "by who accepts here"
+    assert (error["ece"], error["reliability"]) == reliability(accepted, judged_as >= 0.4), "by who accepts here"
     assert "calibration" not in found["bleu"] and "calibration" not in found["bleu_score"]
 
 
