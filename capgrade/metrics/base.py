@@ -129,9 +129,9 @@ class Queries:
     clip: bool = False  # negative relevance counts as no gain, instead of being refused
 
     def __post_init__(self) -> None:
-        _check_matrix("similarity", self.similarity)
+        check_matrix("similarity", self.similarity)
         for name, matrix in self.relevance.items():
-            _check_matrix(f"relevance {name}".rstrip(), matrix, self.similarity.shape)
+            check_matrix(f"relevance {name}".rstrip(), matrix, self.similarity.shape)
         shape = self.similarity.shape
         if self.query_group is not None and self.candidate_group is not None:
             given = len(self.query_group), len(self.candidate_group)
@@ -167,7 +167,7 @@ class Queries:
         return own_positives(self.query_group, self.candidate_group)
 
 
-def _check_matrix(name: str, matrix: Array, wanted: tuple[int, ...] | None = None) -> None:
+def check_matrix(name: str, matrix: Array, wanted: tuple[int, ...] | None = None) -> None:
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or 0 in matrix.shape:
         shape = getattr(matrix, "shape", type(matrix).__name__)
         raise InputError(f"{name} is {shape}, not a matrix", remedy="give queries x candidates, none empty")
@@ -299,7 +299,7 @@ def of_matrix(
 ) -> Any:  # fmt: skip
     """A metric of each row of `scores`, with its options: float64 [Q], numpy for numpy, a tensor on the scores' device
     for tensors. Relevance and own items have the name ""."""
-    similarity = as_numpy(scores)
+    check_matrix("similarity", similarity := as_numpy(scores))
     queries, candidates = (None if group is None else as_numpy(group) for group in groups)
     if (queries is None) != (candidates is None):
         raise InputError("one of two groups is given", remedy="give query_group and candidate_group, or neither")

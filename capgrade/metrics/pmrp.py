@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, of_matrix, share
+from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, check_matrix, of_matrix, share
 from capgrade.metrics.ranking import Array, Ties
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
@@ -49,7 +49,8 @@ def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: 
     >>> pmrp(np.array([[0.9, 0.2]]), np.array([[1, 0, 0]]), np.array([[0, 1, 1], [1, 0, 0]]))
     array([0.])
     """
-    rows, columns = as_numpy(scores).shape
+    check_matrix("similarity", similarity := as_numpy(scores))
+    rows, columns = similarity.shape
     codes = check_codes("query", query_codes, rows), check_codes("candidate", candidate_codes, columns)
     return of_matrix(scores, pmrp_of, codes=codes, ties=ties)
 

@@ -36,7 +36,9 @@ def any_in_top(block: QueryBlock, k: int, lists: str | None = None) -> Array:
     place = np.arange(places.max())
     chance = np.minimum(own[:, None] / np.maximum(size[:, None] - place, 1), 1)  # of a hit at this place of the group
     missed = np.prod(np.where(place < places, 1 - chance, 1), axis=1)
-    return np.where(np.diff(block.positives(lists).indptr) > 0, 1 - missed, np.nan)
+    positives = block.positives(lists)
+    missed[np.diff(positives.indptr) == 0] = 1  # what the gallery lacks is never retrieved
+    return np.where(positives.sizes > 0, 1 - missed, np.nan)
 
 
 def share_in_top(block: QueryBlock, k: int = 0, lists: str | None = None) -> Array:
@@ -71,7 +73,8 @@ def longest(positives: Positives) -> int:
 
 
 def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: Ties = "expected") -> Any:
-    """R@K of image-text retrieval: 1 if any own candidate is among the first k; NaN for a query without one.
+    """R@K of image-text retrieval: 1 if any own candidate is among the first k; NaN for a query without one, 0
+    where the gallery lacks them all.
 
     Under ties the probability of a hit: 1 - C(g - p, s) / C(g, s) for p own ones in a group of g with s places left.
     Biten et al. 2022, sec. 3.1 (R^V@K); VSE++ evaluation.py.

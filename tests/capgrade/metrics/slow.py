@@ -27,7 +27,7 @@ def first(order, positives):
 
 def average_precision(order, positives):
     depth, total = len(positives), 0.0
-    for r in range(1, depth + 1):
+    for r in range(1, min(depth, len(order)) + 1):
         if order[r - 1] in positives:
             total += len(set(order[:r]) & set(positives)) / r
     return total / depth
