@@ -258,6 +258,7 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
 def _unit(vectors: Array, path: Path, rows: int) -> Array:
     if len(vectors) != rows:
         raise InputError(f"{len(vectors)} embeddings for {rows} ids", file=path, remedy="embed the same captions table")
+    vectors = vectors.astype(np.float32) if vectors.dtype == np.float16 else vectors  # too coarse for a length
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and lengths.all()):
         row = int(np.argmin(np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)))

@@ -58,12 +58,13 @@ def test_a_value_that_is_the_threshold_is_accepted(dataset: Path):
 def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
     labels = Labels.load(dataset).exact("rouge_l")
     rng = np.random.default_rng(1)
-    vectors = rng.standard_normal((12, 8)).astype(np.float32), rng.standard_normal((60, 8)).astype(np.float32)
+    vectors = [rng.integers(-127, 128, (n, 8)).astype(np.float32) for n in (12, 60)]
+    coarse = [tuple(one.astype(kind) for one in vectors) for kind in (np.int8, np.float16)]  # hold no product
     ours = [
         paired(labels.negatives(3, accepted_below=0.4, scores=scores))
-        for scores in (vectors[0] @ vectors[1].T, tuple(map(torch.tensor, vectors)), vectors)
+        for scores in (vectors[0] @ vectors[1].T, tuple(map(torch.tensor, vectors)), tuple(vectors), *coarse)
     ]
-    assert ours[0] == ours[1] == ours[2]
+    assert all(one == ours[0] for one in ours)
     relevance = labels.block(range(12), range(60)).relevance
     by_measure = labels.negatives(3, accepted_below=0.4)
     assert paired(by_measure) == paired(labels.negatives(3, accepted_below=0.4, scores=relevance))

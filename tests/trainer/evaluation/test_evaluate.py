@@ -322,12 +322,13 @@ def test_every_format_gives_the_same_similarity(folders, captions, tmp_path):
     }.items():  # fmt: skip
         found = read_similarity(write(tmp_path / name, content), captions)
         np.testing.assert_allclose(found, scores, rtol=1e-6, err_msg=name)
-    images, texts = RANDOM.random((IMAGES, 6)), RANDOM.random((len(OWNER), 6))
-    paths = write(tmp_path / "images.csv", lines(images)), write(tmp_path / "texts.pt", texts)
-    task, notes = load_task(folders[0], embeddings=(paths[0], paths[1]))
-    images, texts = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images, texts))
-    np.testing.assert_allclose(task.similarity, images @ texts.T, atol=1e-6)
-    assert any("no relevance" in note for note in notes)
+    images, texts = (300 * RANDOM.random((IMAGES, 6))).astype(np.float16), RANDOM.random((len(OWNER), 6))
+    paths = [write(tmp_path / "images.csv", lines(images)), write(tmp_path / "images.npy", images)]
+    tasks = [load_task(folders[0], embeddings=(path, write(tmp_path / "texts.pt", texts))) for path in paths]
+    images, texts = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (images.astype(float), texts))
+    for task, notes in tasks:  # lengths are more than a float16 holds
+        np.testing.assert_allclose(task.similarity, images @ texts.T, atol=1e-6)
+        assert any("no relevance" in note for note in notes)
 
 
 def test_quoted_ids_may_hold_commas_and_quotes(tmp_path):
