@@ -151,7 +151,7 @@ def _timed(arguments: Sequence[str]) -> AbstractContextManager[None]:
 
 def _out(arguments: Sequence[str]) -> Path | None:
     """What `--out` or `--words` names, for the record of times."""
-    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
         option, given, value = word.partition("=")
         if option in ("--out", "--words") and (value or after):
             return Path(value if given else after)

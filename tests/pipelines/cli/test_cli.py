@@ -271,8 +271,10 @@ def test_help_fits_on_a_screen_and_opens_with_an_example(
 
 def test_help_lists_the_commands_in_the_order_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("--help") == 0
-    listed = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("Commands:")[2], re.MULTILINE)
+    shown = capsys.readouterr().out
+    listed = re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE)
     assert listed == [name for name in cli.COMMANDS if " " not in name]
+    assert call() == 2 and capsys.readouterr().err.strip() == shown.strip(), "the bare command says them too"
 
 
 def test_no_head_of_a_table_is_cut_without_a_terminal(
