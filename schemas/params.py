@@ -34,6 +34,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
+QUOTED = """give text in quotes, "TEXT", and to a shell '"TEXT"'"""  # YAML reads 1.0, no and a: b as something else
 PRESETS = Path(__file__).with_name("presets.yaml")  # the papers' values by name; params.yaml adds others
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -412,7 +413,7 @@ class PublishParams(ParamsBlock):
     language: str | None = None  # of the captions, as the hub names it; None: en where they are English, else required
     description: str = ""
     authors: tuple[str, ...] = ()
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # of publication
+    date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # YYYY-MM-DD
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
     left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
@@ -595,7 +596,9 @@ def validated(
         )
     message = first["msg"].removeprefix("Value error, ")
     whole = isinstance(first["input"], dict) and first["type"] == "value_error"  # the message names a block's parts
-    raise InputError(message if whole else f"parameter '{key}' is {first['input']!r}: {message}", file=file)
+    message = message if whole else f"parameter '{key}' is {first['input']!r}: {message}"
+    remedy = {"string_type": QUOTED, "tuple_type": "give a list, [ONE, TWO]"}.get(first["type"])
+    raise InputError(message, file=file, remedy=remedy)
 
 
 class _Loader(yaml.SafeLoader):
@@ -621,7 +624,7 @@ def _parsed(text: str, what: str = "", file: Path | None = None) -> Any:
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # of a date that no calendar has; nested without end
-        raise InputError(f"{what}not valid YAML: {' '.join(str(error).split())}", file=file) from error
+        raise InputError(f"{what}not valid YAML: {' '.join(str(error).split())}", file=file, remedy=QUOTED) from error
 
 
 def override(tree: dict, given: str) -> None:
