@@ -14,7 +14,8 @@ import pytest
 from PIL import Image
 
 from capgrade.pipelines import cli
-from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table
+from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table, matches_table
+from capgrade.pipelines.show import Match
 from capgrade.schemas.params import Params
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
@@ -285,3 +286,10 @@ def test_no_head_of_a_table_is_cut_without_a_terminal(
     shown = capsys.readouterr().out
     assert "…" not in shown and all(name.replace("_", " ") in shown for name in COEFFICIENTS)
     assert shown.count("-0.456") == len(COEFFICIENTS) < shown.count("other")
+
+
+def test_a_narrow_terminal_cuts_no_value(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    matches_table("a dog", [Match("a/long/path/000000000001.jpg", "a dog", False, dict.fromkeys("abcdefghijkl", 0.25))])
+    shown = capsys.readouterr().out
+    assert shown.count("0.25") == 12 and "…" not in shown
