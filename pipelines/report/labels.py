@@ -28,7 +28,7 @@ def headline(data: ReportData) -> list[Part]:
     counted = f"captions of {one.n_images:,} images"
     if not data.has(RELEVANCE):
         return [Headline(f"{one.n_captions:,}", f"{counted} in split {one.split}.")]
-    by, rivals = data.measure, data.own_and_other[data.measure].rivals
+    by, rivals = f"the measure {data.measure}", data.own_and_other[data.measure].rivals
     if not len(rivals):  # no image has a second caption
         return [Headline(f"{one.n_captions:,}", f"{counted} in split {one.split}, graded by {by}.")]
     share = (rivals > 0).mean()
