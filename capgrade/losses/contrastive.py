@@ -73,7 +73,7 @@ def _cross_entropy(
     total = nothing(batch)
     for way, target, seen in ways:
         log = (way.scores / temperature).masked_fill(~seen, -torch.inf).log_softmax(dim=1)
-        total = total - (target * log.masked_fill(~seen, 0)).sum(dim=1).mean()
+        total = total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()  # a score may be -inf
     return total / 2
 
 

@@ -49,7 +49,7 @@ def _triplets(
     if negatives == "sum":
         return batch.counted(cost.masked_fill(~allowed, 0), allowed).sum()
     chosen = choose(scores.detach(), allowed, negatives)[:, None]
-    return batch.counted(cost.gather(1, chosen)[:, 0][allowed.any(dim=1)]).sum()
+    return batch.counted(cost.gather(1, chosen)[allowed.gather(1, chosen)]).sum()
 
 
 def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:

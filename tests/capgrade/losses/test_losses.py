@@ -173,6 +173,16 @@ def test_gradients_are_finite_differences(name, masked):
         assert float(x.grad[place]) == pytest.approx(numeric, abs=6e-3 * max(1.0, abs(numeric)))
 
 
+@pytest.mark.parametrize("name", ["triplet", "triplet_sn", "ladder", "info_nce"])
+def test_a_score_of_minus_infinity_is_no_negative(name):
+    """As far below as can be, also where a row has no other."""
+    batch = batch_of(7, dtype=torch.float32)
+    batch = replace(batch, own=torch.eye(6) > 0, relevance=torch.eye(6))
+    hidden = (torch.arange(6)[:, None] == 0) & ~batch.own | (torch.rand(6, 6) < 0.3) & ~batch.own
+    found = [call(name, batch, batch.scores.masked_fill(hidden, below)) for below in (-1e4, -math.inf)]
+    assert float(found[0]) > 0 and float(found[1]) == pytest.approx(float(found[0]))
+
+
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_nothing_to_learn_from_is_zero_with_zero_gradient(name):
     batch = batch_of(0, 4, dtype=torch.float32)
