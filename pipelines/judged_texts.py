@@ -15,6 +15,7 @@ from capgrade.measures.scores.measures import BLEUS, MEASURES
 from capgrade.pipelines.sources.fields import Text, Texts, entry
 from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import LARGEST
 from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import score
 
@@ -103,4 +104,4 @@ def _listed(value: Any) -> Any:
 
 
 References = Annotated[Texts, BeforeValidator(_listed)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST, le=LARGEST)]

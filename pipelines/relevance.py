@@ -12,6 +12,7 @@ from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_text
 from capgrade.schemas.output import WORK, output_folder, run_key
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
@@ -60,7 +61,11 @@ def relevance(
     with output_folder(out, "relevance", run_key(source.key)) as folder:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / WORK / "parts"))
-        job = source.job(folder / WORK, DenseTables(schemas))
+        job = source.job(folder / WORK, lambda: DenseTables(schemas))
+        most = float(np.finfo(params.dtype).max)
+        if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
+            problem = f"{large[0]}: values above {most:g}, which {params.dtype} cannot hold"
+            raise InputError(problem, remedy="set relevance.dtype=float32")
         run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():

@@ -77,9 +77,8 @@ def schema_of(source: Source) -> pa.Schema:
 
 def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
     """For workers, who find also the keys that they draw by, hashes of ids, and the own captions in the work folder."""
-    plan = plan_of(source.chosen.values(), params)
-    job = source.job(work, SampledTables(tuple(params.measures), plan, schema_of(source)))
-    captions = source.captions
+    captions, names, schema = source.captions, tuple(params.measures), schema_of(source)
+    job = source.job(work, lambda: SampledTables(names, plan_of(source.chosen.values(), params), schema))
     chunks = captions.table["caption_id"].chunks  # all ids at once would be a Python object each
     caption_keys = np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks])
     keys = {"images": id_keys(captions.image_ids), "captions": caption_keys}
@@ -191,8 +190,8 @@ def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
     not belong together.
     """
     again = "make it with `capgrade shards --part`, the same options and --out"
-    found = {path.name: path for path in parts_folder(out).glob("*-of-*")}
-    counts = {name.partition("-of-")[2] for name in found}
+    found = (re.fullmatch(r"[1-9]\d*-of-([1-9]\d*)", path.name, re.ASCII) for path in parts_folder(out).glob("*"))
+    counts = {name[1] for name in found if name}
     if not counts:
         raise InputError("no parts to join", file=parts_folder(out), remedy=again)
     if len(counts) > 1:

@@ -27,6 +27,7 @@ CORRECT = "correct this row; a file that ends early has to be downloaded or writ
 EMPTY, DELETE = "an empty row", "delete it"
 TABS = "a tab inside a field? write a space for it, or make the table a csv"
 COMMAS = 'a comma or quote inside a field? put the field in "...", doubling quotes inside'
+LARGEST = 3.4e38  # of float32's numbers, about
 MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -177,13 +178,14 @@ def _records(
 
 
 def number(text: str | None, path: Path, line: int, what: str = "score") -> float:
-    """The finite number in a field of a row, called `what`. InputError for anything else."""
+    """The number in a field of a row, called `what`, which float32 can hold. InputError for anything else."""
     try:
         value = float(text or "")
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{what} {text!r} is not a number", file=path, row=line)
+    if not abs(value) <= LARGEST:
+        problem = "is not a number" if math.isnan(value) else f"is beyond {LARGEST:g}"
+        raise InputError(f"{what} {text!r} {problem}", file=path, row=line)
     return value
 
 

@@ -138,8 +138,8 @@ def _manifest(path: Path) -> dict[str, Any]:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
     old, new = (
-        {key: canonical(value) for part in ("params", "inputs") for key, value in leaves(one.get(part) or {}).items()}
-        for one in (before, now)
+        {key: canonical(value) for part in parts if isinstance(part, dict) for key, value in leaves(part).items()}
+        for parts in ([one.get("params"), one.get("inputs")] for one in (before, now))
     )
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     values = {name: f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}" for name in names[:3]}

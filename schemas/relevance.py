@@ -102,6 +102,14 @@ class Relevance:
 def read_relevance(path: Path) -> Relevance:
     """Open a dense relevance file. InputError when it is missing, truncated or of another kind."""
     reader = open_arrow(path)
-    if reader.schema.names != ["image_id", "relevance"] or not pa.types.is_fixed_size_list(reader.schema.types[1]):
-        raise InputError(f"not a relevance file (columns {', '.join(reader.schema.names)})", file=path)
-    return Relevance(path, [reader.get_batch(k) for k in range(reader.num_record_batches)], reader.schema)
+    names, kind = reader.schema.names, reader.columns.get("relevance", pa.null())
+    if names != ["image_id", "relevance"] or not (pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)):
+        raise InputError(f"not a relevance file (columns {', '.join(names)})", file=path)
+    batches = [reader.get_batch(k) for k in range(reader.num_record_batches)]
+    if any(batch["relevance"].null_count or batch["relevance"].flatten().null_count for batch in batches):
+        raise InputError("not a relevance file: values are missing", file=path)
+    return Relevance(path, batches, reader.schema)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind)

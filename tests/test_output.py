@@ -19,7 +19,7 @@ from capgrade.schemas.files import MANIFEST, read_manifest, write_manifest, writ
 from capgrade.schemas.locks import LOCK, only_run
 from capgrade.schemas.output import STAGE, UNFINISHED, WORK, output_folder, signed, starting
 from capgrade.schemas.regions import Regions, write_regions
-from tests.conftest import call, random_sets, refusal
+from tests.conftest import call, edit_manifest, random_sets, refusal
 
 # What fills a folder that is no stage's.
 FOREIGN: dict[str, Callable[[Path], object]] = {
@@ -181,6 +181,8 @@ def test_what_a_run_replaces_is_told_where_it_differs(world: Path, tmp_path: Pat
             f"{tmp_path}/out: replaced its earlier result of other parameters or inputs: {said}\n" if said else ""
         )
         assert capsys.readouterr().err == expected
+    edit_manifest(tmp_path / "out", params=["of another version"])
+    assert call(*f"{line}5".split()) == 0, "its inputs are told, which are the same"
     (tmp_path / "out" / MANIFEST).write_text("[1]")
     assert call(*f"{line}5".split()) == 2, "and what is no manifest of ours is not replaced"
 

@@ -8,6 +8,7 @@ pair has its mean score.
 
 from __future__ import annotations
 
+import math
 import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,8 +117,7 @@ class Imported:
             raise InputError(f"measure '{self.name}': no such file", file=path)
         if path.suffix.lower() == ".csv":
             judged = fit_judged(path, captions)
-            self.low, self.high = float(judged.values.min()), float(judged.values.max())
-            self.high = max(self.high, self.low + 1e-6)
+            self.low, self.high = _not_empty(float(judged.values.min()), float(judged.values.max()))
             return judged
         layout = _layout(path, captions)
         fitted = FittedImported(str(path), captions.n_images, captions.n_captions, layout)
@@ -166,7 +166,12 @@ def _range(fitted: FittedImported) -> tuple[float, float]:
     for start in range(0, fitted.n_images, 256):
         block = fitted.score(np.arange(start, min(start + 256, fitted.n_images)))
         low, high = min(low, float(block.min())), max(high, float(block.max()))
-    return low, max(high, low + 1e-6)
+    return _not_empty(low, high)
+
+
+def _not_empty(low: float, high: float) -> tuple[float, float]:
+    """Ends of a range, also of equal values."""
+    return low, max(high, low + 1e-6, math.nextafter(low, math.inf))
 
 
 @dataclass(frozen=True)

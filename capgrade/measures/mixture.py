@@ -12,6 +12,8 @@ import numpy as np
 
 from capgrade.measures.base import CHUNK, UNIT, Error, Fitted, Measure, State
 from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.lines import LARGEST
 
 _PARTS = "mixture.json"
 
@@ -108,6 +110,9 @@ class Mixture:
         return [(self.weights[name], part) for name, part in self.parts.items()]
 
     def fit(self, captions: Captions) -> FittedMixture:
-        """Fit every part. InputError as they raise it."""
+        """Fit every part. InputError as they raise it, and for weights that leave no range, or one beyond float32."""
         parts = {name: part.fit(captions) for name, part in self.parts.items()}
+        if not (-LARGEST <= self.low < self.high <= LARGEST and self.high - self.low > 1 / LARGEST):
+            problem = f"a mixture's values would be from {self.low:g} to {self.high:g}"
+            raise InputError(problem, remedy="give weights that are not all 0, nor very large or small")
         return FittedMixture(parts, self.weights, {name: (part.low, part.high) for name, part in self.parts.items()})

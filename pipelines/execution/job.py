@@ -101,8 +101,9 @@ class Source:
     def n_blocks(self) -> int:
         return count_blocks(self.captions.n_images, self.params.block_images)
 
-    def job(self, work: Path, tables: Tables) -> Job:
-        """For workers, who find the fitted measures and the ids in the work folder."""
+    def job(self, work: Path, tables: Callable[[], Tables]) -> Job:
+        """For workers, who find the fitted measures and the ids in the work folder. `tables` is called when all are
+        fitted: before, imported ones do not know their range."""
         require_device(self.params.device)
         url, kinds = run_url(self.params.exchange, work), {}
         for name, measure in self.chosen.items():
@@ -112,7 +113,7 @@ class Source:
         ids = pa.record_batch({IDS: pa.array(self.captions.image_ids, pa.large_string())})  # runners take no million
         write_arrow(work / "keys" / f"{IDS}.arrow", ids.schema, [ids])
         return Job(
-            work=work, kinds=kinds, tables=tables, n_images=self.captions.n_images,
+            work=work, kinds=kinds, tables=tables(), n_images=self.captions.n_images,
             block_images=self.params.block_images, device=self.params.device, url=url,
         )  # fmt: skip
 

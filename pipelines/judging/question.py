@@ -47,6 +47,10 @@ class Prompt(ParamsBlock):
             raise ValueError("no {caption} in user")
         if taken := sorted(OURS & self.request.keys()):
             raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
+        try:
+            json.dumps([self.user, self.system, self.request], ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:  # a date, not a number, half a character, in itself
+            raise ValueError(f"what JSON cannot say ({error})") from error
         if not self.yes_no and not (_RANGE.fullmatch(self.answer) and self.scale[0] < self.scale[1]):
             raise ValueError(f"answer: {self.answer}, where `0 to 5` or `{YES_NO}` could be")
         return self

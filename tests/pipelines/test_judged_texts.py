@@ -82,6 +82,7 @@ NO_SCORE = r"no column 'score' -> --set agree.columns.score=NAME, or --captions 
         ("j.csv", 'cand,refs,score\na,"[1]",1\n', r"row 2.*: 'refs' is"),
         ("j.csv", 'cand,refs,score\na,"[\'b",1\n', r"row 2: 'refs' is .* a list that neither JSON nor Python reads"),
         ("j.csv", "cand,refs,score\na,b,nan\n", "row 2: 'score' is 'nan'"),
+        ("j.csv", "cand,refs,score\na,b,1e300\n", "row 2: 'score' is '1e300'"),
         ("j.jsonl", '{"cand": "a", "refs": ["b"], "score": 1}\n{"cand": "a"}\n', "row 2: no 'refs'"),
         ("j.csv", "cand,refs,score\n", "no rows"),
         ("j.parquet", "PAR1", "not a whole Parquet file"),

@@ -140,8 +140,8 @@ def test_the_order_of_a_table_does_not_show(
         assert kept(Path(one), table, params) == kept(Path(other), shuffled, params)
 
 
-def imported(captions_dir: Path, out: Path, path: Path) -> np.ndarray:
-    params = RelevanceParams(measures=("theirs",), block_images=8)
+def imported(captions_dir: Path, out: Path, path: Path, dtype: Any = "float32") -> np.ndarray:
+    params = RelevanceParams(measures=("theirs",), block_images=8, dtype=dtype)
     relevance(captions_dir, out, params, MeasuresParams(imported={"theirs": str(path)}))
     return read_relevance(out / "theirs.arrow").matrix()
 
@@ -168,6 +168,27 @@ def test_imported_matrices_that_do_not_fit(make, message: str, captions_dir: Pat
         np.save(tmp_path / "x.npy", made)
     with pytest.raises(InputError, match=message):
         imported(captions_dir, tmp_path / "out", tmp_path / "x.npy")
+
+
+def test_imported_values_that_float16_cannot_hold(captions_dir: Path, tmp_path: Path) -> None:
+    """Nor are equal values, however large, an empty range."""
+    values = np.full((30, read_captions(captions_dir).n_captions), 1e12, np.float32)
+    np.save(tmp_path / "x.npy", values)
+    assert np.array_equal(imported(captions_dir, tmp_path / "out", tmp_path / "x.npy"), values)
+    with pytest.raises(InputError, match="values above 65504, which float16 cannot hold -> set relevance.dtype"):
+        imported(captions_dir, tmp_path / "half", tmp_path / "x.npy", "float16")
+
+
+def test_windows_are_of_the_range_of_an_imported_matrix(captions_dir: Path, tmp_path: Path) -> None:
+    """In whatever unit, the same captions are kept."""
+    values = np.random.default_rng(0).random((30, read_captions(captions_dir).n_captions), np.float32)
+    params, found = SAMPLED.model_copy(update={"measures": ("theirs",)}), []
+    for unit in (1, 64):
+        np.save(tmp_path / "x.npy", unit * values)
+        shards(captions_dir, tmp_path / f"{unit}", params, MeasuresParams(imported={"theirs": f"{tmp_path}/x.npy"}))
+        rows = [row for batch in read_shards(tmp_path / f"{unit}").batches() for row in batch.to_pylist()]
+        found.append([(row["captions"], row["reasons"], row["weight"]) for row in rows])
+    assert found[0] == found[1]
 
 
 def test_relevance_of_other_captions_is_refused(captions_dir: Path, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from capgrade.measures.imported import FittedImported, Imported
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_arrow
-from capgrade.schemas.relevance import Relevance, relevance_batch, relevance_schema
+from capgrade.schemas.relevance import Relevance, read_relevance, relevance_batch, relevance_schema
 from tests.conftest import make_captions, random_sets
 
 CHUNK = 16
@@ -102,3 +103,18 @@ def test_a_bad_cell_is_named_by_its_own_numbers(layout: str, captions: Captions,
         list(one.chunks(np.array([20, 21]), 32, 48, np.empty((2, CHUNK), np.float32)))
     with pytest.raises(InputError, match=said):
         one.score(np.array([20, 21]), np.array([3, 40]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "said"),
+    [
+        ([None, [1.0]], pa.float32(), "values are missing"),
+        ([[None], [1.0]], pa.float32(), "values are missing"),
+        ([["0"], ["1"]], pa.string(), "not a relevance file .columns image_id, relevance"),
+    ],
+)
+def test_an_arrow_file_of_other_values_is_refused(rows: list, kind: pa.DataType, said: str, tmp_path: Path) -> None:
+    batch = pa.record_batch([pa.array(["i0", "i1"]), pa.array(rows, pa.list_(kind, 1))], ["image_id", "relevance"])
+    write_arrow(tmp_path / "x.arrow", batch.schema, [batch])
+    with pytest.raises(InputError, match=said):
+        read_relevance(tmp_path / "x.arrow")

@@ -72,6 +72,7 @@ def test_agree_compares_a_judge_with_people_and_with_measures(
         ("image_id,caption_id,score\n", "no judgements"),
         ("image_id,caption_id,score\ni0,nobody,1\n", "row 2: image 'i0', caption 'nobody'"),
         ("image_id,caption_id,score\ni0,i0#0,nan\n", "row 2: score 'nan' is not a number"),
+        ("image_id,caption_id,score\ni0,i0#0,-1e39\n", r"row 2: score '-1e39' is beyond 3.4e\+38"),
         ("image_id,caption_id,score\ni0,i0#0\n", "row 2: the row has 2 fields, the header 3"),
     ],
 )

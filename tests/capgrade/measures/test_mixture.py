@@ -34,11 +34,14 @@ def test_metadata_name_weights_and_parts() -> None:
     assert used["mine"]["measures"]["cider"]["sigma"] == 6.0 == used["cider"]["sigma"]
 
 
-def test_of_unknown_parts_or_a_taken_name() -> None:
+def test_of_unknown_parts_a_taken_name_or_weights_without_a_range() -> None:
     with pytest.raises(InputError, match="'m' is of an unknown measure 'dog' -> choose from: bleu"):
         choose(["m"], MeasuresParams(mixtures={"m": {"dog": 1.0}}))
     with pytest.raises(InputError, match="'cider' has the name of a measure"):
         choose(["cider"], MeasuresParams(mixtures={"cider": {"bleu": 1.0}}))
+    for weight, said in ((0.0, "0 to 0"), (1e39, r"0 to 1e\+39"), (1e-39, "0 to 1e-39")):
+        with pytest.raises(InputError, match=f"values would be from {said} -> give weights"):
+            choose(["m"], MeasuresParams(mixtures={"m": {"bleu": weight}}))["m"].fit(CAPTIONS)
     with pytest.raises(InputError, match="mixtures.m"):
         load_params(None, ["measures.mixtures={m: {bleu: .nan}}"])
     with pytest.raises(InputError, match="mixtures.m"):

@@ -34,6 +34,7 @@ EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
 SMALL = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=2)
 DENSE = RelevanceParams(measures=("rouge_l", "cider"), block_images=4)
 NEVER = 10**9
+SHARDS: dict[str, dict[str, bytes]] = {}
 
 
 def dense(folder: Path) -> None:
@@ -162,6 +163,8 @@ def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) 
     afresh(folder)
     operations = counted(work, folder)  # kernels are loaded here, and not in each fork
     whole, deaths, damages = contents(folder / "out"), 0, 0
+    if work in (sampled, exchanged, in_parts):
+        assert whole == SHARDS.setdefault("of all ways", whole)
     for k in range(moments):
         if k % 3 == 0:
             afresh(folder)

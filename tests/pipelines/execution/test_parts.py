@@ -60,6 +60,8 @@ def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, m
     with pytest.raises(InputError, match="no parts to join"):
         join(captions_dir, out)
     make(captions_dir, out, "1/2")
+    for name in ("1-of-2.old", "some-of-them", "1-of-0"):  # folders of somebody else
+        (tmp_path / "out.parts" / name).mkdir()
     with pytest.raises(InputError, match="part 2/2 is missing"):
         join(captions_dir, out)
     other = PARAMS.model_copy(update={"seed": 1})

@@ -238,8 +238,8 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", ["scan", "h5"])
 @pytest.mark.parametrize(
     ("rows", "ids"),
-    [(ROWS, IDS), (FIVES, fives(IDS)), (FIVES, IDS), (ROWS, fives(IDS))],
-    ids=["an id a row", "five equal rows", "five rows an id", "an id a caption"],
+    [(ROWS, IDS), (FIVES, fives(IDS)), (FIVES, IDS), (ROWS, fives(IDS)), (ROWS.astype(">f4"), IDS)],
+    ids=["an id a row", "five equal rows", "five rows an id", "an id a caption", "of the other byte order"],
 )
 def test_rows_repeated_or_not(tmp_path: Path, layout: str, rows: np.ndarray, ids: list[str]) -> None:
     holds(layout, MADE[layout](tmp_path, rows, ids), *unplaced(IDS))

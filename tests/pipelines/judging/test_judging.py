@@ -4,18 +4,20 @@ import base64
 import csv
 import io
 import json
+import math
 import re
 import signal
 import subprocess
 import time
 import traceback
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import yaml
 from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
@@ -347,9 +349,11 @@ PROMPT = {"answer": "0 to 5", "user": "{caption} {captions}"}
     ({"user": "{captions}"}, "no {caption} in user"),
     ({"user": "{caption}"}, "it shows nothing of the image -> put {captions} into user, or give --images"),
     ({"request": {"stream": True}}, "request: stream is not for a prompt to say"),
+    ({"request": {"seed": math.nan}}, "what JSON cannot say (Out of range"),
+    ({"request": {"stop": date(2024, 1, 1)}}, "what JSON cannot say (Object of type date"),
 ])  # fmt: skip
 def test_prompts_that_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(json.dumps(PROMPT | change))
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(PROMPT | change))
     with pytest.raises(InputError, match=re.escape(said)):
         load_prompt(tmp_path / "p.yaml", False)
 
