@@ -172,5 +172,5 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
         raise InputError(problem, remedy=remedy)
     if len(parts) == 1:
         return lambda images, captions: parts[0][images[:, None], captions].astype(np.float32, copy=False)
-    exact = np.result_type(*parts, np.float32)  # int8 and float16 hold no product
-    return lambda images, captions: np.matmul(parts[0][images], parts[1][captions].T, dtype=exact).astype(np.float32)
+    ours, theirs = (part.astype(np.result_type(part, np.float32), copy=False) for part in parts)  # int8 overflows
+    return lambda images, captions: (ours[images] @ theirs[captions].T).astype(np.float32, copy=False)
