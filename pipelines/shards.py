@@ -118,7 +118,7 @@ class ShardsPart:
 
 def parts_folder(out: Path) -> Path:
     """Beside the output, for all its parts."""
-    return out.resolve().with_name(f"{out.resolve().name}.parts")
+    return Path(f"{out.resolve()}.parts")
 
 
 def shards(

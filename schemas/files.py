@@ -296,6 +296,9 @@ def made_again(kind: str, folder: Path) -> str:
     """What makes such a folder anew."""
     if kind == "shards_parquet":
         return "empty the folder, and run the pipeline with `WriteShards` again"
+    if kind == "shards_part":  # in OUT.parts/2-of-3
+        out = str(folder.parent).removesuffix(".parts")
+        return f"run `capgrade shards --part {folder.name.replace('-of-', '/')}` again with --out {out}"
     return f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from glob import escape
 from itertools import chain, islice
 from pathlib import Path
 from textwrap import shorten
@@ -147,6 +148,9 @@ def read_hub(name: str, params: CaptionsParams) -> Iterator[Caption]:
     Raises InputError for a dataset that cannot be loaded, a missing column, an optional one that only some splits
     have, and a value of the wrong type.
     """
+    if name.endswith(".csv") and Path(name).is_file():  # the library would make 7 of the id 007
+        yield from read_table(name, params.model_copy(update={"source": "csv", "split": "train"}))
+        return
     # A dataset saved alone may not know which split it is.
     datasets = {split or params.split or "all": dataset for split, dataset in _load(name, params).items()}
     columns = {split: columns_of(params.columns, one.column_names, name, split) for split, one in datasets.items()}
@@ -174,12 +178,12 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
             if path.suffix not in BUILDERS:
                 remedy = f"give one of {', '.join(BUILDERS)}"
                 raise InputError(f"'{path.suffix}' is not a kind of data file", file=path, remedy=remedy)
-            loaded = load_dataset(BUILDERS[path.suffix], data_files=name)
+            loaded = load_dataset(BUILDERS[path.suffix], data_files=escape(name) if path.is_file() else name)
         else:
             reach_hub(name, "dataset")
             loaded = load_dataset(name, params.config, revision=params.revision)
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        reason = shorten(str(error), 300)
+    except (DatasetsError, OSError, ValueError, RuntimeError, StopIteration) as error:
+        reason = shorten(str(error), 300) or "empty"
         remedy = "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that save_to_disk wrote"
         raise InputError(f"cannot be loaded as a dataset ({reason})", file=name, remedy=remedy) from error
     if isinstance(loaded, DatasetDict):

@@ -80,6 +80,15 @@ def test_folders_and_files(tmp_path: Path, kind: str) -> None:
     assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}")] == [("test", "train")]
 
 
+def test_a_file_of_odd_name_or_ids_is_read_itself(tmp_path: Path) -> None:
+    """Not those that its name would match as a pattern; an id keeps its zeros."""
+    for name, text in (("a[1].jsonl", "this"), ("a1.jsonl", "other")):
+        (tmp_path / name).write_text(f'{{"image_id": "1", "caption": "{text}"}}\n')
+    assert [c.text for c in read(tmp_path / "a[1].jsonl")] == ["this"]
+    (tmp_path / "a.csv").write_text("image_id,caption\n007,1\n")
+    assert [(c.image_id, c.text, c.split) for c in read(tmp_path / "a.csv")] == [("007", "1", "train")]
+
+
 def test_missing_columns_and_wrong_values_are_refused(tmp_path: Path) -> None:
     message = r"saved row a: no column 'image_id' for the image_id -> .*--column image_id=NAME; .*: img_id, caption"
     with pytest.raises(InputError, match=message):
@@ -91,8 +100,10 @@ def test_missing_columns_and_wrong_values_are_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "captions.xls").write_text("")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "none.jsonl").touch()
     for name, message in (
         ("absent.parquet", r"cannot be loaded as a dataset .* -> give a dataset id"),
+        ("none.jsonl", r"cannot be loaded as a dataset \(empty\)"),
         ("captions.xls", r"'.xls' is not a kind of data file -> give one of .parquet"),
         ("empty", r"cannot be loaded as a dataset \(.*\) -> give a dataset id"),
     ):
