@@ -127,7 +127,8 @@ def evaluate(
     options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
     block = load(given.params, given.sets, evaluate=options).evaluate
     if compared:
-        refuse("with --compare", captions=captions, run=encode.run, similarity=scores.similarity)
+        others = {"captions": captions, "split": split, "fold": fold, "json": (given.as_json and metric) or None}
+        refuse("with --compare", **others, **vars(encode), **vars(scores), **vars(against))
         _compare(compared, metric or [], out, block.test, given.as_json)
         return
     if captions is None:

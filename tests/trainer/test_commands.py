@@ -56,6 +56,8 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
         ("evaluate --run R --captions C --similarity s.npy", "--similarity with --run -> leave one of them out"),
         ("evaluate --captions C --regions G --similarity s.npy", "--regions without --run"),
         ("evaluate --compare A --captions C", "--captions with --compare"),
+        ("evaluate --compare A --fold 5", "--fold with --compare"),
+        ("evaluate --compare A --compare B --metric rsum --json", "--json with --compare"),
         ("evaluate --compare a=A", "a paired test is of two evaluations, not 1 -> name the metrics"),
         ("evaluate --compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
         ("evaluate --compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),

@@ -60,7 +60,7 @@ def load_task(
     """
     files = [similarity] if isinstance(similarity, Path) else list(similarity or [])
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
-        raise InputError("give one source of similarity", remedy="--similarity, --embeddings or --stand-in")
+        raise InputError("give one source of similarity", remedy="--run, --similarity, --embeddings or --stand-in")
     table, notes = read_captions(captions, split), []
     kept = np.arange(table.n_captions)
     if stand_in is not None:
@@ -276,8 +276,10 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
     try:
         if path.suffix in (".pt", ".pth"):
             from capgrade.schemas.pickles import read_torch
+            from capgrade.trainer.models.base import upcast
 
-            matrix = read_torch(path).detach().float().numpy()
+            matrix = read_torch(path)
+            matrix = upcast(matrix.detach()).numpy() if hasattr(matrix, "detach") else matrix
         else:
             matrix = np.load(path, mmap_mode="r")
     except InputError:

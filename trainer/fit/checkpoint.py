@@ -62,7 +62,8 @@ def load_run(
     file = _model(folder, weights)
     if pooling is not None:  # TERAN has the parameters of TERN
         if name not in ("tern", "teran"):
-            raise InputError(f"a run of '{name}' has no pooling to choose", file=folder, remedy="leave out --pooling")
+            problem = f"a run of '{name}' has no pooling to choose"
+            raise InputError(problem, file=folder, remedy="leave out evaluate.pooling")
         name, options = "teran", {**options, "pooling": check_choice("pooling", pooling, get_args(Pooling))}
     tokens = load_tokens(folder / VOCABULARY)
     made = model_of(name)(configure(name, options, dim, options.get("classes", 0)), dim, tokens.size)

@@ -180,6 +180,9 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
         advance(len(rows[at]))
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     hinges = run.loss.active_hinges()
+    if not all(weights.isfinite().all() for weights in run.kept.parameters()):
+        problem = f"a weight is NaN or infinite after epoch {history.epoch + 1}"
+        raise InputError(problem, file=run.folder, remedy="lower train.lr or the weight of a loss")
     same_on_all([*run.model.buffers(), *run.kept.buffers()])  # each process's statistics are of its part of batches
     asked = run.params.validation_fold, (run.params.best_by, run.params.also_best_by)
     metrics = validate(run.kept, run.setup.validation, run.setup.validation_relevance, *asked)

@@ -321,7 +321,7 @@ def test_every_format_gives_the_same_similarity(folders, captions, tmp_path):
         "cr.csv": "\r".join(lines(scores)).encode(), "ids.csv": "\r\n".join(lines(scores, captions)).encode(),
     }.items():  # fmt: skip
         found = read_similarity(write(tmp_path / name, content), captions)
-        np.testing.assert_allclose(found, scores, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(found, scores, rtol=1e-6 if name.endswith(".csv") else 0, err_msg=name)
     images, texts = (300 * RANDOM.random((IMAGES, 6))).astype(np.float16), RANDOM.random((len(OWNER), 6))
     paths = [write(tmp_path / "images.csv", lines(images)), write(tmp_path / "images.npy", images)]
     tasks = [load_task(folders[0], embeddings=(path, write(tmp_path / "texts.pt", texts))) for path in paths]
@@ -347,6 +347,7 @@ def test_a_similarity_that_does_not_fit_is_named_with_its_row(folders, captions,
         "transpose it": ("s.npy", SIMILARITY.T),
         "score the same captions table": ("s.npy", SIMILARITY[:-1]),
         "cannot be read": ("s.npy", b"no array"),
+        "holds no matrix of numbers": ("s.pt", SIMILARITY + 1j),
         "give each model's similarity once": ("s.npy", SIMILARITY),
         "image 'i0', and a mean": ("s.npy", np.where(np.arange(len(OWNER)) == 3, -np.inf, LABELS)),
         "image_ids are not those": ("s.arrow", ([f"j{i}" for i in range(IMAGES)], SIMILARITY)),

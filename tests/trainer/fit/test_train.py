@@ -79,6 +79,8 @@ def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
         run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
     unfit = tmp_path / UNFINISHED / "unfit_batch.json"
     assert len(json.loads(unfit.read_text())["captions"]) == 8 and error.value.file == unfit
+    with pytest.raises(InputError, match="a weight is NaN or infinite after epoch 1 -> lower train.lr"):
+        run(small.data, tmp_path, "train.lr=.inf", "train.batch_size=48", epochs=1)  # its one step is the last
     (tmp_path / UNFINISHED / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
         run(small.data, tmp_path, epochs=1)
