@@ -115,13 +115,14 @@ class Imported:
         path = Path(self.path)
         if not path.is_file():
             raise InputError(f"measure '{self.name}': no such file", file=path)
+        fitted: FittedImported | FittedJudged
         if path.suffix.lower() == ".csv":
-            judged = fit_judged(path, captions)
-            self.low, self.high = _not_empty(float(judged.values.min()), float(judged.values.max()))
-            return judged
-        layout = _layout(path, captions)
-        fitted = FittedImported(str(path), captions.n_images, captions.n_captions, layout)
-        self.low, self.high = _range(fitted)
+            fitted = fit_judged(path, captions)
+            low, high = float(fitted.values.min()), float(fitted.values.max())
+        else:
+            fitted = FittedImported(str(path), captions.n_images, captions.n_captions, _layout(path, captions))
+            low, high = _range(fitted)
+        self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))  # equal values have a range too
         return fitted
 
 
@@ -166,12 +167,7 @@ def _range(fitted: FittedImported) -> tuple[float, float]:
     for start in range(0, fitted.n_images, 256):
         block = fitted.score(np.arange(start, min(start + 256, fitted.n_images)))
         low, high = min(low, float(block.min())), max(high, float(block.max()))
-    return _not_empty(low, high)
-
-
-def _not_empty(low: float, high: float) -> tuple[float, float]:
-    """Ends of a range, also of equal values."""
-    return low, max(high, low + 1e-6, math.nextafter(low, math.inf))
+    return low, high
 
 
 @dataclass(frozen=True)

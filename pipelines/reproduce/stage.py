@@ -46,8 +46,8 @@ def reproduce(
     rows: Sequence[str] = (), params: Path | None = None, sets: Sequence[str] = (), small: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
-    content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and what
-    is finished is not done again. `rows` are those to reproduce (none: all).
+    content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and a run
+    that has ended is not trained again. `rows` are those to reproduce (none: all).
 
     Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders that do not fit
     together, and where a run's folder holds a run of other data or parameters.
@@ -113,7 +113,7 @@ class _Inputs:
         return parts
 
     def _labels(self) -> dict[str, Path]:
-        """The relevance of the recipe's measures on the captions' split, made where it is not yet. Only SPICE may be
+        """The relevance of the recipe's measures on the captions' split. Only SPICE may be
         missing: it needs Java and jars that nobody may ship."""
         found = {}
         for name in self.recipe.relevance:
