@@ -309,7 +309,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     when a file is missing or has another size.
     """
     if folder.is_file():
-        raise InputError(f"a file where a {kind} folder is needed", file=folder, remedy="give what --out named")
+        raise InputError(f"a file where a folder of {kind} is needed", file=folder, remedy="give what --out named")
     remedy = made_again(kind, folder)
     if not folder.exists():
         raise InputError(
@@ -319,7 +319,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
     manifest = parse_manifest(folder / MANIFEST, remedy)
     if manifest["kind"] != kind:
-        raise InputError(f"a {manifest['kind']} folder where a {kind} folder is needed", file=folder)
+        raise InputError(f"a folder of {manifest['kind']} where one of {kind} is needed", file=folder)
     if (folder / STAGE).is_file():
         warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
     check_sizes(folder, manifest["files"], remedy)

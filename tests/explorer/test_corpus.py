@@ -96,7 +96,7 @@ def test_datasets_that_are_refused(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name", "said"), [
-    ("dataset", "labls", "no such folder, nor a dataset USER/NAME"), ("dataset", "shards", "a shards folder where a"),
+    ("dataset", "labls", "no such folder, nor a dataset USER/NAME"), ("dataset", "shards", "a folder of shards where"),
     ("shards", "labls", "capgrade shards"), ("relevance", "labls", "capgrade relevance"),
 ])  # fmt: skip
 def test_a_path_is_no_dataset_of_the_hub_and_a_folder_is_of_its_kind(

@@ -55,7 +55,7 @@ def test_truncated_arrow_is_refused(tmp_path: Path, cut: int) -> None:
 
 def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     (tmp_path / "captions.token").write_text("1.jpg#0\ta dog\n")
-    with pytest.raises(InputError, match="a file where a captions folder is needed -> give what --out named"):
+    with pytest.raises(InputError, match="a file where a folder of captions is needed -> give what --out named"):
         read_manifest(tmp_path / "captions.token", "captions")
     with pytest.raises(InputError, match="no manifest.json: not a finished shards folder"):
         read_manifest(tmp_path, "shards")
@@ -64,7 +64,7 @@ def test_manifest_guards_the_folder(tmp_path: Path) -> None:
     write_arrow(tmp_path / "a.arrow", SCHEMA, batches())
     write_manifest(tmp_path, "shards", params={}, inputs={}, rows={"a.arrow": 2})
     assert read_manifest(tmp_path, "shards")["files"]["a.arrow"]["rows"] == 2
-    with pytest.raises(InputError, match="a shards folder where a captions folder is needed"):
+    with pytest.raises(InputError, match="a folder of shards where one of captions is needed"):
         read_manifest(tmp_path, "captions")
     with (tmp_path / "a.arrow").open("ab") as f:
         f.write(b"x")

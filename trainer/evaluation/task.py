@@ -18,7 +18,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_sizes, digest, open_arrow, parse_manifest, read_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.lines import read_json
+from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
 from capgrade.text.language import warn_unless_english
 from capgrade.trainer.fit import MODEL
@@ -267,8 +267,7 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
 
 
 def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
-    if not path.is_file():
-        raise InputError("no such file", file=path, remedy=f"give {FORMATS}")
+    open_bytes(path).close()
     if path.suffix == ".arrow":
         return _read_arrow(path, ids, column)
     if path.suffix == ".csv":
@@ -368,5 +367,5 @@ def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int,
         return
     pairs = zip(given, ids, strict=False)
     problem = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")
-    remedy = "write images x captions with the ids of the captions table in its order, or numbers alone"
+    remedy = f"write images x captions with the ids of the captions table in its order, or numbers alone: {PLAIN}"
     raise InputError(f"ids of the {what}s: {problem}", file=path, row=row, remedy=remedy)

@@ -210,7 +210,7 @@ regions import --format csv --input {w}/captions.tsv --out {o}
     => unknown format 'csv' -> choose from: tsv, npz, teran, scan, h5, lxmert
 regions export --format h5 --regions {w}/one --out {o}
     => no writer for format 'h5' -> choose from: tsv, scan, npz
-regions export --format tsv --regions {w}/c --out {o} => a captions folder where a regions folder is needed
+regions export --format tsv --regions {w}/c --out {o} => a folder of captions where one of regions is needed
 """
 
 

@@ -344,6 +344,8 @@ def test_a_similarity_that_does_not_fit_is_named_with_its_row(folders, captions,
     later = plain[2].partition(",")[2]
     wrong = {
         "no such file": ("s.npy", None),
+        "a folder where a file is needed": ("", None),
+        "numbers alone: np.savetxt(": ("s.csv", [row.replace(",", " ") for row in plain]),
         "transpose it": ("s.npy", SIMILARITY.T),
         "score the same captions table": ("s.npy", SIMILARITY[:-1]),
         "cannot be read": ("s.npy", b"no array"),
