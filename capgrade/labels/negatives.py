@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from capgrade.labels.unsampled import Unknown
+from capgrade.metrics.base import as_numpy
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
@@ -156,10 +157,7 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
         name = labels.chosen(given or rule.measure)
         return lambda images, captions: labels.block(images, captions, name, unknown=rule.unknown).relevance
     shape = len(labels.image_ids), labels.n_captions
-    parts = [
-        np.asarray(part.detach().float().cpu() if hasattr(part, "detach") else part)
-        for part in (given if isinstance(given, tuple) else (given,))
-    ]
+    parts = [as_numpy(part) for part in (given if isinstance(given, tuple) else (given,))]
     if len(parts) == 1:
         fits = parts[0].shape == shape
     else:
