@@ -22,7 +22,7 @@ from capgrade.schemas.errors import InputError
 def regions(
     context: typer.Context,
     images: Annotated[
-        Path | None, Option(help="Folder of pictures, captions folder, or list of image_id<TAB>path.")
+        Path | None, Option(help="A picture, folder or zip of them, captions folder, or list of image_id<TAB>path.")
     ] = None,
     out: OptionalOut = None,
     detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Default: scenes.")] = None,

@@ -6,8 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capgrade.schemas.errors import InputError
+
 PIXEL_MEANS = (102.9801, 115.9465, 122.7717)  # B, G, R: lib/fast_rcnn/config.py, bottom-up-attention
 SHORT_SIDE, LONG_SIDE = 600, 1000
+NARROWEST = 3  # prepared pixels, of which the stem's convolution makes the two that its pool needs
 
 
 def resize_scale(height: int, width: int, *, short: int = SHORT_SIDE, long: int = LONG_SIDE) -> float:
@@ -53,16 +56,20 @@ def _taps(size: int, source: int, scale: float, device: torch.device) -> tuple[T
 class CaffePrepare:
     """uint8 (H, W, 3) RGB -> float32 (3, h, w) BGR less PIXEL_MEANS, resized; and the scale h / H.
 
-    The mean is subtracted before the resize, there is no division by a deviation and no padding.
+    The mean is subtracted before the resize, there is no division by a deviation and no padding. InputError for a
+    picture that is too narrow for the model.
     """
 
     short: int = SHORT_SIDE
     long: int = LONG_SIDE
 
     def __call__(self, rgb: np.ndarray) -> tuple[Tensor, float]:
+        height, width = rgb.shape[:2]
+        if min(self.size(width, height)) < NARROWEST:
+            raise InputError(f"{width} x {height} pixels are too narrow for the detector")
         bgr = torch.from_numpy(np.ascontiguousarray(rgb[:, :, ::-1].transpose(2, 0, 1))).float()
         bgr -= torch.tensor(PIXEL_MEANS)[:, None, None]
-        scale = resize_scale(*rgb.shape[:2], short=self.short, long=self.long)
+        scale = resize_scale(height, width, short=self.short, long=self.long)
         return resize(bgr, scale), scale
 
     def size(self, width: int, height: int) -> tuple[int, int]:

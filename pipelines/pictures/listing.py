@@ -110,7 +110,7 @@ def _zip(file: str) -> zipfile.ZipFile:
 def read_pictures(source: Path) -> list[Picture]:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
     or of a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its
-    order, paths relative to it.
+    order, paths relative to it; or one picture by its file.
 
     Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
     """
@@ -121,6 +121,8 @@ def read_pictures(source: Path) -> list[Picture]:
         pictures = [Picture(path.stem, str(path)) for _, path in files]
     elif source.suffix.lower() == ".zip" and source.is_file():
         pictures = _of_zip(source)
+    elif _shown(source) and source.is_file():
+        pictures = [Picture(source.stem, str(source))]
     else:
         pictures = _of_list(source)
     if not pictures:
@@ -129,8 +131,9 @@ def read_pictures(source: Path) -> list[Picture]:
     for picture in pictures:
         first = seen.setdefault(picture.image_id, picture)
         if first is not picture:
-            problem = f"image {picture.image_id!r} is {first.file} too"
-            raise InputError(problem, file=picture.file, remedy="give every image an id of its own, in a list file")
+            problem = f"image {picture.image_id!r} is {first.member or first.file} too"
+            remedy = "give every image an id of its own, in a list file"
+            raise InputError(problem, file=picture.file, row=picture.member, remedy=remedy)
         if not well_formed(picture.image_id):
             problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
             raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
@@ -170,7 +173,7 @@ def _of_list(path: Path) -> list[Picture]:
     pictures = []
     for row, line in enumerate(lines, start=1):
         image_id, _, name = line.partition("\t")
-        if not (image_id and name) or "\t" in name:
+        if not (image_id and name) or "\t" in name or "\0" in name:
             raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
         pictures.append(Picture(image_id, str(path.parent / name)))
     return pictures

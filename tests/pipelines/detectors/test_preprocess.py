@@ -8,7 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.pipelines.detectors.preprocess import PIXEL_MEANS, CaffePrepare, resize, resize_scale
+from capgrade.pipelines.detectors.preprocess import NARROWEST, PIXEL_MEANS, CaffePrepare, resize, resize_scale
+from capgrade.pipelines.detectors.resnet import Stem
+from capgrade.schemas.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,13 @@ def test_prepared_is_bgr_less_the_mean() -> None:
         torch.testing.assert_close(image[channel], expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 400), (640, 480), (333, 500), (1001, 999)])
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (9, 400), (640, 480), (333, 500), (1001, 999)])
 def test_the_prepared_size_is_told_beforehand(width: int, height: int) -> None:
     prepare = CaffePrepare(64, 128)
     assert prepare.size(width, height) == prepare(np.zeros((height, width, 3), np.uint8))[0].shape[1:]
+
+
+def test_a_picture_too_narrow_for_the_model_is_refused_and_no_wider_one() -> None:
+    with pytest.raises(InputError, match="1 x 400 pixels are too narrow"):
+        CaffePrepare()(np.zeros((400, 1, 3), np.uint8))
+    assert Stem(1)(torch.zeros(1, 3, 9, NARROWEST)).numel()

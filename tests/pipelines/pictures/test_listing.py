@@ -22,11 +22,12 @@ def test_a_list_is_in_its_own_order_and_its_paths_are_relative_to_it(tmp_path: P
     assert found == [("b", 4), ("a", 0)]
 
 
-def test_folders_below_are_looked_into(tmp_path: Path) -> None:
+def test_folders_below_are_looked_into_and_a_picture_is_itself(tmp_path: Path) -> None:
     for name in ("b/2.JPG", "a/3.png", "1.webp", "a/.hidden.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
     assert [p.image_id for p in read_pictures(tmp_path)] == ["1", "3", "2"]
+    assert [p.image_id for p in read_pictures(tmp_path / "b/2.JPG")] == ["2"]
 
 
 def test_pictures_of_a_captions_folder(tmp_path: Path) -> None:
@@ -40,6 +41,7 @@ def test_pictures_of_a_captions_folder(tmp_path: Path) -> None:
     ("files", "message"),
     [
         ({"list.txt": "a\tx.jpg\n\nb\ty.jpg"}, "list.txt row 2: not image_id<TAB>path -> write one picture a line"),
+        ({"list.txt": "a\tx\0.jpg"}, "list.txt row 1: not image_id<TAB>path"),
         ({"list.txt": "a\tx.jpg\na\ty.jpg"}, "y.jpg: image 'a' is .*x.jpg too -> give every image an id of its own"),
         ({"list.txt": "a \tx.jpg"}, "x.jpg: image id 'a ': visible characters"),
         ({"list.txt": ""}, "list.txt: no picture -> give pictures named .bmp"),
