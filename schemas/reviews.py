@@ -90,23 +90,31 @@ def read_plan(folder: Path) -> ReviewPlan:
 
 
 def read_all_ratings(folder: Path, plan: ReviewPlan) -> dict[str, dict[int, int]]:
-    """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`."""
-    found = dict(read_ratings(path, plan) for path in folder.glob(RATINGS))
+    """Reviewer -> item -> score, of everyone who rated, by name. InputError as `read_ratings`, and for two files of one
+    reviewer, such as a copy."""
+    found: dict[str, dict[int, int]] = {}
+    for path in sorted(folder.glob(RATINGS)):
+        name, ratings = read_ratings(path, plan)
+        if ratings and name in found:
+            raise InputError(f"ratings of '{name}', who has another file", file=path, remedy="keep one of the two")
+        found[name] = ratings
     return {name: found[name] for name in sorted(found) if found[name]}
 
 
 def read_ratings(path: Path, plan: ReviewPlan) -> tuple[str, dict[int, int]]:
     """Reviewer, and item -> score, the last rating of each. A line without its end is a click that was never confirmed.
-    InputError for another line, and for a rating of another plan."""
+    InputError for another line, and for a rating of another plan or reviewer."""
     name, found = "", {}
     for row, text in appended_lines(path, "plan"):
         try:
             line = json.loads(text)
-            item, score, name = line["item"], line["score"], line["reviewer"]
+            item, score, name = line["item"], line["score"], name or line["reviewer"]
             right = line["plan"] == plan.key and item in range(len(plan.items)) and score in SCORES
+            right &= line["reviewer"] == name
         except (ValueError, KeyError, TypeError) as error:
             raise InputError("not a rating", file=path, row=row, remedy="remove the line") from error
         if not right:
-            raise InputError("a rating of another review", file=path, row=row, remedy="keep it in its own folder")
+            remedy = "keep it in its own file"
+            raise InputError("a rating of another review or reviewer", file=path, row=row, remedy=remedy)
         found[item] = score
     return name, found

@@ -68,6 +68,16 @@ def test_what_is_no_rating_is_named_by_its_row(ratings: ReviewRatings, line: byt
         ratings.of("ann")
 
 
+def test_ratings_that_a_copied_or_joined_file_would_hide_are_refused(ratings: ReviewRatings) -> None:
+    ratings.rate("ann", 4, 2)
+    path = next(ratings.folder.glob("ratings-*.jsonl"))
+    joined = path.read_bytes() + path.read_bytes().replace(b"ann", b"bo")
+    for lines, said in ((path.read_bytes(), "'ann', who has another file"), (joined, "row 2: .*another .*reviewer")):
+        (ratings.folder / "ratings-copy.jsonl").write_bytes(lines)
+        with pytest.raises(InputError, match=said):
+            ratings.all()
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "ünï çødé", "a/b", "<script>", ".", "CON"])
 def test_any_visible_name_has_a_file_of_its_own_in_the_folder(ratings: ReviewRatings, name: str) -> None:
     ratings.rate(name, 1, 1)
