@@ -102,6 +102,8 @@ def audit(
         no_own = f"the relevance folder has no value of {names[0]} of a caption without itself: compute it again"
         if labels.stored.sampled:
             no_own = "shards have no value of a caption without itself among the references: give --relevance"
+        if captions.n_captions == captions.n_images:
+            no_own = "every image has one caption"
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
         found = {
             "likely_captions_per_image": bands.likely(),
@@ -143,9 +145,11 @@ def _opened(relevance: Path | None, shards: Path | None, captions_dir: Path, spl
 
 def _own(labels: Labels, measure: str) -> np.ndarray | None:
     """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
-    does not have it."""
+    does not have it, or no image has others."""
     values = None if labels.stored.sampled else read_own_pairs(Path(labels.file)).get(measure + LEFT_OUT)
-    return None if values is None or len(values) != labels.n_captions else values.astype(np.float64)
+    if values is None or len(values) != labels.n_captions or np.isnan(values).all():
+        return None
+    return values.astype(np.float64)
 
 
 def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:

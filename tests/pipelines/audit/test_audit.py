@@ -31,7 +31,7 @@ from capgrade.schemas.params import EvaluateParams, MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task
-from tests.conftest import call, make_captions
+from tests.conftest import call, caption_table, make_captions, write_captions_folder
 from tests.pipelines.audit.conftest import LINE
 from tests.pipelines.audit.test_errors import all_pairs
 from tests.tools.browser import opened_file, problems_of
@@ -154,6 +154,14 @@ def test_suspects_are_listed_or_it_is_said_why_not(
     assert call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
     said = "shards have no value of a caption without itself among the references: give --relevance"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
+
+
+def test_no_caption_is_called_well_where_every_image_has_one(given: Given, tmp_path: Path) -> None:
+    captions = write_captions_folder(tmp_path / "captions", [caption_table([["a dog"], ["a red bike"], ["two cats"]])])
+    assert call("relevance", "--captions", captions, "--measures", "rouge_l", "--out", tmp_path / "relevance") == 0
+    own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
+    found = audit(**{**given, **own, "out": tmp_path / "a.html"})
+    assert found["suspect_pairs"] is None and found["suspects_unknown"] == "every image has one caption"
 
 
 def test_the_accepted_are_those_of_the_truth(world: Path, dense: tuple[dict, Path]) -> None:
