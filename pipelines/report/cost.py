@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell
 from capgrade.pipelines.report.data import METRICS, ReportData
-from capgrade.schemas.files import MANIFEST
-from capgrade.schemas.lines import read_json
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import MANIFEST, parse_manifest
 from capgrade.schemas.times import TIMES, Time, read_time
 
 MARKS = (MANIFEST, "config.json", METRICS, "alignment.png")  # of a finished folder
@@ -47,8 +48,10 @@ def _row(folder: Path, path: Path, time: Time | None) -> list[Value]:
     files = [path] if path.is_file() else [one for one in path.rglob("*") if one.is_file()]
     size = sum(one.stat().st_size for one in files) / MEGA
     spent = [math.nan] * 3 if time is None else [time.seconds, time.processor_seconds, time.peak_mb]
-    listed = read_json(path / MANIFEST)["files"].items() if (path / MANIFEST).is_file() else ()
-    rows = sum(entry["rows"] for name, entry in listed if not name.endswith(".csv")) or math.nan
+    rows = math.nan
+    with suppress(InputError, OSError):  # a folder of something else
+        listed = parse_manifest(path / MANIFEST)["files"].items()
+        rows = sum(entry.get("rows", 0) for name, entry in listed if not name.endswith(".csv")) or math.nan
     return [str(path.relative_to(folder)), rows, len(files), cell(size, 2), *(cell(x, 1) for x in spent)]
 
 

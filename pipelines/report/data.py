@@ -218,5 +218,5 @@ def columns(path: Path) -> dict[str, np.ndarray]:
     try:
         table = pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(null_values=["nan"]))
         return {name: table[name].cast(pa.float64()).to_numpy() for name in table.column_names}
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise InputError(f"not a table of numbers ({error})", file=path, remedy="run its stage again") from None

@@ -261,6 +261,8 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
 def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Path) -> None:
     (only := tmp_path / "only").mkdir()
     (only / "captions").symlink_to(data / "captions")
+    (only / "site").mkdir()
+    (only / "site" / "manifest.json").write_text('{"name": "of something else"}')
     done, page = report(only, tmp_path / "report.html"), (tmp_path / "report.html").read_text()
     assert "evaluated runs" in done.missing and "trained runs" in done.missing and len(done.missing) > 8
     assert "precision of mined positives" not in done.missing, "no command makes it of these captions"
@@ -469,8 +471,8 @@ def test_means_of_bins_and_tables_that_are_none(data: Path, tmp_path: Path) -> N
     assert first["mean"] - first["low"] == pytest.approx(1.96 * score[:30].std(ddof=1) / np.sqrt(30))
     assert (last["low"], last["high"]) == (1, 1)
     assert bins(value[:40], score[:40])[-1]["at"] == 0  # ten pairs are too few
-    for text in ("epoch,loss\n1,high\n", "epoch,loss\n1,\n", "epoch,loss\n1\n"):
-        (tmp_path / "epochs.csv").write_text(text)
+    for text in (b"epoch,loss\n1,high\n", b"epoch,loss\n1,\n", b"epoch,loss\n1\n", b"\xff\n"):
+        (tmp_path / "epochs.csv").write_bytes(text)
         with pytest.raises(InputError, match="not a table of numbers"):
             columns(tmp_path / "epochs.csv")
 
