@@ -187,6 +187,6 @@ def judge(
     say(done, given.as_json, f"{done['answered']:,} of {done['pairs']:,} pairs answered -> {out}")
     if done["unanswered"]:
         beside = out.with_name(f"{out.stem}-unanswered.csv")
-        typer.echo(f"{done['unanswered']:,} pairs have no answer that counts -> {beside}", err=True)
+        typer.echo(f"{done['unanswered']:,} pairs have no answer that counts; the reasons are in {beside}", err=True)
     if done["left"]:
         typer.echo(f"{done['left']:,} pairs are left: {done['stopped']}; run again to go on", err=True)

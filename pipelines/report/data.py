@@ -104,7 +104,7 @@ class ReportData:
 
     def __post_init__(self) -> None:
         if not self.at(CAPTIONS, FILE).is_file():
-            remedy = "run `make repro`, or give --data a folder that holds captions/, relevance/ and the other outputs"
+            remedy = "give --data a folder that holds captions/, relevance/ and the other outputs, or run `make repro`"
             raise InputError("no captions to report on", file=self.at(CAPTIONS), remedy=remedy)
 
     def at(self, *names: str) -> Path:

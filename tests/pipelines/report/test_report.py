@@ -269,7 +269,7 @@ def test_what_is_missing_is_one_list_with_its_commands(data: Path, tmp_path: Pat
     assert any(one.startswith("precision of mined positives: people's lists") for one in done.missing)
     assert f"capgrade relevance --captions {only}/captions --out {only}/relevance" in page
     assert f"Not here ({len(done.missing)})" in page and done.sections == 3  # corpus, cost, not here
-    with pytest.raises(InputError, match="no captions to report on -> run `make repro`, or give --data"):
+    with pytest.raises(InputError, match="no captions to report on -> give --data a folder"):
         report(tmp_path / "nothing", tmp_path / "report.html")
 
 
