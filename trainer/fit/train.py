@@ -196,6 +196,7 @@ def scored_batch(model: RetrievalModel, batch: Batch, relevance: BatchRelevance 
     texts = to_device(batch.texts, device)
     images, captions = model(to_device(batch.images, device), texts)
     own = model.own_losses(images, captions, texts) if "own_losses" in needs else {}
+    own = {name: gather(loss[None]).mean() for name, loss in own.items()}  # means over parts of one size
     images, captions = images.map(gather), captions.map(gather)
     owner = torch.from_numpy(batch.image_numbers).to(device)
     labels = {} if relevance is None else relevance.block(batch.image_numbers, batch.caption_rows)._asdict()

@@ -65,7 +65,12 @@ found["summary"] = run(plain, out / "saf", options, "train.patience=1", epochs=4
 found["calls"], kept = len(calls), []
 stage.validate = lambda model, *args: kept.append({k: v.tolist() for k, v in model.named_buffers()}) or {"rsum": 1}
 run(plain, out / "norm", options, epochs=1)
-rank, found["kept"] = dist.get_rank(), kept
+rank, found["kept"], found["own"], scored = dist.get_rank(), kept, [], stage.scored_batch
+own = lambda batch: found["own"].append(batch.own_losses["captioning"].item()) or batch
+stage.scored_batch = lambda *args: own(scored(*args))
+small = "train.model={name: vsrn, options: {embed: 8, word: 8, caption_hidden: 8, caption_word: 8}}"
+run(plain, out / "own", small, "train.loss=[{name: captioning}]", epochs=1)
+stage.scored_batch = scored
 try:  # the second process stops, and the first does not wait for it
     rank or run(plain, out / "alone", *SUM, epochs=1)
 except InputError as error:
@@ -104,6 +109,7 @@ def test_the_first_process_decides_and_errors_reach_both(two):
     assert first["summary"] == second["summary"] and first["summary"]["best"]["rsum"] == 9
     assert first["summary"]["epochs"] == first["calls"] == second["calls"] == 3
     assert "the other processes of this run cannot be reached" in first["alone"]
+    assert len(first["own"]) == 6 and first["own"] == second["own"], "of both parts of a batch"
     assert first["kept"] == second["kept"] and any("running_mean" in name for name in first["kept"][0])
     for found in two[1]:
         assert torch.tensor(found["w"]).eq(1).all(), "its own gradient, not the sum of two processes"
