@@ -57,9 +57,10 @@ class Repository:
 
     def __init__(self, repo_id: str) -> None:
         try:
-            validate_repo_id(repo_id)
+            validate_repo_id(repo_id if "/" in repo_id else "")  # the hub would make USER/NAME of NAME, and find none
         except HFValidationError:
-            raise InputError(f"'{repo_id}' is not a repository", remedy="write USER/NAME") from None
+            remedy = "write USER/NAME, of letters, digits, _, and single . or - between them"
+            raise InputError(f"{repo_id!r} is not a repository", remedy=remedy) from None
         self.id = repo_id
         self.endpoint = constants.ENDPOINT
         set_client_factory(_client)
@@ -156,7 +157,7 @@ def _meaning(error: BaseException) -> tuple[str, str]:
     if isinstance(cause, HfHubHTTPError):
         status = cause.response.status_code
         if status == 401 and not get_token():
-            return "wants a token (HTTP 401)", LOGIN
+            return "wants a token, or has no such repository (HTTP 401)", f"check the name, and {LOGIN}"
         if status >= 500:
             return f"has a fault (HTTP {status})", LATER
         said = f"refuses this (HTTP {status}: {redacted(cause.server_message or '')})"
@@ -165,7 +166,7 @@ def _meaning(error: BaseException) -> tuple[str, str]:
         return "is out of reach: HF_HUB_OFFLINE is set", "unset HF_HUB_OFFLINE"
     if isinstance(cause, httpx.TimeoutException):
         return f"gave no answer within {ANSWER:g} s", LATER
-    if isinstance(cause, httpx.ConnectError):
+    if isinstance(cause, (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL)):
         return "cannot be reached (no connection)", "check the network and HF_ENDPOINT, then run the same command again"
     if isinstance(cause, httpx.TransportError):
         return f"broke the connection off ({type(cause).__name__})", LATER

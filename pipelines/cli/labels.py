@@ -305,7 +305,12 @@ def publish(
     `--push USER/NAME --out DIR` without captions and shards uploads a folder that exists. `--check` takes a folder or
     a repository; with `--out DIR` it is compared with that folder too. Exit status 2 when something differs.
     """
+    making: dict[str, object] = {
+        "captions": captions, "shards": shards, "license": licence, "layout": layout, "relevance": relevance,
+        "agreement": agreement, "calibration": calibration, "set": given.sets, "params": given.params,
+    }  # fmt: skip
     if to.check:
+        refuse("with --check", push=to.push, public=to.public or None, replace=to.replace or None, **making)
         _check(to.check, out, given.as_json)
         return
     if (to.public or to.replace) and not to.push:
@@ -335,13 +340,15 @@ def publish(
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
         say(done, given.as_json, f"{rows} -> {out}")
     else:
-        unused = {"licence": licence, "agreement": agreement, "relevance": relevance, "layout": layout}
-        remedy = "leave it out: the folder is uploaded as it is"
-        refuse("without --captions and --shards", remedy, **unused, calibration=calibration)
+        refuse("without --captions and --shards", "leave it out: the folder is uploaded as it is", **making)
     if to.push:
         from capgrade.pipelines.publish.push import push
 
-        typer.echo(str(push(out, to.push, public=to.public, replace=to.replace)), err=given.as_json)
+        pushed = push(out, to.push, public=to.public, replace=to.replace)
+        if captions:  # what was written has been said
+            typer.echo(str(pushed), err=given.as_json)
+        else:
+            say(asdict(pushed), given.as_json, str(pushed))
 
 
 def _check(target: str, made: Path | None, as_json: bool) -> None:

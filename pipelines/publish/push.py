@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
 
     manifest, problems = folder_problems(folder)
     if problems:
-        raise InputError(f"not uploaded: {problems[0]}", remedy="run `capgrade publish` again")
+        raise InputError(f"not uploaded: {problems[0].problem}", file=problems[0].file, remedy=problems[0].remedy)
     ours, repository, head = _Local(folder, manifest), Repository(repo_id), None
     try:
         repository.create(public=public)
@@ -62,18 +63,23 @@ def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = Fa
         if tagged and (differ := ours.differing(repository.files(tagged))):
             # somebody may have loaded it: a version keeps its content for ever
             problem = f"version {ours.version} is already published with other content ({min(differ)} differs)"
-            remedy = "give this content a version of its own: --set publish.version=VERSION"
+            remedy = "publish this content under a version of its own: --set publish.version=VERSION"
             raise InputError(problem, file=repository.address, remedy=remedy)
         commit = _commit(ours, repository, head, add, delete) if add or delete else head
     except InputError as error:
         raise InputError(f"{error.problem}; {_state(repository, head)}", file=error.file, remedy=error.remedy) from None
     try:
-        if tagged is None:
+        lacking = ours.differing(repository.files(commit)) if add else {}
+        if tagged is None and not lacking:
             repository.tag(ours.version, commit)
     except InputError as error:
         problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
         remedy = f"{error.remedy}; it sends nothing again and sets tag {ours.version}"
         raise InputError(problem, file=error.file, remedy=remedy) from None
+    if lacking:
+        problem = f"commit {commit[:7]} lacks {min(lacking)} as it was checked, so it got no tag"
+        remedy = "look for a .gitignore there that names it, leave the folder as it is while it is sent, and push again"
+        raise InputError(problem, file=repository.address, remedy=remedy)
     return Pushed(repository.address, commit, ours.version, tuple(add), tuple(delete))
 
 
@@ -91,11 +97,12 @@ class _Local:
     def same(self, name: str, there: RepoFile | None) -> bool:
         from huggingface_hub.utils.sha import git_hash
 
-        if there is None or there.size != self.files[name].stat().st_size:
+        if there is None:
             return False
         if there.lfs:
             return self.sha256[name] == there.lfs.sha256
-        return git_hash(self.files[name].read_bytes()) == there.blob_id  # a small file, which the hub keeps in git
+        data = self.files[name].read_bytes()  # of a small file, which the hub keeps in git
+        return hashlib.sha256(data).hexdigest() == self.sha256[name] and git_hash(data) == there.blob_id
 
 
 def _to_delete(ours: _Local, repository: Repository, head: str, there: Files, replace: bool) -> list[str]:

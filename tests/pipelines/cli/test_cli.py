@@ -198,6 +198,8 @@ evaluate --captions {w}/c --similarity {w}/nan.npy
 publish --out nowhere --replace => --replace without --push
 publish --out no --push user/name --layout mteb => --layout without --captions and --shards
 publish --out no --push a/b --calibration crisscrossed => --calibration without --captions and --shards
+publish --out no --push a/b --set publish.version=2 => --set without --captions and --shards
+publish --check no --push a/b => --push with --check
 explore --captions no --measures cider --set regions.weights=w => regions.weights without explore.detector
 search --captions c --query dog => --query without --run
 search --captions c => nothing to search -> give --captions and --relevance, or --run

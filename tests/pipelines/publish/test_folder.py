@@ -79,6 +79,7 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
     refused: list[tuple[str, list[Path], dict[str, Any], dict[str, Any]]] = [
         ("no licence given -> set publish.license", [train], {"license": None}, {}),
         ("'a/b/c' is not a repository -> write USER/NAME", [train], {"repository": "a/b/c"}, {}),
+        ("'labels' is not a repository -> write USER/NAME", [train], {"repository": "labels"}, {}),
         ("no labels to publish -> give --shards,", [], {}, {}),
         ("split 'train' is given twice", [train, train], {}, {}),
         ("made from another captions table", [train], {}, {"captions_dir": other}),
