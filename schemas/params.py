@@ -29,7 +29,7 @@ def _in_64_bits(value: int) -> int:
 
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
-Weight = Annotated[float, Field(allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
@@ -203,7 +203,7 @@ class MeasuresParams(ParamsBlock):
     scene_graph: SceneGraphParams = SceneGraphParams()
     spice: SpiceParams = SpiceParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
-    mixtures: dict[str, Annotated[dict[str, Weight], Field(min_length=1)]] = {}  # name -> measure -> weight
+    mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}  # name -> measure -> weight
 
     def of(self, name: str) -> Any:
         """The parameters of a measure; None where it has none."""
@@ -406,7 +406,7 @@ class PublishParams(ParamsBlock):
     """`capgrade publish`: what the dataset card says that the data cannot."""
 
     name: str = "capgrade-scenes"
-    version: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=64)] = "1.0.0"  # the tag it is published under
+    version: Annotated[str, Field(pattern=r"^\w(\.?[\w-])*$", max_length=64)] = "1.0.0"  # the tag it is published under
     license: str | None = None  # required to publish
     license_name: str | None = None  # of a licence the hub has no identifier for, `license: other`
     license_link: str | None = None
@@ -419,7 +419,7 @@ class PublishParams(ParamsBlock):
     left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
     layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
     measure: str | None = None  # of mteb's grades; None: the only one
-    grades: dict[str, float] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
+    grades: dict[str, Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
@@ -610,6 +610,10 @@ class _Loader(yaml.SafeLoader):
         if twice := [name for k, name in enumerate(names) if name in names[:k]]:
             raise yaml.YAMLError(f"'{twice[0]}' stands twice in one block, in line {node.start_mark.line + 1} or below")
         return node
+
+    def construct_scalar(self, node: Any) -> Any:
+        """JSON writes a sign beyond 16 bits as the two halves that UTF-16 has of it; YAML would keep them apart."""
+        return super().construct_scalar(node).encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def read_yaml(path: Path) -> dict:

@@ -137,7 +137,7 @@ class GradedBatches:
     def __init__(
         self, labels: Labels, size: int, measure: str, low: float, high: float, seed: int, process: int, processes: int
     ) -> None:
-        if not isinstance(size, int) or size < 2 or not 0 <= process < processes:
+        if not isinstance(size, (int, np.integer)) or size < 2 or not 0 <= process < processes:
             problem = f"batches of {size} for process {process} of {processes}"
             raise InputError(problem, remedy="give a whole size of at least 2, and a process below processes")
         rows, neighbours = np.arange(labels.n_captions), Neighbours.within(labels, measure, low, high)

@@ -104,7 +104,7 @@ class Negatives:
 
 def mined(rule: AcceptanceRule, k: int, scores: Any, queries: str) -> Negatives:
     """As `Labels.negatives`."""
-    if not isinstance(k, int) or k < 0 or queries not in ("images", "captions"):
+    if not isinstance(k, (int, np.integer)) or k < 0 or queries not in ("images", "captions"):
         raise InputError(f"{k} negatives of {queries!r}", remedy="give 0 or more, of images or captions")
     if np.isnan(rule.below):
         raise InputError("accepted_below is nan", remedy="give a number, or inf to accept own captions alone")
@@ -161,7 +161,7 @@ def _scores(rule: AcceptanceRule, given: Any) -> Any:
     if len(parts) == 1:
         fits = parts[0].shape == shape
     else:
-        fits = [part.shape[:1] for part in parts] == [(n,) for n in shape] and len({p.shape[1:] for p in parts}) == 1
+        fits = [part.shape for part in parts] == [(n, *parts[0].shape[-1:]) for n in shape]
     if not fits or not all(np.isfinite(part).all() for part in parts):
         problem = (
             f"scores of {' and '.join(str(list(part.shape)) for part in parts)}, or with a value that is no number"

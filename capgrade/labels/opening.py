@@ -64,10 +64,11 @@ def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) 
     remedy = f"choose from: {', '.join(known)}"
     if measures is not None and not measures:
         raise InputError("an empty list of measures", file=folder, remedy=remedy)
-    for name in measures or ():
+    chosen = [measures] if isinstance(measures, str) else list(known if measures is None else measures)
+    for name in chosen:
         if name not in known:
             raise InputError(f"no measure '{name}'", file=folder, remedy=remedy)
-    return list(known if measures is None else measures)
+    return chosen
 
 
 def _published(folder: Path, measures: Sequence[str] | None, split: str | None, source: str | Path | None) -> Labels:

@@ -18,23 +18,23 @@ from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 from capgrade.schemas.shards import shard_schema
 
-CAPTION_COLUMNS = ["image_id", "caption_id", "caption", "tokens", "image_file"]
-PAIR_COLUMNS = ["image_id", "caption_id", "reasons", "weight"]
+CAPTIONS = pa.schema([field for field in SCHEMA if field.name != "split"])
+PAIRS = {"image_id": pa.string(), "caption_id": pa.string(), "reasons": pa.list_(pa.string()), "weight": pa.float32()}
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
 AGAIN = "publish it again: capgrade publish"
 IMAGES = 1024  # of a batch, where pairs are laid out as shards
 
 
 def hub_split(split: str) -> str:
-    """A split name that `datasets` accepts: letters, digits and `_` (train+restval becomes train_restval)."""
-    return re.sub(r"\W", "_", split)
+    """A split name that `datasets` accepts: letters, digits and `_`. train+restval becomes train_restval, all all_."""
+    return re.sub(r"\W|(?<=^all)$", "_", split)
 
 
 def hub_name(target: str) -> tuple[str, str | None]:
     """USER/NAME, and the revision of USER/NAME@REVISION. InputError for what was meant as a path: a place where no name
     of the hub could stand, or a folder USER that is here."""
     name, _, revision = target.partition("@")
-    if name.count("/") != 1 or name.startswith((".", "/")) or Path(name).parent.is_dir():
+    if name.count("/") != 1 or name.startswith((".", "/", "~")) or Path(name).parent.is_dir():
         remedy = "check the path; the hub is asked where there is no folder USER"
         raise InputError("no such folder, nor a dataset USER/NAME", file=target, remedy=remedy)
     return name, revision or None
@@ -56,12 +56,9 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=AGAIN)
     splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
     split = _chosen(split, splits, folder)
-    table = pa.concat_tables(_parquet(path, CAPTION_COLUMNS) for path in _files(folder, manifest, f"captions/{split}"))
+    table = pa.concat_tables(_parquet(path, CAPTIONS) for path in _files(folder, manifest, f"captions/{split}"))
     table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(SCHEMA.names)
-    try:
-        table = table.combine_chunks().cast(SCHEMA)
-    except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"not a captions table ({error})", file=folder / "captions") from error
+    table = table.combine_chunks().cast(SCHEMA)
     if not table.num_rows:
         raise InputError("no captions", file=folder / "captions")
     return manifest, Captions(table, split, manifest["tokenizer"], manifest["inputs"]["captions"])
@@ -75,7 +72,7 @@ def published_shards(
     image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
     reasons, parts = pa.array([], pa.string()), []
     for path in _files(folder, manifest, f"relevance/{captions.split}"):
-        table = _parquet(path, [*PAIR_COLUMNS, *names]).combine_chunks()
+        table = _parquet(path, pa.schema({**PAIRS, **dict.fromkeys(names, pa.float32())}))
         image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
@@ -88,7 +85,7 @@ def published_shards(
             "image": image.to_numpy(), "captions": caption.to_numpy(),
             "reasons": np.bincount(pair, bits, len(why)).astype(np.uint32),
         }  # fmt: skip
-        values = {name: table[name].to_numpy().astype(np.float32, copy=False) for name in ("weight", *names)}
+        values = {name: table[name].to_numpy() for name in ("weight", *names)}
         for name, numbers in values.items():
             if np.isnan(numbers).any():
                 row = f"pairs[{int(np.isnan(numbers).argmax())}]"
@@ -150,14 +147,9 @@ def _files(folder: Path, manifest: dict[str, Any], prefix: str) -> list[Path]:
     return [folder / name for name in in_order(n for n in manifest["files"] if n.rsplit("-", 3)[0] == prefix)]
 
 
-def _parquet(path: Path, columns: list[str]) -> pa.Table:
+def _parquet(path: Path, schema: pa.Schema) -> pa.Table:
     try:
-        table = pq.read_table(path, columns=columns)
+        return pq.read_table(path, columns=schema.names).select(schema.names).combine_chunks().cast(schema)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InputError(
-            f"not a whole Parquet file ({' '.join(str(error).split())})", file=path, remedy=AGAIN
-        ) from error
-    missing = set(columns) - set(table.column_names)
-    if missing:
-        raise InputError(f"no column '{min(missing)}'", file=path, remedy=AGAIN)
-    return table
+        problem = f"not a table of {', '.join(schema.names)} ({' '.join(str(error).split())})"
+        raise InputError(problem, file=path, remedy=AGAIN) from error

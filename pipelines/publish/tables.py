@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.labels.named import as_named, base_names
-from capgrade.labels.published import CAPTION_COLUMNS, hub_split, imported, params_of
+from capgrade.labels.published import CAPTIONS, hub_split, imported, params_of
 from capgrade.labels.stored import Sampled
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
 from capgrade.pipelines.publish.columns import Calibrated, meaning
-from capgrade.schemas.captions import SCHEMA, Captions
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, of_all, read_manifest
 from capgrade.schemas.inputs import file_digest
@@ -32,7 +32,6 @@ BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gain
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
 ROW_GROUP = 128 * 1024
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
-CAPTIONS = pa.schema([SCHEMA.field(name) for name in CAPTION_COLUMNS])
 
 
 @dataclass(frozen=True)

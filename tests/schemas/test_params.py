@@ -16,8 +16,10 @@ def test_the_repository_s_params_are_valid() -> None:
 
 def test_overrides_win(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("shards: {top: 3}")
-    params = load_params(tmp_path / "p.yaml", ["shards.top=9", "publish.date=2026-11-27"])
-    assert (params.shards.top, params.publish.date) == (9, "2026-11-27")
+    params = load_params(
+        tmp_path / "p.yaml", ["shards.top=9", "publish.date=2026-11-27", r'publish.name="\ud83d\ude00"']
+    )
+    assert (params.shards.top, params.publish.date, params.publish.name) == (9, "2026-11-27", "😀")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,8 @@ def test_overrides_win(tmp_path: Path) -> None:
         ),
         ("train:\n  model:\n    name: vse\n    name: scan\n", "'name' stands twice in one block, in line 3 or below"),
         ("publish: {date: 2024-13-45}", "not valid YAML: month must be in 1..12"),
+        (r'publish: {name: "\ud83d"}', "not valid YAML: 'utf-16"),
+        ("publish: {grades: {fits: .nan}}", "'publish.grades.fits' is nan: Input should be a finite number"),
         ("publish: {version: 1.0}", "parameter 'publish.version' is 1.0: .* -> give text in quotes"),
         ("publish: {authors: Ada}", r"parameter 'publish.authors' is 'Ada': .* -> give a list, \[ONE, TWO\]"),
         ("shards: " + "[" * 5000, "not valid YAML: "),

@@ -18,7 +18,7 @@ from capgrade.labels.stored import Computed
 from capgrade.measures.on_device import SbertOnDevice
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import entry_of, read_manifest
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
@@ -75,7 +75,7 @@ def test_every_kind_knows_the_same(made):
 
 
 def test_rows_ids_and_tensors_ask_for_the_same(dataset):
-    labels = Labels.load(dataset, measures=["cider"])
+    labels = Labels.load(dataset, measures="cider")
     wanted = labels.block([2, 0], [7, 1, 7])
     for images, captions in (
         ([labels.image_ids[k] for k in (2, 0)], [labels.caption_ids[k] for k in (7, 1, 7)]),
@@ -244,7 +244,7 @@ def test_neighbours_of_an_image_are_the_known_ones_in_the_range(made, kind):
 def test_a_batch_is_a_half_what_it_brings_and_the_other_half(made, size, epoch):
     """The definition, with every random batch at hand: batches of a seed are of it, and none is short."""
     labels = load(made, "dataset")
-    batches = labels.batches(size, measure="sbert", low=0.3, seed=1)
+    batches = labels.batches(np.int64(size), measure="sbert", low=0.3, seed=1)
     batches.set_epoch(epoch)
     half = (size + 1) // 2
     order = np.random.default_rng([1, epoch // 2]).permutation(60).tolist()
@@ -292,7 +292,8 @@ def test_what_does_not_fit_is_refused_by_name(made, tmp_path):
         (lambda: Labels.load(made / "relevance", split="dev"), "labels of split 'train', not of 'dev' -> choose"),
         (lambda: Labels.load(made / "captions"), "a captions folder -> give a folder of capgrade shards"),
         (lambda: Labels.load(tmp_path), "no manifest.json: no labels"),
-        (lambda: Labels.load(tmp_path / "gone"), "no such folder, nor a dataset USER/NAME"),
+        *((lambda path=path: Labels.load(path), "no such folder, nor a dataset USER/NAME")
+          for path in (tmp_path / "gone", "~/gone")),
         (lambda: Labels.load(made / "dataset", revision="1.0.0"), "a folder has no revision"),
         (lambda: Labels.load(made / "shards").caption_ids, "rows of captions, not ids -> give Labels.load"),
         (lambda: Labels.load(made / "shards").exact("cider"), "computed from the captions, which are not here"),
@@ -312,6 +313,12 @@ def test_a_damaged_or_foreign_folder_is_refused(made, tmp_path):
     file = next((folder / "relevance").iterdir())
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(InputError, match=r"bytes where the manifest says"):
+        Labels.load(folder)
+    table = pq.read_table(made / "dataset" / "relevance")
+    pq.write_table(table.drop_columns("reasons").append_column("reasons", table["image_id"]), file)
+    files = read_manifest(made / "dataset", "publish")["files"]
+    edit_manifest(folder, files={**files, f"relevance/{file.name}": entry_of(file)})
+    with pytest.raises(InputError, match="not a table of image_id, .* -> publish it again"):
         Labels.load(folder)
     other = write_captions_folder(tmp_path / "captions", [caption_table(random_sets(12), "train")])
     for kind in SOURCES:

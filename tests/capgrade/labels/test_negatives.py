@@ -61,7 +61,7 @@ def test_scores_may_be_a_tensor_vectors_or_a_measure(dataset: Path):
     vectors = [rng.integers(-127, 128, (n, 8)).astype(np.float32) for n in (12, 60)]
     coarse = [tuple(one.astype(kind) for one in vectors) for kind in (np.int8, np.float16)]  # hold no product
     ours = [
-        paired(labels.negatives(3, accepted_below=0.4, scores=scores))
+        paired(labels.negatives(np.int64(3), accepted_below=0.4, scores=scores))
         for scores in (vectors[0] @ vectors[1].T, tuple(map(torch.tensor, vectors)), tuple(vectors), *coarse)
     ]
     assert all(one == ours[0] for one in ours)
@@ -113,7 +113,8 @@ def test_pairs_without_enough_are_counted(dataset: Path, capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(("k", "given", "message"), [
     *((1, {"scores": scores}, "give finite scores")
-      for scores in (np.zeros((60, 12)), np.full((12, 60), np.nan), (np.zeros((12, 4)), np.zeros((60, 5))))),
+      for scores in (np.zeros((60, 12)), np.full((12, 60), np.nan), (np.zeros((12, 4)), np.zeros((60, 5))),
+                      (np.zeros(12), np.zeros(60)))),
     (-1, {}, "-1 negatives of 'images'"),
     (1, {"accepted_below": float("nan")}, "accepted_below is nan"),  # nothing would be accepted
     (1, {"queries": "texts"}, "1 negatives of 'texts'"),

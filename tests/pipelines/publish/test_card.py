@@ -168,7 +168,7 @@ def test_size_categories(rows: int, name: str) -> None:
 @pytest.mark.parametrize(("given", "message"), [
     ("license=cc-by-5.0", "licence 'cc-by-5.0' is unknown to the hub; near it: cc-by-"),
     ("license=other", "licence 'other' needs publish.license_name"),
-    ("version=a/b", "publish.version"),
+    *((f"version={version}", "publish.version") for version in ("a/b", "1..0", "v1.")),
     ("date=yesterday", "publish.date"),
     ("layout=mtbe", "publish.layout"),
     ("grades={a: 1.0, b: 0.5}", "do not rise"),

@@ -59,12 +59,15 @@ def test_split_names_are_made_fit_for_the_hub(made: Path, tmp_path: Path) -> Non
     publish(made / "captions", [both], tmp_path / "out", PARAMS)
     loaded = load_dataset(str(tmp_path / "out"), "captions", cache_dir=str(tmp_path / "hf"))
     assert list(loaded) == ["train_val"]
-    write_captions_folder(same, [caption_table(SETS["val"], split, split) for split in ("a-b", "a_b")])
-    for split in ("a-b", "a_b"):
+    write_captions_folder(same, [caption_table(SETS["val"], split, split) for split in ("all", "all_")])
+    for split in ("all", "all_"):
         params = ShardsParams(split=split, measures=("rouge_l",), top=2, uniform=2)
         shards(same, tmp_path / split, params, MeasuresParams())
-    with pytest.raises(InputError, match="split 'a_b' is given twice"):
-        publish(same, [tmp_path / "a-b", tmp_path / "a_b"], tmp_path / "twice", PARAMS)
+    with pytest.raises(InputError, match="split 'all_' is given twice"):
+        publish(same, [tmp_path / "all", tmp_path / "all_"], tmp_path / "twice", PARAMS)
+    publish(same, [tmp_path / "all"], tmp_path / "whole", PARAMS)
+    loaded = load_dataset(str(tmp_path / "whole"), "captions", cache_dir=str(tmp_path / "hf"))
+    assert list(loaded) == ["all_"], "all is their word for every split"
 
 
 def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
