@@ -83,7 +83,7 @@ class Labels:
 
     @property
     def measures(self) -> list[str]:
-        """Names of the measures, in the order of the files."""
+        """Names of the measures; of a published dataset in alphabetical order."""
         return list(self.stored.measures)
 
     @property

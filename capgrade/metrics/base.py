@@ -317,7 +317,10 @@ def of_matrix(
 
 
 def as_numpy(values: Matrix) -> np.ndarray:
-    """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32."""
+    """An array of numbers; of a tensor those that it holds, wherever it lies, bfloat16 as float32. InputError for a
+    masked array, of which numpy would take what is masked too."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError("a masked array", remedy="fill it: scores.filled(-numpy.inf)")
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values

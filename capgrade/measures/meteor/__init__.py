@@ -18,7 +18,7 @@ from capgrade.kernels import as_python, in_threads
 from capgrade.measures.base import OfParams, OfReferences, reference_sets
 from capgrade.measures.meteor import kernel, tops
 from capgrade.measures.meteor.data import read_lexicon
-from capgrade.measures.meteor.index import CaptionWords, Matches, MatchIndex, Units, index_words
+from capgrade.measures.meteor.index import LONGEST_CAPTION, CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -81,10 +81,16 @@ class Meteor(OfParams[MeteorParams]):
 
 
 def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:
-    """Index captions, each tokens. InputError for one that METEOR's protocol would take for several."""
+    """Index captions, each tokens. InputError for one that METEOR's protocol would take for several, and for one of
+    more words than the kernels can count."""
     refuse_bars(tokens, ids)
     lexicon = read_lexicon()
-    return index_words(as_meteor_reads(tokens, lexicon.abbreviations), lexicon)
+    words = as_meteor_reads(tokens, lexicon.abbreviations)
+    longest = int(words.sizes.argmax())
+    if (size := words.sizes[longest]) > LONGEST_CAPTION:
+        problem = f"caption '{ids[longest]:.60}' has {size} words, meteor takes {LONGEST_CAPTION} at most"
+        raise InputError(problem, remedy="shorten it")
+    return index_words(words, lexicon)
 
 
 def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:

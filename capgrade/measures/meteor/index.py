@@ -14,7 +14,6 @@ import numpy as np
 from capgrade.measures.meteor.bound import BITS, DELTA
 from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
-from capgrade.schemas.errors import InputError
 from capgrade.text.words import Words
 
 # The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
@@ -59,15 +58,8 @@ class MatchIndex(NamedTuple):
 
 
 def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
-    """Index captions of METEOR's words. InputError for a caption of more words than the kernels can count."""
+    """Index captions of METEOR's words, each of at most LONGEST_CAPTION."""
     ptr, word, vocabulary = sentences
-    longest = int(np.diff(ptr).max(initial=0))
-    if longest > LONGEST_CAPTION:
-        where = int(np.argmax(np.diff(ptr)))
-        raise InputError(
-            f"a caption of {longest} words; meteor takes {LONGEST_CAPTION} at most",
-            row=f"captions[{where}]", remedy="shorten it",
-        )  # fmt: skip
     known = [lexicon.known(w) for w in vocabulary]
     key = np.array([one.key for one in known], np.int64)
     at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), vocabulary, ptr, word)

@@ -61,9 +61,11 @@ def test_tops_are_those_of_all_pairs(images: int, seed: int, k: int, left_out: b
     assert fitted.pairs(image, row).tobytes() == fitted.score(np.arange(images))[image, row].tobytes()
 
 
-def test_what_the_jar_would_take_for_several_captions_is_refused() -> None:
+def test_what_the_jar_would_take_for_several_captions_is_refused_and_what_is_too_long() -> None:
     with pytest.raises(InputError, match=r"has '\|\|\|'"):
         fit([["a dog ||| a cat", "a bird"]])
+    with pytest.raises(InputError, match="caption 'i0#1' has 2001 words, meteor takes 2000 at most -> shorten it"):
+        fit([["a bird", "a dog " * 1000 + "runs"]])
 
 
 def test_images_that_nothing_matches_and_more_captions_than_there_are() -> None:

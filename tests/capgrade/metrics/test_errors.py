@@ -36,6 +36,7 @@ def holed(row, column, value=np.nan):
         (lambda: metrics.ndcg(S, S[:3], k=2), "score the same queries"),
         (lambda: metrics.recall(S[0], S[0] > 0.5), "similarity is .8,., not a matrix"),
         (lambda: metrics.pmrp(S[0], np.ones((4, 3)), np.ones((8, 3))), "similarity is .8,., not a matrix"),
+        (lambda: metrics.ndcg(np.ma.masked_array(S), S, k=2), "a masked array -> fill it"),
         (lambda: metrics.ndcg(np.zeros((0, 4)), np.zeros((0, 4)), k=2), "not a matrix"),
         (lambda: metrics.ndcg(S.astype(str), S, k=2), "dtype"),
         (lambda: metrics.ndcg(S, -S, k=2), "clip it"),

@@ -1,5 +1,6 @@
 """The layout `mteb`: its tables against plain loops over the labels, what the card says, checks and refusals."""
 
+import ast
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from .conftest import PARAMS as TINY
 from .test_croissant import opened
 
 GRADES = {"related": 0.3, "fits": 0.5}
-PARAMS = TINY.model_copy(update={"layout": "mteb", "measure": "rouge_l", "grades": GRADES})
+NAME = 'a "tiny" one'
+PARAMS = TINY.model_copy(update={"name": NAME, "layout": "mteb", "measure": "rouge_l", "grades": GRADES})
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,8 @@ def test_no_query_is_lost_where_its_own_pair_is_of_grade_0(made: Path, tmp_path:
 def test_card_croissant_and_manifest_hold_for_it(made: Path, benchmark: Path, tmp_path: Path) -> None:
     card = (benchmark / "README.md").read_text()
     assert "| 2 | fits | 0.5 |" in card and "mteb counts it as 0" in card and "capgrade relevance" in card
+    program = card.partition("```python\n")[2].partition("```")[0]
+    assert NAME in [node.value for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Constant)]
     checked = check(str(benchmark))
     assert checked.problems == () and checked.files == len(read_manifest(benchmark, "publish")["files"]) + 1
     name = "t2i-gains/train-00000-of-00001"
