@@ -25,7 +25,6 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.locks import first_process
 
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
@@ -59,6 +58,7 @@ def train(
     loaded = load(given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs})
     asked = loaded.train
     require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
+    from capgrade.schemas.locks import first_process
     from capgrade.trainer.fit.setup import Data
     from capgrade.trainer.fit.train import train as stage
 
