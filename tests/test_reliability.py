@@ -189,12 +189,17 @@ def is_worker(pid: int) -> bool:
 def test_a_killed_worker_ends_the_run(captions_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     two = ("--", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-    process = subprocess.Popen(command("shards", captions_dir, out, *two), stderr=subprocess.PIPE)
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    process = subprocess.Popen(command("shards", captions_dir, out, *two), stderr=subprocess.PIPE, env=environment)
     while process.poll() is None and not receipts(out):
         time.sleep(0.005)
     for pid in filter(is_worker, descendants(process.pid)):
         os.kill(pid, signal.SIGKILL)
-    last = process.communicate(timeout=60)[1].decode().strip().splitlines()[-1]
+    try:
+        last = process.communicate(timeout=60)[1].decode().strip().splitlines()[-1]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # and it says where it waits
+        pytest.fail(process.communicate()[1].decode())
     if process.returncode:  # else it was done before
         assert process.returncode == 2
         assert f"{out}: a worker process was killed" in last and "run again, it goes on" in last
