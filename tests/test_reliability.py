@@ -198,8 +198,11 @@ def test_a_killed_worker_ends_the_run(captions_dir: Path, tmp_path: Path) -> Non
     try:
         last = process.communicate(timeout=60)[1].decode().strip().splitlines()[-1]
     except subprocess.TimeoutExpired:
+        left = descendants(process.pid)
         process.send_signal(signal.SIGABRT)  # and it says where it waits
-        pytest.fail(process.communicate()[1].decode())
+        for pid in left:  # they hold its pipe
+            os.kill(pid, signal.SIGKILL)
+        pytest.fail(process.communicate(timeout=60)[1].decode())
     if process.returncode:  # else it was done before
         assert process.returncode == 2
         assert f"{out}: a worker process was killed" in last and "run again, it goes on" in last
