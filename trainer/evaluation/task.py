@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.metrics.base import Positives
+from capgrade.metrics.base import Positives, as_numpy
 from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.evaluation import Pair
 from capgrade.metrics.pmrp import coco_codes
@@ -275,10 +275,8 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
     try:
         if path.suffix in (".pt", ".pth"):
             from capgrade.schemas.pickles import read_torch
-            from capgrade.trainer.models.base import upcast
 
-            matrix = read_torch(path)
-            matrix = upcast(matrix.detach()).numpy() if hasattr(matrix, "detach") else matrix
+            matrix = as_numpy(read_torch(path))
         else:
             matrix = np.load(path, mmap_mode="r")
     except InputError:
