@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
@@ -23,6 +24,7 @@ from capgrade.schemas.errors import InputError
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
+UNWINDS = 5.0  # seconds in which Beam, after an error of a worker's own, raises it and ends all workers
 WORKER = b"sdk_worker_main"  # in the command line of a worker
 # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
 # its full name alone.
@@ -127,34 +129,51 @@ def plain_errors() -> Iterator[None]:
 
 @contextmanager
 def workers_watched(out: Path) -> Iterator[None]:
-    """InputError when one of Beam's worker processes was killed: Beam would wait for its answer for ever."""
-    if threading.current_thread() is not threading.main_thread():
+    """InputError when one of Beam's worker processes ended before its work: Beam would wait for its answer for ever."""
+    main = threading.main_thread()
+    if threading.current_thread() is not main:
         yield
         return
 
-    stopped = False
+    killed = False
+    lost, left = threading.Event(), threading.Event()
 
     def told(found: threading.ExceptHookArgs) -> None:
-        code = ended(found.exc_value)
-        if code is None:
+        nonlocal killed
+        status = ended(found.exc_value)
+        if status is None and type(found.exc_value) is not grpc.RpcError:  # what a server says of a client that is gone
             hook(found)
-        elif not stopped and (code < 0 or code >= 128):  # by a signal, and not after an error of its own
-            os.kill(os.getpid(), signal.SIGUSR1)
+            return
+        killed |= status is not None and not 0 <= status < 128
+        lost.set()
+
+    def interrupt() -> None:
+        """Stop the main thread, again until it has left: a signal may find it where it wakes nobody, or what it raises
+        be passed over."""
+        lost.wait()
+        while not left.wait(UNWINDS):
+            signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
 
     def stop(*_: object) -> None:
-        nonlocal stopped
-        stopped = True
+        if left.is_set():
+            return
+        end = "was killed, perhaps because memory ran out" if killed else "ended before its work was done"
         _end_workers(os.getpid())
         remedy = "run again, it goes on; fewer workers need less memory"
-        raise InputError("a worker process was killed, perhaps because memory ran out", file=out, remedy=remedy)
+        raise InputError(f"a worker process {end}", file=out, remedy=remedy)
 
+    watcher = threading.Thread(target=interrupt, daemon=True)
     hook, handler = threading.excepthook, signal.signal(signal.SIGUSR1, stop)
     threading.excepthook = told
+    watcher.start()
     try:
         yield
     finally:
-        if not stopped:  # else the ends of the other workers are still to be told, after the one error
+        left.set()
+        if not lost.is_set():  # else the ends of the other workers are still to be told, after the one error
             threading.excepthook = hook
+        lost.set()
+        watcher.join()
         signal.signal(signal.SIGUSR1, handler)
 
 

@@ -3,10 +3,12 @@
 import inspect
 import logging
 import threading
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc
 import pytest
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -41,21 +43,54 @@ def test_the_word_about_google_cloud_is_not_worth_saying() -> None:
     assert _worth_saying(logging.makeLogRecord({"msg": "3 captions left out"}))
 
 
-def test_the_end_of_a_second_worker_is_not_told_after_the_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def a_thread_raises(error: Exception) -> None:
+    def raise_it() -> None:
+        raise error
+
+    thread = threading.Thread(target=raise_it)
+    thread.start()
+    thread.join()
+
+
+def status(code: int) -> Exception:
+    return RuntimeError(f"Worker subprocess exited with return code {code}")
+
+
+ENDS = {
+    "a worker process was killed": (grpc.RpcError(), status(-9)),
+    "a worker process ended before its work was done": (status(1),),
+    "worker process ended before its work": (grpc.RpcError(),),  # with status 0, of which nothing tells
+}
+
+
+@pytest.mark.parametrize("said", ENDS)
+def test_a_lost_worker_ends_the_wait_with_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """Also where what the first signal raises is passed over, as in the code of a library that waits."""
     told: list[object] = []
     monkeypatch.setattr("threading.excepthook", told.append)
+    monkeypatch.setattr(runners, "UNWINDS", 0.1)
+    never = threading.Event()
 
-    def die() -> None:
-        raise RuntimeError("Worker subprocess exited with return code -9")
-
-    def one_dies() -> None:
-        thread = threading.Thread(target=die)
-        thread.start()
-        thread.join()
-
-    with pytest.raises(InputError, match="a worker process was killed"), runners.workers_watched(tmp_path):
-        one_dies()
-    one_dies()
+    with pytest.raises(InputError, match=said), runners.workers_watched(tmp_path):
+        for error in ENDS[said]:
+            a_thread_raises(error)
+        with suppress(InputError):
+            never.wait(30)
+        never.wait(30)
+    a_thread_raises(status(-9))  # of those that were ended for it
     assert told == []
+
+
+def test_an_error_that_beam_raises_itself_in_time_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), runners.workers_watched(tmp_path):
+        a_thread_raises(status(1))
+        raise ZeroDivisionError
+
+
+def test_other_errors_of_threads_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr("threading.excepthook", told.append)
+    with runners.workers_watched(tmp_path):
+        a_thread_raises(KeyError("caption"))
+    assert [found.exc_type for found in told] == [KeyError]
+    assert threading.excepthook == told.append
