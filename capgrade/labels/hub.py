@@ -31,6 +31,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version
+from capgrade.schemas.hub import reach_hub
 
 CONNECT, ANSWER = 20.0, 60.0  # seconds; the client of huggingface_hub itself waits for ever
 BLOCK = 2**25  # bytes a request when files are read for their digest
@@ -113,10 +114,16 @@ class Repository:
             )
         return made.oid
 
-    def download(self, revision: str) -> Path:
-        """A folder with the files of a commit, in the client's cache: what is there is not asked for again."""
+    def download(self, revision: str | None = None) -> Path:
+        """A folder, in the client's cache, with the files of a branch, tag or commit: what is there is not asked for
+        again. Offline it is what the branch or tag was when it was asked for last."""
+        reach_hub(self.id, "dataset")
+        commit = None if constants.is_offline_mode() else self.head(revision)
         with self._asking():
-            return Path(self._api.snapshot_download(**self._at, revision=revision, etag_timeout=ANSWER))
+            folder = Path(self._api.snapshot_download(**self._at, revision=revision, etag_timeout=ANSWER))
+        if commit not in (None, folder.name):  # where the client gets no answer it takes what it has
+            raise InputError("the hub gave another commit than it named", file=self.address, remedy="load it again")
+        return folder
 
     def tag(self, name: str, commit: str) -> None:
         """Name a commit."""

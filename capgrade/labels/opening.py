@@ -49,8 +49,7 @@ def opened(
         name, at = hub_name(str(where))
         from capgrade.labels.hub import Repository
 
-        repository = Repository(name)
-        folder = repository.download(repository.head(revision or at))
+        folder = Repository(name).download(revision or at)
     if not (folder / MANIFEST).is_file():
         remedy = "give a folder of capgrade shards, relevance or publish, or USER/NAME of the hub"
         raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)

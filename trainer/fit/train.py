@@ -47,8 +47,9 @@ def train(
     that is asked for more epochs, and else it is left as it is, unless `restart`. Started on several processes by
     `torchrun` or `accelerate launch`, each encodes its part of a batch and all see the whole; of the environment only
     what torchrun sets is read, and the first process alone writes.
-    Raises InputError for data that do not fit together, for a device that is not there, when the loss is no longer a
-    number, for fewer epochs than are done, for an `out` that another stage wrote, and while another run writes to it.
+    Raises InputError for data that do not fit together, for a device that is not there or has too little memory, when
+    the loss is no longer a number, for fewer epochs than are done, for an `out` that another stage wrote, and while
+    another run writes to it.
     """
     process = Process.current()
     device = device_of_process(params.device, process)
@@ -58,7 +59,11 @@ def train(
         backend = "cpu:gloo,cuda:nccl"
     in_turn, precision = together(process, backend), precision_of(params.precision, device)
     with output_folder(out, "run", key="run") as folder, in_turn as wait, precision:
-        summary = _train(data, out, folder, params, measures, restart, device, process)
+        try:
+            summary = _train(data, out, folder, params, measures, restart, device, process)
+        except torch.OutOfMemoryError as error:
+            remedy = "lower train.batch_size, or set train.precision=bf16"
+            raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
         wait()
         return summary
 

@@ -74,6 +74,15 @@ def test_a_folder_with_another_run_is_refused_unless_restarted(small, tmp_path):
     assert "mine.csv" not in read_manifest(tmp_path, "run")["files"] and (tmp_path / "mine.csv").exists()
 
 
+def test_a_device_that_is_out_of_memory_is_one_error(small, tmp_path, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("capgrade.trainer.fit.train.scored_batch", full)
+    with pytest.raises(InputError, match="cpu is out of memory -> lower train.batch_size, or set train.precision=bf16"):
+        run(small.data, tmp_path, epochs=1)
+
+
 def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
         run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
