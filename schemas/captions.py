@@ -152,7 +152,7 @@ def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
     parts = [split] if split in known else split.split("+")
     for part in parts:
         if part not in known:
-            raise InputError(f"no split '{part}'", file=file, remedy=f"choose with --split from: {', '.join(known)}")
+            raise InputError(f"no split '{part}'", file=file, remedy=f"choose from: {', '.join(known)}")
     return parts
 
 

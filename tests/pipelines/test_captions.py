@@ -63,7 +63,7 @@ def test_splits_one_several_or_none(tmp_path: Path) -> None:
     assert read_captions(tmp_path / "out", "train+val").n_captions == 4
     with pytest.raises(InputError, match="several splits: train, val -> choose one with --split"):
         read_captions(tmp_path / "out")
-    with pytest.raises(InputError, match="no split 'test' -> choose with --split from: train, val"):
+    with pytest.raises(InputError, match="no split 'test' -> choose from: train, val"):
         read_captions(tmp_path / "out", "train+test")
 
 
@@ -122,7 +122,7 @@ def test_a_split_whose_name_has_a_plus() -> None:
     """Chosen as it is called, where there is one; else its parts."""
     assert parts_of("a+b", ["a", "b", "a+b"], "f") == ["a+b"] == parts_of("a+b", ["a+b"], "f")
     assert parts_of("a+b", ["b", "a"], "f") == ["a", "b"]
-    with pytest.raises(InputError, match="f: no split 'c' -> choose with --split from: a, b"):
+    with pytest.raises(InputError, match="f: no split 'c' -> choose from: a, b"):
         parts_of("a+c", ["a", "b"], "f")
 
 

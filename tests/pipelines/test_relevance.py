@@ -213,7 +213,7 @@ def test_a_worker_s_error_is_the_user_s_error(captions_dir: Path, tmp_path: Path
 def test_unknown_measures_and_splits(captions_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown measure 'cidr' -> choose from: bleu, cider, .*rouge_l, sbert"):
         relevance(captions_dir, tmp_path / "o", RelevanceParams(measures=("cidr",)), MeasuresParams())
-    with pytest.raises(InputError, match="no split 'val' -> choose with --split from: test"):
+    with pytest.raises(InputError, match="no split 'val' -> choose from: test"):
         relevance(captions_dir, tmp_path / "o", RelevanceParams(split="val"), MeasuresParams())
 
 

@@ -52,5 +52,5 @@ def test_train_validates_on_dev_and_says_so(data, capsys, monkeypatch):
     assert not capsys.readouterr().err
     with pytest.raises(InputError, match="to validate on -> choose with --set train.validation=NAME from: train, dev"):
         with_validation(data, TrainParams(validation="x"))
-    with pytest.raises(InputError, match="no split 'x' -> choose with --split from: train, dev, test"):
+    with pytest.raises(InputError, match="no split 'x' -> choose from: train, dev, test"):
         prepare(data, TrainParams(split="x"), MeasuresParams())
