@@ -112,7 +112,7 @@ class Explorer:
         """Captions for a picture that is not of the corpus, by the models alone. InputError for a file that is not a
         picture, for one in which nothing is found, and if there is no model and detector to look at it."""
         if self.detector is None or not self.models:
-            remedy = "start with --run, --index and --detector"
+            remedy = "start with --run, --index and --set explore.detector=NAME"
             raise InputError("a picture needs a trained model and the detector it was trained with", remedy=remedy)
         rgb = decode_image(data, "uploaded picture")
         with self._lock:

@@ -285,7 +285,7 @@ class ShardsParams(ParamsBlock):
 class RegionsParams(ParamsBlock):
     """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
 
-    detector: str = "scenes"  # a name of pipelines/detectors/catalogue.py
+    detector: str = "scenes"  # or bottom_up, detectron2, patches
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
     model: str | None = None  # of patches: a vision transformer of transformers, its folder or hub id
@@ -345,7 +345,7 @@ class TrainParams(ParamsBlock):
     batch_size: Annotated[int, Field(ge=2)] = 128
     composition: Literal["random", "seeded"] = "random"  # seeded: with captions sampled as relevant to others
     unique_images: bool = False  # no image twice in a batch
-    drop_last: bool = True  # False: the pairs that are left over at the end of an epoch make a smaller batch
+    drop_last: bool = True  # false: the pairs that are left over at the end of an epoch make a smaller batch
     min_count: Positive = 1  # of a word in the training captions
     epochs: Positive = 20
     lr: Annotated[float, Field(gt=0)] = 5e-4
@@ -354,7 +354,7 @@ class TrainParams(ParamsBlock):
     accumulate: Positive = 1  # batches whose mean gradient makes a step
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None  # decay of averaged weights, which are validated and kept
     init: str | None = None  # a run's folder: its weights to start from, and its vocabulary
-    init_strict: bool = True  # False: weights that do not match start afresh, and are named
+    init_strict: bool = True  # false: weights that do not match start afresh, and are named
     decay_after: tuple[Positive, ...] = ()  # epochs after which the rate falls to a tenth
     warmup: Natural = 0  # steps of linear rise
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # AdamW's; 0: Adam
@@ -395,9 +395,7 @@ class EvaluateParams(ParamsBlock):
     instances: str | None = None  # COCO's instances json, for PMRP
     pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
-    coarse: str | None = (
-        None  # with --run: another model's similarity; only what it ranks first is scored, the rest -inf
-    )
+    coarse: str | None = None  # with --run: similarity of another model; only what it ranks first is scored
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
 

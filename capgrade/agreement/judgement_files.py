@@ -129,7 +129,7 @@ def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
     for row in rows:
         if (row.scale or given) != scale:
             both = " and ".join(scale_text(*one) if one else "none" for one in (scale, row.scale))
-            remedy = "keep judgements of one scale in a file, and give --scale as the file has it"
+            remedy = "keep judgements of one scale in a file, and set agree.scale as the file has it"
             raise InputError(f"two scales: {both}", file=path, row=row.line or None, remedy=remedy)
         off = [value for value in row.ratings if scale and not scale[0] <= value <= scale[1]]
         if scale and off:

@@ -39,7 +39,7 @@ LACKS = {
     "relevance": ("relevance labels", "give relevance; to the command --relevance, from capgrade relevance"),
     "several": ("several relevances", "give a dict of two or more; to the command a folder of several measures"),
     "cosines": ("cosines, these leave [-1, 1]", "normalise the embeddings"),
-    "classes": ("class vectors", "give classes; to the command --instances, COCO's instances json"),
+    "classes": ("class vectors", "give classes; to the command --set evaluate.instances=FILE, COCO's instances json"),
     "eccv": (
         "ECCV Caption's positives",
         "give positives={'eccv': metrics.human_lists(...)}; to the command MS-COCO 5K",

@@ -187,7 +187,7 @@ class Detector(ABC):
             return self.found(images, scales, sizes, image_ids)
         except torch.OutOfMemoryError as error:
             problem = f"{self.device} is out of memory with {len(images)} pictures of {tuple(images.shape[2:])}"
-            raise InputError(problem, remedy="lower regions.batch or --proposals; run again to go on") from error
+            raise InputError(problem, remedy="lower regions.batch or regions.proposals; run again to go on") from error
 
 
 class ProposalDetector(Detector):

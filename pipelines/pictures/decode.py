@@ -119,5 +119,5 @@ def decoded(
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        remedy = "run again to go on; if memory ran out, with fewer --workers or a smaller regions.batch"
+        remedy = "run again to go on; if memory ran out, with a smaller regions.workers or regions.batch"
         raise InputError("a process that decodes pictures was ended from outside", remedy=remedy) from error
