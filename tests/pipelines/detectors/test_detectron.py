@@ -2,6 +2,7 @@
 
 import importlib
 import pickle
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,7 @@ def test_absence_is_one_line(monkeypatch: pytest.MonkeyPatch, error: Exception, 
     with pytest.raises(InputError, match=f"{says}.* -> .*--detector bottom_up") as raised:
         DetectronDetector("COCO-Detection/faster_rcnn_R_50_C4_1x", "model.pkl", SELECTIONS["adaptive"])
     assert "\n" not in str(raised.value)
+    assert (detectron.INSTALL in str(raised.value)) == ("not installed" in says)
 
 
 def test_predictions_are_ours() -> None:
@@ -62,6 +64,7 @@ def test_predictions_are_ours() -> None:
         return logits, deltas
 
     predictor.box2box_transform = SimpleNamespace(weights=weights)  # type: ignore[attr-defined]
+    predictor.predict_probs = lambda said, _: said[0].softmax(dim=1).split([3, 2])  # type: ignore[attr-defined]
     found = as_regions(predictor, torch.rand(5, 8), proposals)
     assert [len(each.features) for each in found] == [3, 2]
     for i, (region, row) in enumerate([(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]):
@@ -86,10 +89,11 @@ def there() -> None:
 
 def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
     """A config and a checkpoint of a tiny random model."""
-    from detectron2 import model_zoo
+    from detectron2.config import get_cfg
     from detectron2.modeling import build_model
 
-    cfg = model_zoo.get_config(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x.yaml")
+    cfg = get_cfg()
+    cfg.merge_from_file(str(detectron.zoo_file(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x")))
     merged = TINY | {"MODEL.DEVICE": "cpu", "MODEL.WEIGHTS": ""} | changes
     cfg.merge_from_list([item for pair in merged.items() for item in pair])
     (folder / "model.yaml").write_text(cfg.dump())
@@ -168,19 +172,75 @@ def picture(height: int = 90, width: int = 120) -> np.ndarray:
 @pytest.mark.parametrize("rule", sorted(SELECTIONS))
 def test_picture_to_detections(tmp_path: Path, kind: str, features: int, rule: str) -> None:
     there()
-    detector = DetectronDetector(*make_files(tmp_path, kind), SELECTIONS[rule], proposals=50)
+    detector = DetectronDetector(*make_files(tmp_path, kind), SELECTIONS[rule], proposals=20)
     assert detector.n_features == features and detector.classes is None
     image, scale = pickle.loads(pickle.dumps(detector.prepare))(picture())
-    assert image.shape == (3, 128, 171) and scale == 128 / 90
+    assert image.shape == (3, 128, 171) and scale == 171 / 120
     first, second = detector.detect(torch.stack([image, image.flip(2)]), [scale] * 2, [(120, 90)] * 2, ["a", "b"])
     assert len(first) > 5 and first.attributes is None and first.features.shape == (len(first), features)
     assert first.boxes.min() >= 0 and (first.boxes.max(axis=0) <= [121, 91, 121, 91]).all()
     assert first.classes.max() < 5 and not np.array_equal(first.boxes, second.boxes)
-    assert len(detector.regions(image[None], [scale])[0].boxes) == 50
+    assert len(detector.regions(image[None], [scale])[0].boxes) == 20
 
 
-def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["C4", "FPN"])
+@pytest.mark.parametrize("switch", [None, "CLS_AGNOSTIC_BBOX_REG", "USE_SIGMOID_CE"])
+def test_scores_and_boxes_are_detectron2_s(tmp_path: Path, kind: str, switch: str | None) -> None:
+    """Of every region and class, when detectron2 suppresses nothing."""
     there()
+    nothing = {"MODEL.ROI_HEADS.NMS_THRESH_TEST": 1.0, "MODEL.ROI_HEADS.SCORE_THRESH_TEST": 0.0}
+    changes = {"TEST.DETECTIONS_PER_IMAGE": 10**6, **({f"MODEL.ROI_BOX_HEAD.{switch}": True} if switch else {})}
+    detector = DetectronDetector(*make_files(tmp_path, kind, **nothing, **changes), SELECTIONS["adaptive"])
+    image, scale = detector.prepare(picture())
+    torch.nn.init.normal_(detector.model.roi_heads.box_predictor.cls_score.weight, std=1e-3)  # scores between 0 and 1
+    with torch.inference_mode():
+        theirs = detector.model.inference([{"image": image}], do_postprocess=False)[0]
+        ours = detector.regions(image[None], [scale])[0]
+    assert ours.deltas is not None
+    scores, order = ours.classes[:, 1:].flatten().sort(descending=True, stable=True)
+    boxes = decode_boxes(ours.boxes, ours.deltas, caffe=False).unflatten(1, (-1, 4))[:, 1:].flatten(0, 1)[order]
+    boxes = torch.minimum(boxes.clamp(min=0), boxes.new_tensor([171, 128, 171, 128]))
+    assert len(theirs) == len(scores) > 100
+    torch.testing.assert_close(scores, theirs.scores)
+    torch.testing.assert_close(boxes, theirs.pred_boxes.tensor, rtol=1e-4, atol=1e-3)
+
+
+def test_narrow_pictures(tmp_path: Path) -> None:
+    there()
+    prepare = DetectronDetector(*make_files(tmp_path, "C4"), SELECTIONS["adaptive"]).prepare
+    for height, width, shape in ((1, 1, (128, 128)), (2, 150, (3, 200)), (150, 2, (200, 3))):
+        image, scale = prepare(picture(height, width))
+        assert image.shape == (3, *shape)
+        assert scale * max(height, width) == pytest.approx(max(shape))  # boxes end where the picture does
+    with pytest.raises(InputError, match="5000 x 1 pixels are too narrow"):
+        prepare(picture(1, 5000))
+
+
+BAD = {
+    "": "not a detectron2 config",
+    "- a\n": "not a detectron2 config",
+    "VERSION: x\n": "not a detectron2 config",
+    "VERSION: 2\nMODEL: null\n": "not a detectron2 config",
+    "VERSION: 2\nINPUT: {FORMAT: L}\n": "pictures as L",
+    "VERSION: 2\nMODEL: {META_ARCHITECTURE: Mine}\n": "no model of this config .*Mine",
+    "VERSION: 2\nMODEL: {RESNETS: {DEPTH: 51}}\n": "no model of this config",
+    "VERSION: 2\nMODEL: {ROI_HEADS: {NUM_CLASSES: -3}}\n": "no model of this config",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_configs_that_no_model_can_have(text: str, tmp_path: Path) -> None:
+    there()
+    _, weights = make_files(tmp_path, "C4")
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(InputError, match=f"bad.yaml: {BAD[text]}") as raised:
+        DetectronDetector(str(tmp_path / "bad.yaml"), weights, SELECTIONS["adaptive"])
+    assert "\n" not in str(raised.value) and len(raised.value.problem) < 250
+
+
+def test_what_cannot_be_loaded_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there()
+    monkeypatch.setitem(sys.modules, "pkg_resources", None)  # detectron2.model_zoo needs it; newer setuptools lack it
     config, weights = make_files(tmp_path, "C4")
     rule = SELECTIONS["adaptive"]
     with pytest.raises(InputError, match="no such checkpoint"):
@@ -194,8 +254,15 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
     torch.save({"model": {k: v for k, v in state.items() if "running_mean" not in k}}, weights)
     with pytest.raises(InputError, match="lacks .* such as backbone.stem.conv1.norm.running_mean"):
         DetectronDetector(config, weights, rule)
-    with pytest.raises(InputError, match="no single vector"):
-        DetectronDetector("Misc/cascade_mask_rcnn_R_50_FPN_1x", weights, rule)
+    torch.save({"model": {k: v * np.nan if "cls_score" in k else v for k, v in state.items()}}, weights)
+    with pytest.raises(InputError, match="cls_score.weight is not finite"):
+        DetectronDetector(config, weights, rule)
+    conv = {"MODEL.ROI_BOX_HEAD.NUM_FC": 0, "MODEL.ROI_BOX_HEAD.NUM_CONV": 1}
+    (tmp_path / "conv").mkdir()
+    zoo = "Misc/cascade_mask_rcnn_R_50_FPN_1x", "COCO-Detection/fast_rcnn_R_50_FPN_1x", "COCO-Detection/rpn_R_50_C4_1x"
+    for name in (*zoo, make_files(tmp_path / "conv", "FPN", **conv)[0]):
+        with pytest.raises(InputError, match="no region with a single vector"):
+            DetectronDetector(name, weights, rule)
     torch.save({"model": {}, "more": Runs(tmp_path / "ran")}, weights)
     with pytest.raises(InputError, match="not read: it names"):
         DetectronDetector(config, weights, rule)
