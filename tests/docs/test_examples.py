@@ -22,6 +22,7 @@ from tests.conftest import ROOT, call
 from tests.pipelines.judging.stand_in import Chat, served
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
+from tests.tools import reference
 from tests.tools.commands import commands
 
 from .blocks import Example, differs, examples
@@ -129,7 +130,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     },
     "notebook.md": {
         "capgrade bench shards": "tests/benchmarks/test_shards.py runs it",
-        "python": "wants people's judgements of MS-COCO; tests/studies/test_mined.py runs its parts",
+        "python": "wants people's judgements of MS-COCO; tests/studies/test_results.py runs its parts",
     },
     "first_hour.md": {
         "dvc": ELSEWHERE,
@@ -254,3 +255,7 @@ def test_nothing_stands_in_for_what_no_page_shows() -> None:
     for page, starts in NOT_RUN.items():
         commands = [replaced(example) for example in EXAMPLES[page]]
         assert [start for start in starts if not any(c.startswith(start) for c in commands)] == [], page
+
+
+def test_the_page_is_of_these_parameters() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run: python -m tests.tools.reference"

@@ -1,11 +1,16 @@
-"""The peers are the real packages; uv does what capgrade asks of it."""
+"""The peers are the real packages; uv does what capgrade asks of it; the examples of docs/with_others.md."""
 
 import importlib
+import shlex
 import sys
 from pathlib import Path
 
+import pycocoevalcap.eval
+import pycocoevalcap.tokenizer.ptbtokenizer
 import pytest
 
+from tests.conftest import call
+from tests.docs.test_examples import EXAMPLES, here, world  # noqa: F401  # fixtures
 from tests.peers.conftest import PACKAGES
 from tests.test_label import SCRIPT, SETS, labels_of, write_csv
 
@@ -20,3 +25,17 @@ def test_uv_runs_the_script_in_an_environment_that_it_makes(tmp_path: Path) -> N
     uv = str(Path(sys.executable).with_name("uv"))
     found = labels_of(uv, "run", str(SCRIPT), "captions.csv", cwd=tmp_path)
     assert found["p1"][0] == SETS["p2"][0]
+
+
+PAGE = EXAMPLES["with_others.md"]
+
+
+@pytest.mark.parametrize("example", PAGE, ids=lambda example: f"{example.kind}-{example.row}")
+def test_the_example(example, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    for module in (pycocoevalcap.eval, pycocoevalcap.tokenizer.ptbtokenizer):  # an example puts other classes there
+        for name in ("Bleu", "Cider", "Meteor", "PTBTokenizer", "Rouge"):
+            monkeypatch.setattr(module, name, getattr(module, name, None), raising=False)
+    if example.kind == "python":
+        exec(compile(example.text, f"with_others.md, row {example.row}", "exec"), {})
+    elif example.kind == "command":
+        assert call(*shlex.split(example.text)[1:]) == 0, example.text

@@ -1,4 +1,8 @@
-"""METEOR's tops by bounds, which are those of all pairs to the last bit (`test_scores` has the jar)."""
+"""METEOR's tops by bounds, which are those of all pairs to the last bit; its paraphrase table as arrays, kept, damaged
+and broken. What they find: the jar in `test_scores`."""
+
+import gzip
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.bits import Ties, mix_all
-from capgrade.measures.meteor import FittedMeteor, Meteor, index_of
+from capgrade.measures.meteor import FittedMeteor, Meteor, index_of, paraphrases
 from capgrade.measures.meteor.bound import bound
 from capgrade.measures.meteor.kernel import FREE, find_hits, fold, mark
+from capgrade.measures.meteor.paraphrases import Paraphrases, compiled
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeteorParams
@@ -112,3 +117,40 @@ def meteor_of_coco(coco: Captions) -> FittedMeteor:
 def test_real_captions_have_the_same_tops_with_few_pairs(meteor_of_coco: FittedMeteor, k: int) -> None:
     scored = assert_best(meteor_of_coco, np.arange(0, 5000, 400), k)
     assert scored.mean() < meteor_of_coco.columns / 40
+
+
+TABLE = [("a dog", "the dog"), ("dog", "hound"), ("a dog", "a hound"), ("the", "a"), ("dog", "a dog")]
+TEXT = "".join(f"0.5\n{a}\n{b}\n" for a, b in TABLE)
+
+
+@pytest.mark.parametrize("text", ["", "0.5\na dog\n", "0.5\n", TEXT + "0.5\na\n"])
+def test_a_broken_entry_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=f"entry {text.count(chr(10)) // 3} of the paraphrase table is cut short"):
+        compiled(text.encode())
+
+
+def test_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "paraphrases.gz"
+    path.write_bytes(gzip.compress(TEXT.encode()))
+    read = paraphrases.read_paraphrases.__wrapped__
+    first = read(path)
+    monkeypatch.setattr(paraphrases, "compiled", lambda _: pytest.fail("it was kept"))
+    same_arrays(read(path), first)
+    monkeypatch.undo()
+    monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
+    kept = sorted((tmp_path / "cache").rglob("*.npy"))
+    assert len(kept) == len(Paraphrases._fields)
+    kept[0].write_bytes(b"damaged")
+    same_arrays(read(path), first)
+    monkeypatch.setenv("CAPGRADE_CACHE", str(path / "below a file"))
+    same_arrays(read(path), first)
+    assert "cannot be kept" in capsys.readouterr().err
+    path.write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="cannot be read"):
+        read(path)
+
+
+def same_arrays(one: Paraphrases, other: Paraphrases) -> None:
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)

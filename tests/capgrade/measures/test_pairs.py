@@ -1,36 +1,90 @@
-"""Every road of a measure gives what its pairs are: rectangles, some captions, own ones left out."""
+"""Every road of a measure gives what its pairs are: rectangles, some captions, own ones left out. Captions of one
+text have one value, to the last bit, and a caption's likeness to itself is the whole."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from capgrade.measures import FITTED, choose
+from capgrade.measures import FITTED, MEASURES, base, choose, cider, mixture
+from capgrade.measures.base import Measure
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.own_pairs import own_left_out
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
-from tests.capgrade.measures.test_equal_captions import NAMES
 from tests.conftest import make_captions, random_sets
+
+FORMS = {
+    "rouge_mean": ("rouge_l", {"references": "mean"}),
+    "sbert_first": ("sbert", {"references": "first"}),
+    "bleu_1": ("bleu", {"n": 1}),
+    "bleu_3": ("bleu", {"n": 3}),
+}
+NAMES = [name for name in (*MEASURES, "people", "people_shared", "daa_average") if name != "spice"]
+MIXTURES = {"one_sign": {"cider": 0.5, "rouge_l": 1.0}, "two_signs": {"sbert": 1.0, "cider": -0.1}}
+PLAIN = ["a red dog runs on the beach", "the woman rides a bike", "two cats sit under a big table near the street"]
+
+
+def made(name: str, **more: str) -> Measure:
+    """A measure, or one of `FORMS`, with these parameters besides."""
+    name, options = FORMS.get(name, (name, {}))
+    block = "sbert" if name in FORMS_OF_SBERT else name
+    plain = block in MEASURES
+    params = MeasuresParams.model_validate({block: {**options, **more}} if plain else {})
+    return choose([name], params)[name]
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+@pytest.mark.parametrize("name", [*NAMES, *FORMS])
+def test_references_equal_to_the_caption_give_the_most(name: str, left_out: bool) -> None:
+    """Exactly `high`, so that rank correlations see ties where there are some."""
+    measure = made(name, **({"self_reference": "left_out"} if left_out else {}))
+    scores = measure.fit(make_captions([[text] * 4 for text in PLAIN])).score(np.arange(len(PLAIN)))
+    own = np.repeat(np.eye(len(PLAIN), dtype=bool), 4, axis=1)
+    assert set(scores[own].tolist()) == {np.float32(measure.high)}
+
+
+@pytest.mark.parametrize("chunk", [base.CHUNK, 32])
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_captions_have_equal_columns(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a chunk and across chunks."""
+    for module in (base, cider, mixture):
+        monkeypatch.setattr(module, "CHUNK", chunk)
+    sets = random_sets(30, seed=5)
+    sets[7], sets[29] = [*sets[7], sets[0][0], sets[3][0]], [sets[0][0], sets[12][-1], sets[29][0]]
+    captions = make_captions(sets)
+    texts, first = np.array(captions.texts), {}
+    where = np.array([first.setdefault(text, k) for k, text in enumerate(texts)])
+    fitted = choose([name], MeasuresParams())[name].fit(captions)
+    whole = fitted.score(np.arange(30))
+    np.testing.assert_array_equal(whole, whole[:, where])
+    some = np.flatnonzero(where != np.arange(len(where)))
+    part = fitted.score(np.arange(30), np.concatenate([some, where[some]]))
+    np.testing.assert_array_equal(*np.split(part, 2, axis=1))
+
 
 BLOCKS = [name for name in NAMES if name not in FORMS_OF_SBERT and not name.startswith(("people", "daa"))]
 
 
 @pytest.mark.parametrize("self_reference", ["included", "left_out"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *FORMS, *MIXTURES])
 def test_rectangles_are_the_pairs(name: str, self_reference: str) -> None:
-    """In any order and however often; within rounding of float32, as a share of the measure's range."""
-    captions = make_captions([*random_sets(20, seed=7, least=2), ["a dog " * 40, "dog"], ["", "a"]])
-    given = {block: {"self_reference": self_reference} for block in BLOCKS}
-    measure = choose([name], MeasuresParams.model_validate(given))[name]
+    """In any order and however often; within the error that the measure declares, and rounding of float32."""
+    sets = [*random_sets(30, seed=7, least=2), ["a dog " * 40, "dog"], ["red ball " * 40, "a"], ["", "a"]]
+    captions, given = make_captions(sets), {block: {"self_reference": self_reference} for block in BLOCKS}
+    name, options = FORMS.get(name, (name, {}))
+    if options:
+        given[name] |= options
+    measure = choose([name], MeasuresParams.model_validate({"mixtures": MIXTURES, **given}))[name]
     fitted = measure.fit(captions)
     every = fitted.score(np.arange(captions.n_images))
     random = np.random.default_rng(0)
-    image = np.append(random.integers(captions.n_images, size=500), captions.owner)
-    row = np.append(random.integers(captions.n_captions, size=500), np.arange(captions.n_captions))
+    image, row = random.permutation(np.tile(np.indices(every.shape).reshape(2, -1), 2), axis=1)
     found = fitted.pairs(image, row)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(every[image, row], found, atol=1e-6 * (measure.high - measure.low), rtol=0)
+    apart = np.abs(every[image, row].astype(float) - found)
+    assert (apart <= fitted.error.absolute + fitted.error.relative * np.abs(every[image, row])).all(), fitted.error
+    assert apart.max() <= 1e-6 * (measure.high - measure.low)
     some = random.permutation(captions.n_captions)[:9]
     np.testing.assert_allclose(
         fitted.score(image[:5], some), every[np.ix_(image[:5], some)], atol=1e-6 * (measure.high - measure.low), rtol=0

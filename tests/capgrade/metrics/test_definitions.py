@@ -1,7 +1,9 @@
 """Every metric is its definition, and under ties the mean over all orders of tied candidates, found here by listing
-them; infinities are levels like any other."""
+them; infinities are levels like any other. docs/metrics.md describes each, with a worked example."""
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,7 +101,7 @@ def test_a_metric_by_name_is_its_definition_in_both_directions(ties, seed, k, m,
 
 
 def test_options_of_functions_are_names_of_the_catalogue():
-    """Beside those of the page's worked example (test_docs.py)."""
+    """Beside those of the page's worked example."""
     rng, owner = np.random.default_rng(0), np.array([0, 2, 1, 1, 2, 0, 2])
     scores, relevance = rng.uniform(-1, 1, (3, 7)), rng.integers(0, 3, (3, 7)) / 2
     groups = {"query_group": np.arange(3), "candidate_group": owner}
@@ -156,3 +158,24 @@ def test_a_cut_off_beyond_the_gallery_is_its_size():
     np.testing.assert_array_equal(metrics.semantic_map(scores, far), metrics.semantic_map(scores, 9))
     ordered = evaluate(scores, relevance, f"ncs_ordered@{far}", intervals=None).i2t.values[f"ncs_ordered@{far}"]
     np.testing.assert_allclose(ordered, 1, atol=1e-9)  # all places weigh nearly the same, and all are taken
+
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `(\w+\(.*\))` \| (-?[\d.]+) \|", PAGE, flags=re.MULTILINE)
+SETUP = re.search(r"## The worked example.*?```python\n(.*?)```", PAGE, flags=re.DOTALL)
+
+
+def test_the_page_has_its_example():
+    assert SETUP and len(ROWS) >= 20
+
+
+@pytest.mark.parametrize(("call", "value"), ROWS)
+def test_worked_example(call, value):
+    names = {name: getattr(metrics, name) for name in metrics.__all__} | {"np": np}
+    exec(SETUP[1], names)  # the page's own code
+    assert eval(call, names)[0] == pytest.approx(float(value), abs=6e-5), call
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_metric_is_described(name):
+    assert re.search(rf"[`*]{re.escape(name)}(@\w+)?(\(m=M\))?[`*]", PAGE), name

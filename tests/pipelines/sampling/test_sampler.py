@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.bits import Ties, mix_all
-from capgrade.measures.base import Error
+from capgrade.measures.base import ArrayState, Error, Fill
 from capgrade.pipelines.sampling import keys, sampler, windows
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import Kept, Sampler, keep
@@ -210,3 +210,11 @@ def test_windows_without_gaps_hold_every_number(width: float, share: float, low:
     values = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), ends])
     last = np.searchsorted(windows[:, 0], values, side="right") - 1  # that begins there or before
     assert (np.diff(windows, axis=0) >= 0).all() and (last >= 0).all() and (values < windows[last, 1]).all()
+
+
+def test_rectangles_without_an_error_are_refused() -> None:
+    with pytest.raises(TypeError, match="Unsaid fills rectangles in a way of its own: it has to declare their `error`"):
+
+        class Unsaid(ArrayState):
+            def filler(self, images: np.ndarray, start: int) -> Fill:
+                raise NotImplementedError
