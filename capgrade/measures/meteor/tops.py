@@ -90,52 +90,39 @@ def _better(value, row, other, other_row, image, captions):
 
 
 @njit(cache=True)
-def _push(value, row, values, rows, size, image, captions):
-    """Offer a caption to a heap whose first is the worst: `values`, `rows` [room], of which `size` are used. Equal
+def _offer(value, row, values, rows, size, image, captions):
+    """Offer a caption to the best ones so far, the best first: `values`, `rows` [room], of which `size` are used. Equal
     values rank by the hashes of the image and of all captions. The new size."""
-    room = values.shape[0]
-    if size < room:
-        k = size
-        while k and _better(values[(k - 1) // 2], rows[(k - 1) // 2], value, row, image, captions):
-            values[k], rows[k] = values[(k - 1) // 2], rows[(k - 1) // 2]
-            k = (k - 1) // 2
-        values[k], rows[k] = value, row
-        return size + 1
-    if not _better(value, row, values[0], rows[0], image, captions):
+    k = min(size, values.shape[0] - 1)
+    if k < size and not _better(value, row, values[k], rows[k], image, captions):
         return size
-    k = 0
-    while 2 * k + 1 < room:
-        child = 2 * k + 1
-        if child + 1 < room:
-            child += int(_better(values[child], rows[child], values[child + 1], rows[child + 1], image, captions))
-        if not _better(value, row, values[child], rows[child], image, captions):
-            break
-        values[k], rows[k] = values[child], rows[child]
-        k = child
+    while k and _better(value, row, values[k - 1], rows[k - 1], image, captions):
+        values[k], rows[k] = values[k - 1], rows[k - 1]
+        k -= 1
     values[k], rows[k] = value, row
-    return size
+    return min(size + 1, values.shape[0])
 
 
 @njit(nogil=True, cache=True)
 def tops(begin, end, pairs, index, longest, ties, best, scored):
-    """The best captions of pairs.images[begin:end], equal ones by `Ties`, into `best` int64 [images, k], in any order;
-    and how many were aligned with a reference or more, int64 [images]."""
+    """The best captions of pairs.images[begin:end], equal ones by `Ties`, into `best` int64 [images, k]; and how
+    many were aligned with a reference or more, int64 [images]."""
     words, units, matches = index
     n_captions, k = words.ptr.shape[0] - 1, best.shape[1]
     local, room = np.full(matches.ptr.shape[0] - 1, FREE, np.int32), alignment_room(longest, MATCHES)
     hits, places = np.empty((7 * longest, 3), np.int64), np.empty(longest + 1, np.uint64)
     by_word, none = np.empty((2, longest)), np.empty((0, COUNTS))
-    bounds, heap = np.empty(n_captions, np.float32), np.empty(k, np.float32)
+    bounds, values = np.empty(n_captions, np.float32), np.empty(k, np.float32)
     for b in range(begin, end):
         image, rows, size, level = pairs.images[b], best[b], 0, np.float32(1)
         im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
         most, of_reference = _most_of(im, words, longest), np.empty(im.refs.shape[0])
         for c in range(n_captions):
             bounds[c] = _bound_any(c, units, local, words, most, by_word)
-        while size < k or heap[0] < level:
+        while size < k or values[k - 1] < level:
             level = level * STEP if level > LOWEST else np.float32(0)
             for c in range(n_captions):
-                least = heap[0] if size == k else np.float32(0)
+                least = values[k - 1] if size == k else np.float32(0)
                 if bounds[c] < max(level, least):
                     continue
                 some = find_hits(c, units, local, hits)
@@ -143,7 +130,8 @@ def tops(begin, end, pairs, index, longest, ties, best, scored):
                 bounds[c] = min(bounds[c], np.float32(close))
                 if bounds[c] >= max(level, least):
                     value = align_best(c, some, im, words, of_reference, least, room, none, 0)
-                    size = _push(np.float32(max(value, 0.0)), c, heap, rows, size, ties.images[image], ties.captions)
+                    value = np.float32(max(value, 0.0))
+                    size = _offer(value, c, values, rows, size, ties.images[image], ties.captions)
                     bounds[c] = -1
                     scored[b] += 1
             if level == 0:
