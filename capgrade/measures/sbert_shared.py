@@ -8,19 +8,18 @@ estimate, agrees best with people (docs/measures.md).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
-from capgrade.measures.base import OfParams, reference_sets
-from capgrade.measures.embeddings import embed
-from capgrade.measures.sbert import FittedSbert, first_of_text
-from capgrade.pretrained import EMBEDDED
+from capgrade.measures.base import OfParams
+from capgrade.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams
 from capgrade.schemas.say import warn
-from capgrade.text.language import warn_unless_english
 
 PRIOR = 10  # images that each covariance is drawn to a ball by: without them, few images give directions of no variance
 FEW = 300  # images: with fewer, Sentence-BERT as it is agrees about as well with people
@@ -37,14 +36,10 @@ class SbertShared(OfParams[SbertParams]):
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSbert:
-        """Embed the raw captions and map them. InputError as `Sbert.fit` and `shared_map`."""
-        sets = reference_sets(self.params.self_reference, captions)
-        if self.params.model == EMBEDDED:
-            warn_unless_english(f"sbert_shared's model {EMBEDDED}", captions)
-        vectors = embed(captions.texts, self.params.model, device=self.params.device)
-        same = first_of_text(captions.texts)
-        mapped = shared(vectors, *shared_map(vectors, captions))[same]  # equal texts, equal bits
-        return FittedSbert(*sets, mapped, same, self.params.references)
+        """Map what `Sbert.fit` embeds. InputError as it and `shared_map`."""
+        plain = Sbert(self.params).fit(captions)
+        mapped = shared(plain.embeddings, *shared_map(plain.embeddings, captions))
+        return replace(plain, embeddings=mapped[plain.same])  # equal texts, equal bits
 
 
 def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
