@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
@@ -25,6 +26,7 @@ from capgrade.schemas.errors import InputError
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
 UNWINDS = 5.0  # seconds in which Beam, after an error of a worker's own, raises it and ends all workers
+RAISED = re.compile(r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE)
 WORKER = b"sdk_worker_main"  # in the command line of a worker
 # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
 # its full name alone.
@@ -113,17 +115,13 @@ def processes_here(options: PipelineOptions) -> int:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Beam wraps what a worker raises; hand users the InputError inside."""
+    """Beam adds its words to what a worker raises; from another process it has a traceback as text. Hand users the
+    InputError inside."""
     try:
         yield
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, InputError):
-                raise cause from None
-            if cause.args and isinstance(cause.args[0], InputError):
-                raise cause.args[0] from None
-            cause = cause.__cause__
+        if raised := RAISED.findall("".join(traceback.format_exception_only(error))):
+            raise InputError(raised[-1]) from None
         raise
 
 

@@ -3,11 +3,12 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.execution.job import Worker
+from capgrade.pipelines.execution.job import Job, Worker, run_blocks
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import WORK
@@ -23,6 +24,19 @@ def test_local_runners(
     options: tuple[str, ...], captions_dir: Path, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     assert made(captions_dir, tmp_path / "out", options) == expected
+
+
+@pytest.mark.parametrize("options", [DIRECT, PROCESSES, PORTABLE], ids=["direct", "processes", "portable"])
+def test_what_a_worker_raises_is_one_line_wherever_it_is(
+    options: tuple[str, ...], captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(job: Job, *given: Any) -> None:
+        (job.work / "keys" / "image_ids.arrow").write_text("no Arrow file")
+        run_blocks(job, *given)
+
+    monkeypatch.setattr("capgrade.pipelines.shards.run_blocks", damaged)
+    with pytest.raises(InputError, match=r"^/.*/image_ids\.arrow: not a whole Arrow file .* -> .* that writes it$"):
+        made(captions_dir, tmp_path / "out", options)
 
 
 def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
