@@ -83,10 +83,11 @@ def refusal(*arguments: object) -> str:
     return line
 
 
-def on_processes(world: int, script: str, folder: Path) -> list[dict]:
+def on_processes(world: int, script: str, folder: Path, restarts: int = 0) -> list[dict]:
     """What each of so many processes of torch.distributed, given the folder, writes to WORLD-RANK.json there."""
     (folder / "script.py").write_text(script)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    command += ["--max-restarts", str(restarts)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     arguments = [str(folder / "script.py"), str(folder)]
     done = subprocess.run([*command, *arguments], capture_output=True, env=environment, timeout=300, text=True)

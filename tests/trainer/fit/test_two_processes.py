@@ -117,6 +117,28 @@ def test_the_first_process_decides_and_errors_reach_both(two):
         assert "has trained 2 epochs" in found["refused"]
 
 
+RESTARTED = """
+import json, os, signal, sys
+from pathlib import Path
+from torch.distributed.distributed_c10d import _get_default_store
+from capgrade.pipelines.execution.processes import Process, together
+process = Process.current()
+with together(process) as wait:
+    found = {"attempt": os.environ["TORCHELASTIC_RESTART_COUNT"], "met": _get_default_store().add("met", 1)}
+    wait()
+    if found["attempt"] == "0" and process.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    wait()
+(Path(sys.argv[1]) / f"2-{process.rank}.json").write_text(json.dumps(found))
+"""
+
+
+def test_processes_that_torchrun_restarts_do_not_see_what_the_first_ones_wrote(tmp_path):
+    """Among it addresses, which nobody answers at."""
+    found = on_processes(2, RESTARTED, tmp_path, restarts=1)
+    assert [one["attempt"] for one in found] == ["1", "1"] and {one["met"] for one in found} == {1, 2}
+
+
 def test_a_batch_that_processes_cannot_share_is_refused():
     with pytest.raises(InputError, match="a batch of 35 for 2 processes -> .* train.drop_last=true"):
         stage._part(35, Process(0, 2))
