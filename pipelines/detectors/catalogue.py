@@ -28,7 +28,8 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
     """
     if params.detector not in DETECTORS:
         raise InputError(f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}")
-    others = ("weights", "config", "proposals") if params.detector == "patches" else ("model", "boxes_of")
+    unread = {"patches": ("weights", "config", "proposals"), "detectron2": ("model", "boxes_of")}
+    others = unread.get(params.detector, ("model", "boxes_of", "config"))
     if unused := [name for name in others if getattr(params, name) is not None]:
         problem = f"detector {params.detector} does not read regions.{unused[0]}"
         raise InputError(problem, remedy="leave it out, or choose another detector")

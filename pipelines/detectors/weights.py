@@ -193,7 +193,8 @@ def read_content(path: Path) -> Any:
         return read_pickle(path)
     if start.startswith(b"\n"):
         return read_caffemodel(path)
-    raise InputError("neither a safetensors, torch, pickle nor Caffe file", file=path, remedy=REMEDY)
+    remedy = "give a checkpoint that docs/regions.md names"
+    raise InputError("neither a safetensors, torch, pickle nor Caffe file", file=path, remedy=remedy)
 
 
 def _state(content: Any, path: Path) -> dict[str, Tensor]:

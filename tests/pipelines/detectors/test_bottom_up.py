@@ -152,6 +152,7 @@ def test_precisions_and_rules_by_name() -> None:
             {"detector": "detectron2", "weights": "x.pkl", "config": "x.yaml", "precision": "bf16"},
             "detector detectron2 runs in float32 -> leave precision out",
         ),
+        ({"config": "x.yaml"}, "detector scenes does not read regions.config"),
         ({"detector": "patches", "weights": "x.pth"}, "detector patches does not read regions.weights"),
         ({"detector": "patches"}, "detector patches has no model -> give --model"),
         ({"detector": "patches", "model": "x", "boxes": "4-9"}, "4-9 boxes are no grid"),

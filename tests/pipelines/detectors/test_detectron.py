@@ -1,5 +1,6 @@
 """detectron2's models behind our interface: without detectron2 one line, with it a tiny C4 and FPN end to end."""
 
+import dataclasses
 import importlib
 import pickle
 import sys
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from capgrade.pipelines.detectors import detectron
 from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
 from capgrade.pipelines.detectors.rpn import decode_boxes
+from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.errors import InputError
 from tests.schemas.test_pickles import WRITERS, Runs
 from tests.tiny_detector import SELECTIONS
@@ -203,6 +206,50 @@ def test_scores_and_boxes_are_detectron2_s(tmp_path: Path, kind: str, switch: st
     assert len(theirs) == len(scores) > 100
     torch.testing.assert_close(scores, theirs.scores)
     torch.testing.assert_close(boxes, theirs.pred_boxes.tensor, rtol=1e-4, atol=1e-3)
+
+
+def test_bottom_up_computes_what_detectron2_does(tmp_path: Path) -> None:
+    """The same proposals, features, classes and moves, of one file in airsplay's layout: a C4 model whose first pool
+    and last stage are Caffe's."""
+    there()
+    from detectron2.modeling.backbone.resnet import BottleneckBlock, ResNet
+
+    changes = {
+        "MODEL.ANCHOR_GENERATOR.SIZES": [[64, 128, 256, 512]], "MODEL.ROI_BOX_HEAD.POOLER_TYPE": "ROIPool",
+        "MODEL.RESNETS.RES2_OUT_CHANNELS": 32, "MODEL.RESNETS.WIDTH_PER_GROUP": 8, "MODEL.RPN.CONV_DIMS": [32],
+    }  # fmt: skip
+    detector = DetectronDetector(*make_files(tmp_path, "C4", **changes), SELECTIONS["airsplay"])
+    model, stem, random = detector.model, detector.model.backbone.stem, torch.Generator().manual_seed(0)
+    stem.forward = lambda x: functional.max_pool2d(stem.conv1(x).relu(), 3, stride=2, ceil_mode=True)
+    wide = {"in_channels": 128, "bottleneck_channels": 64, "out_channels": 256, "norm": "FrozenBN"}
+    res5 = ResNet.make_stage(BottleneckBlock, 3, stride_per_block=[1, 1, 1], stride_in_1x1=True, dilation=2, **wide)
+    model.roi_heads.res5 = torch.nn.Sequential(*res5)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            if ".norm." in name:  # statistics that differ, and activations of about 1
+                spread = torch.rand(tensor.shape, generator=random)
+                size = 1 / 64 if "stem" in name else 0.3 if "conv3" in name else 1.0
+                tensor.copy_({"weight": size * (0.8 + 0.4 * spread), "running_var": 0.5 + spread}.get(
+                    name.rsplit(".", 1)[1], 0.1 * (spread - 0.5)))  # fmt: skip
+    predictor, rpn = model.roi_heads.box_predictor, model.proposal_generator.rpn_head
+    for layer, std in (
+        (predictor.cls_score, 0.5), (predictor.bbox_pred, 0.3), (rpn.objectness_logits, 0.3), (rpn.anchor_deltas, 0.05)
+    ):  # fmt: skip
+        torch.nn.init.normal_(layer.weight, std=std, generator=random)
+    torch.save({"model": model.state_dict()}, tmp_path / "airsplay.pth")
+    ours, facts = load_bottom_up(tmp_path / "airsplay.pth")
+    assert facts["layout"] == "airsplay" and facts["n_classes"] == 5
+    limits = dataclasses.replace(ours.config.proposals, after_nms=60)
+    ours.config = dataclasses.replace(ours.config, proposals=limits)
+
+    image = torch.from_numpy(picture(250, 331).transpose(2, 0, 1).astype(np.float32))
+    with torch.inference_mode():
+        (theirs,) = detector.regions(image[None], [1.0])
+        (own,) = ours(model.preprocess_image([{"image": image}]).tensor, [1.0])
+    assert len(own.boxes) == len(theirs.boxes) > 20 and own.classes[:, 1:].amax(dim=1).std() > 0.01
+    torch.testing.assert_close(own.boxes, theirs.boxes, rtol=0, atol=1e-3)
+    for name in ("features", "classes", "deltas"):
+        torch.testing.assert_close(getattr(own, name), getattr(theirs, name), rtol=1e-4, atol=1e-5)
 
 
 def test_narrow_pictures(tmp_path: Path) -> None:
