@@ -1,6 +1,6 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 500 captions per second on 2 cores). So each text's vector is kept, in a
+Encoding is by far the slowest step (about 400 captions per second on 2 cores). So each text's vector is kept, in a
 store by the model and what computes it: a run that was stopped goes on, every stage reads the same vectors, and more
 captions cost what is new. A store is a folder of parts, Arrow files with the digests of texts beside their vectors.
 """
