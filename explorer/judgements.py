@@ -166,7 +166,7 @@ def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"alpha of {name} with people's mean, ordinal", shown(row["ordinal"])))
     for name, one in found.get("accepted", {}).items():
         value = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
-        rows.append((f"captions per image that {name} accepts, beyond the given", value))
+        rows.append((f"other captions per image that {name} accepts", value))
     if recall := found.get("recall"):
         rows.append(("R@10 of the labels", shown(recall["labels"], 1)))
         for name, n in recall["misses_judged"].items():
