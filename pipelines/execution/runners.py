@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 
 import apache_beam as beam
 import grpc
@@ -127,7 +128,8 @@ def plain_errors() -> Iterator[None]:
 
 @contextmanager
 def workers_watched(out: Path) -> Iterator[None]:
-    """InputError when one of Beam's worker processes ended before its work: Beam would wait for its answer for ever."""
+    """InputError when one of Beam's worker processes ended before its work: Beam would wait for its answer for ever.
+    Ctrl-C ends them all."""
     main = threading.main_thread()
     if threading.current_thread() is not main:
         yield
@@ -160,8 +162,15 @@ def workers_watched(out: Path) -> Iterator[None]:
         remedy = "run again, it goes on; fewer workers need less memory"
         raise InputError(f"a worker process {end}", file=out, remedy=remedy)
 
+    def stop_all(number: int, frame: FrameType | None) -> None:
+        _end_workers(os.getpid())
+        signal.default_int_handler(number, frame)
+
     watcher = threading.Thread(target=interrupt, daemon=True)
     hook, handler = threading.excepthook, signal.signal(signal.SIGUSR1, stop)
+    interrupted = signal.getsignal(signal.SIGINT)
+    if interrupted is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop_all)
     threading.excepthook = told
     watcher.start()
     try:
@@ -173,6 +182,8 @@ def workers_watched(out: Path) -> Iterator[None]:
         lost.set()
         watcher.join()
         signal.signal(signal.SIGUSR1, handler)
+        if interrupted is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupted)
 
 
 def ended(error: BaseException | None) -> int | None:

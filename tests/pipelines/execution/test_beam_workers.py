@@ -2,6 +2,10 @@
 
 import inspect
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from importlib.util import find_spec
@@ -79,6 +83,16 @@ def test_a_lost_worker_ends_the_wait_with_one_error(tmp_path: Path, monkeypatch:
         never.wait(30)
     a_thread_raises(status(-9))  # of those that were ended for it
     assert told == []
+
+
+def test_a_stop_that_reaches_this_process_alone_ends_the_workers(tmp_path: Path) -> None:
+    """Beam waits for ever for one that was not connected yet."""
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", runners.WORKER])
+    with pytest.raises(KeyboardInterrupt), runners.workers_watched(tmp_path):
+        os.kill(os.getpid(), signal.SIGINT)
+        worker.wait(30)
+    assert worker.wait(10) == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_error_that_beam_raises_itself_in_time_is_kept(tmp_path: Path) -> None:
