@@ -1,4 +1,4 @@
-"""Rankings of whole blocks of queries: one sort per query, with its groups of ties.
+"""Rankings of whole blocks of queries: one radix sort per query, with its groups of ties.
 
 The tie rule of every metric lives here. Candidates of equal score form a group, and a metric is the expectation
 over all orders inside the groups, so the order of the index never matters. `ties="reference"` makes every
@@ -18,8 +18,10 @@ from capgrade.kernels import njit
 Array: TypeAlias = npt.NDArray[Any]
 Ties: TypeAlias = Literal["expected", "reference"]
 
-_U32 = np.uint64(32)
+_U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _SIGN, _ALL = np.uint64(1 << 31), np.uint64(0xFFFFFFFF)  # of float32's bits
+_DIGIT = np.uint64(2047)
+_SHIFTS = np.array([32, 43, 54], dtype=np.uint64)  # 11 + 11 + 10 bits of the key
 
 
 @dataclass(frozen=True)
@@ -44,28 +46,49 @@ class Ranking:
 
 
 @njit(cache=True, nogil=True)
-def _pack(bits, packed):
-    """Of each score, by its float32 bits, a number that sorts the best first, and the later one of equal candidates."""
-    for row in range(len(bits)):
-        for item in range(bits.shape[1]):
+def _radix(packed, scratch, counts):
+    """Sort by the high 32 bits, stable: least significant digit first, passes over one bucket skipped."""
+    counts[:] = 0
+    n = packed.size
+    for i in range(n):
+        for d in range(3):
+            counts[d, np.int64((packed[i] >> _SHIFTS[d]) & _DIGIT)] += 1
+    source, target = packed, scratch
+    for d in range(3):
+        if counts[d, np.int64((source[0] >> _SHIFTS[d]) & _DIGIT)] == n:
+            continue
+        total = 0
+        for bucket in range(2048):
+            counts[d, bucket], total = total, total + int(counts[d, bucket])
+        for i in range(n):
+            digit = np.int64((source[i] >> _SHIFTS[d]) & _DIGIT)
+            target[counts[d, digit]] = source[i]
+            counts[d, digit] += 1
+        source, target = target, source
+    return source
+
+
+@njit(cache=True, nogil=True)
+def _rank_all(bits, order, end):
+    """Rank rows of float32 bits, best first."""
+    rows, n = bits.shape
+    packed, scratch = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    counts = np.empty((3, 2048), np.int32)
+    for row in range(rows):
+        for i in range(n):  # filled from the last candidate, so that a stable sort puts later ones first
+            item = n - 1 - i
             u = np.uint64(bits[row, item])
             if u == _SIGN:
                 u = np.uint64(0)  # -0.0 ties with 0.0
             key = u if u & _SIGN else _ALL ^ (u | _SIGN)
-            packed[row, item] = (key << _U32) | (_ALL - np.uint64(item))
-
-
-@njit(cache=True, nogil=True)
-def _unpack(packed, order, end):
-    """The ranking of sorted rows."""
-    n = packed.shape[1]
-    for row in range(len(packed)):
-        stop, key = n, packed[row, n - 1] >> _U32
+            packed[i] = (key << _U32) | np.uint64(item)
+        ordered = _radix(packed, scratch, counts)
+        stop, key = n, ordered[n - 1] >> _U32
         for p in range(n - 1, -1, -1):
-            here = packed[row, p] >> _U32
+            here = ordered[p] >> _U32
             if here != key:
                 stop, key = p + 1, here
-            order[row, p] = np.int64(_ALL - (packed[row, p] & _ALL))
+            order[row, p] = np.int64(ordered[p] & _LOW)
             end[row, p] = stop
 
 
@@ -90,13 +113,11 @@ def _settle(scores, order, end):
 
 
 def rank(scores: Array, ties: Ties = "expected") -> Ranking:
-    """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first."""
+    """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first: a
+    least-significant-digit radix sort, O(n)."""
     order, tied_end = np.empty(scores.shape, np.int32), np.empty(scores.shape, np.int32)
-    packed = np.empty(scores.shape, np.uint64)
     with np.errstate(over="ignore"):  # infinity ties with what float32 cannot hold, until that is settled
-        _pack(scores.astype(np.float32, copy=False).view(np.uint32), packed)
-    packed.sort(axis=1)
-    _unpack(packed, order, tied_end)
+        _rank_all(scores.astype(np.float32, copy=False).view(np.uint32), order, tied_end)
     if scores.dtype == np.float64:
         _settle(scores, order, tied_end)
     if ties == "expected":
