@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 
 import apache_beam as beam
-import grpc
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
@@ -28,6 +27,7 @@ SHARES = 256  # Dask hands what comes of one element of Create to one worker, re
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
 UNWINDS = 5.0  # seconds in which Beam, after an error of a worker's own, raises it and ends all workers
 RAISED = re.compile(r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE)
+GONE = "grpc.RpcError"  # raised in the threads of Beam's server that read from a worker which is gone
 WORKER = b"sdk_worker_main"  # in the command line of a worker
 # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
 # its full name alone.
@@ -141,7 +141,7 @@ def workers_watched(out: Path) -> Iterator[None]:
     def told(found: threading.ExceptHookArgs) -> None:
         nonlocal killed
         status = ended(found.exc_value)
-        if status is None and type(found.exc_value) is not grpc.RpcError:  # what a server says of a client that is gone
+        if status is None and f"{found.exc_type.__module__}.{found.exc_type.__name__}" != GONE:
             hook(found)
             return
         killed |= status is not None and not 0 <= status < 128
