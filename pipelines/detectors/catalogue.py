@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
-from capgrade.pipelines.detectors.detectron import config_files
+from capgrade.pipelines.detectors.detectron import config_file, config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
@@ -49,10 +49,10 @@ def input_digests(params: RegionsParams) -> dict[str, str]:
     """SHA-256 of what the detector is read from, by name, for the manifest."""
     if params.detector == "scenes":
         return {"weights": digest(SCENES)}
-    given = {"weights": params.weights, "config": params.config}
-    files = {name: Path(path) for name, path in given.items() if path is not None and Path(path).is_file()}
-    bases = config_files(files["config"])[1:] if "config" in files else []
-    files |= {f"config base {k}": path for k, path in enumerate(bases, start=1)}
+    files = {"weights": Path(params.weights)} if params.weights and Path(params.weights).is_file() else {}
+    if params.config is not None:
+        files["config"], *bases = config_files(config_file(params.config))
+        files |= {f"config base {k}": path for k, path in enumerate(bases, start=1)}
     if params.boxes_of is not None:
         files["boxes"] = Path(params.boxes_of) / MANIFEST
     models = {} if params.model is None else {"model": fingerprint(params.model)}

@@ -47,7 +47,7 @@ def read_config(config: str, weights: str | Path, device: str, proposals: int | 
 
     if not Path(weights).is_file():
         raise InputError("no such checkpoint", file=weights, remedy="download it from detectron2's model zoo first")
-    path = Path(config) if Path(config).is_file() else zoo_file(config)
+    path = config_file(config)
     if not path.is_file():
         raise InputError("not a detectron2 config (no such file)", file=config, remedy=ZOO)
     config_files(path)
@@ -70,11 +70,14 @@ def refused(problem: str, file: str | Path, error: Exception) -> InputError:
     return InputError(f"{problem} ({text:.200})", file=file, remedy=ZOO)
 
 
-def zoo_file(name: str) -> Path:
-    """Where detectron2 has a config of its model zoo. Its own `model_zoo` needs a setuptools before 82."""
+def config_file(config: str) -> Path:
+    """The file of a config: the one that it names, or where detectron2 has one of this name in its model zoo. Its own
+    `model_zoo` needs a setuptools before 82."""
+    if Path(config).is_file():
+        return Path(config)
     import detectron2
 
-    return Path(detectron2.__file__).parent / "model_zoo" / "configs" / f"{name.removesuffix('.yaml')}.yaml"
+    return Path(detectron2.__file__).parent / "model_zoo" / "configs" / f"{config.removesuffix('.yaml')}.yaml"
 
 
 def config_files(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:

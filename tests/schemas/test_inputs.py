@@ -1,6 +1,8 @@
 """Digests of inputs: every byte that a stage reads changes them, and nothing else does."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -46,10 +48,15 @@ def test_measures_name_what_they_read(tmp_path: Path) -> None:
         read_by(["theirs"], MeasuresParams(imported={"theirs": str(tmp_path / "none.npy")}))
 
 
-def test_a_config_s_bases_are_read_too(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("MODEL: {}\n")
-    (tmp_path / "middle.yaml").write_text('_BASE_: "base.yaml"\n')
-    (tmp_path / "top.yaml").write_text("MODEL: {}\n_BASE_: middle.yaml\n")
-    read = input_digests(RegionsParams(detector="detectron2", config=str(tmp_path / "top.yaml"), weights="none"))
+def test_a_config_s_bases_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one that detectron2 has in its zoo, which another version may have changed."""
+    zoo = tmp_path / "model_zoo" / "configs"
+    zoo.mkdir(parents=True)
+    (zoo / "base.yaml").write_text("MODEL: {}\n")
+    (zoo / "middle.yaml").write_text('_BASE_: "base.yaml"\n')
+    (zoo / "top.yaml").write_text("MODEL: {}\n_BASE_: middle.yaml\n")
+    monkeypatch.setitem(sys.modules, "detectron2", SimpleNamespace(__file__=str(tmp_path / "__init__.py")))
     names = {"config": "top.yaml", "config base 1": "middle.yaml", "config base 2": "base.yaml"}
-    assert read == {name: digest(tmp_path / file) for name, file in names.items()}
+    for config in (str(zoo / "top.yaml"), "top"):
+        read = input_digests(RegionsParams(detector="detectron2", config=config, weights="none"))
+        assert read == {name: digest(zoo / file) for name, file in names.items()}

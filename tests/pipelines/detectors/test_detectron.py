@@ -96,7 +96,7 @@ def make_files(folder: Path, kind: str, **changes: Any) -> tuple[str, Path]:
     from detectron2.modeling import build_model
 
     cfg = get_cfg()
-    cfg.merge_from_file(str(detectron.zoo_file(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x")))
+    cfg.merge_from_file(str(detectron.config_file(f"COCO-Detection/faster_rcnn_R_50_{kind}_1x")))
     merged = TINY | {"MODEL.DEVICE": "cpu", "MODEL.WEIGHTS": ""} | changes
     cfg.merge_from_list([item for pair in merged.items() for item in pair])
     (folder / "model.yaml").write_text(cfg.dump())
