@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the command line sets it, before torch is loaded
-collect_ignore = ["core"]  # run without the extras: test_import_name.py
+collect_ignore = ["core"]  # run without the extras: test_core_alone.py
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,23 +1,18 @@
-"""Corpora of any size, the benchmarks on them, and the gates; how work is timed and shown, whatever is timed."""
+"""Corpora of any size, the benchmark of the stage on them, and the gates."""
 
 import json
-import re
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from capgrade.benchmarks import gates, tops
+from capgrade.benchmarks import gates
 from capgrade.benchmarks.corpus import corpus, stand_ins
-from capgrade.benchmarks.harness import once, show
 from capgrade.benchmarks.shards import run
-from capgrade.measures.meteor import FittedMeteor
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from tests.conftest import call, caption_table, printed, random_sets, refusal, write_captions_folder
+from tests.conftest import call, caption_table, random_sets, refusal, write_captions_folder
 
 
 @pytest.fixture(scope="module")
@@ -115,42 +110,3 @@ def test_the_gates_beside_the_figures(
     assert modules > 5 and seconds > 0.05
     assert [row["holds"] for row in small[:4] + small[6:]] == [True, False, True, True, False, True]
     assert small[0]["gate"] == "at least 70,000" and (best["now"], memory["now"]) == (1, 60) and product["now"] > 0
-
-
-def test_the_search_beside_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tops, "MOST", 4)
-    write_captions_folder(tmp_path / "captions", [caption_table(random_sets(80, seed=2))])
-    command = ["bench", "tops", "--captions", tmp_path / "captions"]
-    row = printed(*command)["meteor"]
-    assert row["ratio"] == pytest.approx(row["all_pairs_seconds"] / row["seconds"])
-    assert 0 < row["pairs_scored"] < row["pairs"] == 80 * row["captions"]
-    search = FittedMeteor.tops
-    monkeypatch.setattr(FittedMeteor, "tops", lambda self, images, *given: search(self, images[::-1], *given))
-    assert "the tops of meteor are not those of all pairs" in refusal(*command)
-    told = refusal(*command, "--measures", "cider")
-    assert "cider has no search of its own -> leave --measures out, or give meteor" in told
-
-
-def spin(seconds: float) -> None:
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def test_processor_time_of_other_threads_counts_and_waiting_does_not() -> None:
-    with ThreadPoolExecutor(1) as threads:
-        assert once(lambda: threads.submit(spin, 0.05).result())[0].processor >= 0.05
-    waited, result = once(time.sleep, 0.05)
-    assert waited.seconds >= 0.05 > waited.processor and result is None
-
-
-@pytest.mark.parametrize("rows", [1, 9])
-def test_the_longer_list_goes_down_the_page(rows: int, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    row = {"seconds": 1234.56, "max_abs_diff": 1.25e-7, "pairs": 31_000_000, "same": False, "peer": "scipy"}
-    show("bench x", {f"part_{k}": row for k in range(rows)})
-    said = capsys.readouterr().out
-    assert said.count("31,000,000") == said.count("1,235") == said.count("1.25e-07") == said.count("NO") == rows
-    down = re.findall(r"^│ (\S.*?) +│", said, re.MULTILINE)
-    assert down == ([f"part {k}" for k in range(9)] if rows > 5 else [name.replace("_", " ") for name in row])
-    assert "peak memory" in said and "…" not in said

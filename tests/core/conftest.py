@@ -1,6 +1,6 @@
 """The core alone: what the extras bring cannot be imported here, installed or not.
 
-These tests import nothing of the other tests. tests/test_import_name.py runs them in a process of their own, and
+These tests import nothing of the other tests. tests/test_core_alone.py runs them in a process of their own, and
 .ci/run in an environment that has the wheel and pytest alone.
 """
 

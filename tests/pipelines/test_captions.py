@@ -39,6 +39,25 @@ def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+UNICODE = (
+    "a 🐕‍🦺 👩🏽‍🚒",
+    "שלום עולם",
+    "e\u0301 \u0915\u094d\u0937",
+    "\u200fكلب\u200e",
+    "犬が走る",
+    "a\u2028b\x85c",
+    "ﬁ ½ Ⅷ",
+)  # fmt: skip
+
+
+def test_any_unicode_is_kept(tmp_path: Path) -> None:
+    rows = "".join(f"{text}\t{text}#0\t{text}\tt\n" for text in UNICODE)
+    captions(tmp_path / "out", write(tmp_path / "c.tsv", ROWS + rows))
+    found = read_captions(tmp_path / "out")
+    assert found.image_ids == found.texts == list(UNICODE) and found.caption_ids == [f"{text}#0" for text in UNICODE]
+    assert all(found.table["tokens"].to_pylist())
+
+
 def test_splits_one_several_or_none(tmp_path: Path) -> None:
     captions(tmp_path / "out", write(tmp_path / "c.tsv", TSV))
     assert read_captions(tmp_path / "out", "train+val").n_captions == 4

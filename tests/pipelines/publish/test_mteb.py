@@ -17,7 +17,7 @@ from capgrade.schemas.params import load_params
 from tests.conftest import call
 
 from .conftest import PARAMS as TINY
-from .test_card import opened
+from .test_croissant import opened
 
 GRADES = {"related": 0.3, "fits": 0.5}
 NAME = 'a "tiny" one'

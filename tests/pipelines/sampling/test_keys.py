@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from capgrade.bits import mix_all
-from capgrade.pipelines.sampling.keys import ANY, keys_of, limit_for
+from capgrade.pipelines.sampling.keys import ANY, GUARD, bound_of, keys_of, limit_for, mark
 from capgrade.pipelines.sampling.plan import id_keys
 
 NUMBERS = 10
@@ -62,6 +62,18 @@ def test_a_lane_and_the_rest_of_its_key_are_independent(drawn: np.ndarray) -> No
             lane, rest = drawn[one] >> np.uint64(60), drawn[other] >> np.uint64(45) & np.uint64(15)
             table = np.bincount((np.uint64(16) * lane + rest).astype(np.int64), minlength=256).reshape(16, 16)
             assert stats.chi2_contingency(table).pvalue > 1e-6, (one, other)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2**49, 2**49 + 1, 2**57, 2**64 - 1])
+@pytest.mark.parametrize("number", [0, 3, 5])
+def test_no_caption_with_a_key_below_its_limit_is_left_unmarked(limit: int, number: int) -> None:
+    """And of those without, only those whose lane is that of the limit are marked."""
+    pairs, limits = seeds("image", 5000), np.uint64(limit)
+    marks = np.zeros(5000, np.uint64)
+    mark(np.uint64(0), pairs, number // 4, np.full(5000, bound_of(limits, number)), marks)
+    found = keys_of(pairs, number)
+    assert (marks[found < limits] > 0).all() and (marks & ~GUARD == 0).all()
+    assert np.array_equal(marks > 0, (found >> np.uint64(49) <= limits >> np.uint64(49)) & (limit > 0))
 
 
 def test_enough_keys_are_below_a_limit() -> None:

@@ -218,3 +218,15 @@ def test_rectangles_without_an_error_are_refused() -> None:
         class Unsaid(ArrayState):
             def filler(self, images: np.ndarray, start: int) -> Fill:
                 raise NotImplementedError
+
+
+def test_thresholds_that_a_value_may_reach_and_surely_reaches() -> None:
+    """Of every value and what its error allows: none is sure that need not reach it, none is left out that may."""
+    random = np.random.default_rng(0)
+    for error in (Error(), Error(0.01), Error(0, 0.01), Error(0.02, 0.05)):
+        block = random.normal(0, 1, 100_000)
+        size = error.absolute + error.relative * np.abs(block)
+        for threshold in np.array([-0.5, -0.001, 0, 0.001, 0.7]):
+            assert (block[block + size >= threshold] >= error.lowest(threshold) - 1e-12).all()
+            assert (block[block - size < threshold] < error.sure(threshold) + 1e-12).all()
+            assert (block[block + size < threshold] < error.lowest(threshold) + 1e-12).all()

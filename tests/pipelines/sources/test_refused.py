@@ -7,8 +7,9 @@ import pytest
 from capgrade.schemas.errors import InputError
 
 from .conftest import NAMES, Read
+from .test_json_files import ANNOTATIONS, IMAGES, KARPATHY, image
 from .test_table import TSV
-from .test_text_files import ANNOTATIONS, IMAGES, KARPATHY, TOKENS, image
+from .test_text_files import TOKENS
 
 CSV, JSONL = "image_id,caption\n7,A\n", '{"image_id": 7, "caption": "A"}\n'
 COCOID = "give every image its cocoid, or none"

@@ -34,6 +34,7 @@ from tests.trainer.models.made import (
     images,
     made,
     outputs,
+    texts,
 )
 
 TILED = [name for name in HOSTS if name.startswith(("scan", "saf", "sgr"))]
@@ -95,6 +96,11 @@ def test_sets_of_nothing_are_finite(host) -> None:
     found = outputs(host, sizes=((0, 3, 2), (0, 3, 4)))
     assert all(x.isfinite().all() for x in found)
     assert all(gradient.isfinite().all() for gradient in gradients(host, *found).values())
+
+
+def test_an_empty_caption_has_no_words_and_a_finite_vector() -> None:
+    states, last = encoders.WordGru(VOCABULARY, 5, 8, both_ways=True)(texts((0, 2)))
+    assert not states[0].any() and last.isfinite().all()
 
 
 @all_hosts()
