@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.hub import hub_source
 from capgrade.schemas.inputs import folder_digest
 
 EMBEDDED = "all-MiniLM-L6-v2"
@@ -22,11 +24,28 @@ def embedded_folder() -> Path:
 
 
 def model_source(model: str) -> str:
-    """What a library loads the model from: a folder, or a hub id; the hub is asked first whether it answers."""
-    if model == EMBEDDED:
-        return str(embedded_folder())
-    reach_hub(model)
-    return model
+    """What a library loads the model from: a folder, or a hub id of a hub that answers."""
+    return str(embedded_folder()) if model == EMBEDDED else hub_source(model)
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """transformers without progress bars and remarks, which are as they were afterwards: it would list the weights of
+    layers that are left out."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+    from transformers.utils import logging
+
+    shown, level, hub_hidden = logging.is_progress_bar_enabled(), logging.get_verbosity(), are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()  # the hub's too
+            if hub_hidden:
+                disable_progress_bars()
 
 
 def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
@@ -34,12 +53,10 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
     where it cannot."""
     source = model_source(model)  # before the seconds of an import
     import transformers
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()  # it would list the weights of layers that are left out
     try:
-        return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
+        with quiet_loading():
+            return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
         remedy = "use the folder of a transformers model (config, weights, tokenizer; of a dual encoder also "

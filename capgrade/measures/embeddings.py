@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
-from capgrade.pretrained import EMBEDDED, fingerprint, model_source
+from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -203,16 +203,12 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
     source = model_source(model)
-    import logging
-
     from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging as transformers_logging
 
     place = device_of(device)
-    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
-    transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(source, device=str(place))
+        with quiet_loading():
+            return SentenceTransformer(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"

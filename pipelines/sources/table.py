@@ -15,7 +15,7 @@ from pydantic import Field, create_model
 from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 
@@ -180,8 +180,8 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
                 raise InputError(f"'{path.suffix}' is not a kind of data file", file=path, remedy=remedy)
             loaded = load_dataset(BUILDERS[path.suffix], data_files=escape(name) if path.is_file() else name)
         else:
-            reach_hub(name, "dataset")
-            loaded = load_dataset(name, params.config, revision=params.revision)
+            source = hub_source(name, "dataset", params.revision)
+            loaded = load_dataset(source, params.config, revision=params.revision if source == name else None)
     except (DatasetsError, OSError, ValueError, RuntimeError, StopIteration) as error:
         reason = shorten(str(error), 300) or "empty"
         remedy = "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that save_to_disk wrote"

@@ -85,7 +85,7 @@ def test_each_source_has_the_same_pictures(
     world: Path, address: str, captions: Captions, kind: str, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(say, "_said", set())
+    monkeypatch.setattr(say, "_told", set())
     found = find(captions, sources(world, address)[kind])
     shown = [found.image(one) for one in captions.image_ids]
     assert [i for i, one in enumerate(shown) if one is None] == [0, N - 1]
@@ -98,7 +98,7 @@ def test_each_source_has_the_same_pictures(
 def test_pages_show_them_with_links_and_the_rest_as_links(
     world: Path, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(say, "_said", set())
+    monkeypatch.setattr(say, "_told", set())
     pages = {}
     for kind, source in sources(world, address).items():
         report(world / "data", world / "page.html", images=source)
