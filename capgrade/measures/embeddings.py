@@ -154,8 +154,8 @@ def cache_name(model: str, device: str = "cpu") -> str:
 
 @needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
-    """What changes the last bits of embeddings: torch's minor version, which has the products; the libraries' major one,
-    which have the model's code; and the processor's or GPU's kind."""
+    """What changes the last bits of embeddings: torch's minor version, which has the products; the major
+    one of the libraries that have the model's code; and the processor's or GPU's kind."""
     import torch
 
     place = device_of(device)

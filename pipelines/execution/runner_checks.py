@@ -109,7 +109,8 @@ def _check_dask(options: PipelineOptions) -> None:
 
 
 def _start(place: str) -> str:
-    return f"start some, each with capgrade installed: dask worker {place.replace('--dask_scheduler_file=', '--scheduler-file ')}"
+    named = place.replace("--dask_scheduler_file=", "--scheduler-file ")
+    return f"start some, each with capgrade installed: dask worker {named}"
 
 
 @contextmanager
