@@ -50,7 +50,7 @@ class Endpoint:
         place, found = endpoint.rstrip("/"), os.environ.get(TOKEN)
         try:
             parts, url = urlsplit(endpoint), httpx2.URL(endpoint)
-            looked_up = url.host and url.raw_host.decode().encode("idna")
+            looked_up = url.host and url.raw_host.decode().encode("idna").decode("idna")
             there = parts.scheme in ("http", "https") and parts.port != 0 and bool(looked_up)
         except (ValueError, httpx2.InvalidURL):  # of brackets, a port that is none, a name that no host has
             there = False
