@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from capgrade.schemas.image_matching import match_images
+from capgrade.schemas.image_matching import Candidate, match_images
 
 from capgrade.pipelines.features import READERS
 from capgrade.pipelines.pictures.listing import list_pictures
@@ -120,7 +120,7 @@ def _files(captions: Sequence[Caption]) -> dict[str, str | None]:
 
 def _with_pictures(found: Found, images: str) -> Found:
     pictures = list_pictures(images)
-    matched = match_images(found.files, [(picture.image_id, picture.path) for picture in pictures])
+    matched = match_images(found.files, (Candidate(one.image_id, one.path) for one in pictures), images)
     if not matched.numbers:
         first = next(iter(found.files))
         problem = f"{len(pictures):,} pictures, of none of the {len(found.files):,} images; the first is '{first}'"
@@ -136,7 +136,7 @@ def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     if read is None:
         raise InputError(f"unknown format '{params.format}'", remedy=f"choose from: {', '.join(READERS)}")
     ids = [regions.image_id for path in params.input for regions, _, _ in islice(read(Path(path)), FIRST)]
-    matched = match_images(found.files, [(image_id, image_id) for image_id in ids])
+    matched = match_images(found.files, ids)
     if not matched.numbers:
         shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
         problem = f"features of {shown}, which are none of the captions' images; their first is '{first}'"
