@@ -15,6 +15,7 @@ from capgrade.schemas.lines import open_bytes
 BRACES = re.compile(r"\{([^{},]+(?:,[^{},]+)+|\d+\.\.\d+)\}")  # {train,val} or {00000..00331}
 TAR = "give a tar, a folder of tars, or a pattern such as 'data/{00000..00331}.tar'"
 AGAIN = "download or write it again"
+PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, zstandard
 END = bytes(2 * tarfile.BLOCKSIZE)  # a tar ends in two blocks of zeros
 
 
@@ -98,11 +99,10 @@ def tar_members(tar: Path) -> Iterator[Member]:
                         yield Member(str(tar), info.name, info.offset_data, info.size)
                 file.seek(members.offset)
         except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-            packed = file.seek(0) == 0 and file.read(4).startswith(
-                (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd")
-            )
-            problem, remedy = ("a compressed tar", "decompress it (gunzip): members are found by their place") if packed else (
-                f"not a whole tar ({error})", AGAIN)  # fmt: skip
+            file.seek(0)
+            problem, remedy = f"not a whole tar ({error})", AGAIN
+            if file.read(4).startswith(PACKED):
+                problem, remedy = "a compressed tar", "decompress it: members are found by their place"
             raise InputError(problem, file=tar, remedy=remedy) from error
         if file.read(len(END)) not in (END, END[: tarfile.BLOCKSIZE]):
             raise InputError("cut short: the end of the tar is missing", file=tar, remedy=AGAIN)
