@@ -317,7 +317,7 @@ def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) 
     _refuse(table, params)
     warn_of_scripts(table["caption"].slice(0, BATCH).to_pylist(), params.tokenizer)
     images = pc.count_distinct(table["image_id"]).as_py()
-    facts = {"images": images, "splits": {"all": table.num_rows}, "dropped_empty": 0}
+    facts = {"images": images, "splits": {"all": table.num_rows}, "left_out": {}}
     table = table.combine_chunks()
     ends = pairwise(cuts(pc.binary_length(table["caption"]).to_numpy()))
     small = (table.slice(at, stop - at).cast(SCHEMA).combine_chunks().to_batches() for at, stop in ends)

@@ -16,7 +16,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX
 from capgrade.schemas.lines import read_text
 
-Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
+Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
+SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
+WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
 
@@ -62,12 +64,13 @@ class ParamsBlock(BaseModel):
 
 
 class Columns(ParamsBlock):
-    """Names of the columns of a table or Hugging Face dataset that hold each field."""
+    """Names of the columns of a table or Hugging Face dataset that hold each field; of tars, the keys of KEY.json."""
 
-    image_id: str = "image_id"
+    image_id: str | None = None  # None: "image_id"; a Hugging Face dataset without an id has "<split>-<row>"
     caption_id: str | None = None  # None: "caption_id" where it exists, else "<image_id>#<k>"
-    caption: str = "caption"  # a string, or a list of strings in a Hugging Face dataset
+    caption: str | None = None  # None: "caption", a text or a list of texts; of tars, KEY.txt
     split: str | None = None  # None: "split" where it exists, else the split asked for
+    image_file: str | None = None  # None: "image_file", "file_name" or "filename" where it exists
 
 
 class ScenesParams(ParamsBlock):
@@ -85,7 +88,7 @@ class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
     source: Source = "scenes"
-    input: str | None = None  # a file, a folder or, for `hub`, a dataset id
+    input: str | tuple[str, ...] | None = None  # a file, a folder, a list of them or, for `hub`, a dataset id
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
@@ -99,7 +102,7 @@ class CaptionsParams(ParamsBlock):
     @model_validator(mode="after")
     def _fits_the_source(self) -> CaptionsParams:
         """Everything that the source needs is given, and nothing that it would ignore."""
-        if self.source != "scenes" and self.input is None:
+        if self.source != "scenes" and not self.input:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
             given = self.input or self.split
@@ -108,9 +111,18 @@ class CaptionsParams(ParamsBlock):
             raise ValueError(f"source {self.source} takes no split lists, flickr does")
         if self.divide and (self.source == "scenes" or self.split):
             raise ValueError(f"captions.divide makes splits: leave out captions.{'split' if self.split else 'source'}")
-        if self.columns != Columns() and self.source not in ("tsv", "csv", "jsonl", "hub"):
-            raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl and hub do")
+        if self.columns != Columns() and self.source not in WITH_COLUMNS:
+            raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl, hub and webdataset do")
+        if self.source == "webdataset" and self.columns != Columns(caption=self.columns.caption):
+            raise ValueError("source webdataset takes the column caption alone: a key of KEY.json instead of KEY.txt")
+        if len(self.inputs) > 1 and self.source not in SEVERAL:
+            raise ValueError(f"source {self.source} takes one input; {', '.join(SEVERAL)} take several")
         return self
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What is read, one after the other."""
+        return (self.input,) if isinstance(self.input, str) else self.input or ()
 
 
 class CiderParams(ParamsBlock):
