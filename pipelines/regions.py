@@ -20,7 +20,8 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest

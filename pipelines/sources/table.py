@@ -189,7 +189,8 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         fields = columns[split]
         paths = _picture_paths(dataset) if "image_file" not in fields else None
         rows = enumerate(dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None))
-        records = ((f"{split}[{k}]", {ROW: row_id(split, k), PATH: paths and paths[k], **row}) for k, row in rows)
+        names = [path or row_id(split, k) for k, path in enumerate(paths or [])]  # as pictures of such rows are called
+        records = ((f"{split}[{k}]", {ROW: row_id(split, k), PATH: names and names[k], **row}) for k, row in rows)
         yield from captions_of(records, {**({"image_file": PATH} if paths else {}), **fields}, split, name)
 
 

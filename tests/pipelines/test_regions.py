@@ -18,7 +18,8 @@ from PIL import Image
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import UNFINISHED, WORK
