@@ -192,6 +192,7 @@ def _of_folder(folder: Path) -> PictureList:
 def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
     """Files below a folder, links followed, each once."""
     seen: set[tuple[int, int]] = set()
+    _is_new(folder, seen)
 
     def closed(error: OSError) -> None:
         name = Path(str(error.filename))
