@@ -24,13 +24,24 @@ from capgrade.pipelines.pictures.listing import read_pictures
 from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest
-from capgrade.schemas.output import UNFINISHED, WORK, output_folder, run_key
+from capgrade.schemas.files import (
+    entry_of,
+    manifest_of,
+    output_of,
+    parse_manifest,
+    unfinished_folder,
+    whole,
+    write_json,
+    write_manifest,
+)
+from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
+FORMAT = 1  # of shards: to be raised when a detector or the table gives other values of the same parameters
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 SHOWN = 20  # pictures named in one message
 
@@ -62,7 +73,7 @@ class PictureShards:
 
     def receipt_file(self, shard: int) -> Path:
         """Where its receipt is until the stage ends."""
-        return self.folder / WORK / "parts" / f"{shard:05d}.json"
+        return self.folder / PARTS / f"{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
         """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
@@ -89,9 +100,9 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     schema = region_schema(detector.n_features, params.dtype, made_with)
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize  # with the most boxes
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
-    cut = PictureShards(out / UNFINISHED, pictures, shard_images, schema)
-    key = run_key([made_with, inputs, [picture.image_id for picture in pictures]])
-    with together(process) as wait, output_folder(out, KIND, key):
+    cut = PictureShards(unfinished_folder(out), pictures, shard_images, schema)
+    made_of = {"format": FORMAT, "regions": made_with, "inputs": inputs}  # a receipt says which pictures are in a shard
+    with together(process) as wait, output_folder(out, KIND, made_of):
         if process.rank == 0:
             done = size_of(cut.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
@@ -104,8 +115,13 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
 def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, process: Process) -> None:
     """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread while the
     next is detected."""
-    todo = [k for k in range(process.rank, cut.n_shards, process.world) if not cut.finished(k)]
+    own = range(process.rank, cut.n_shards, process.world)
+    todo = [k for k in own if not cut.finished(k)]
     total = sum(len(cut.numbers(k)) for k in todo)
+    if kept := sum(len(cut.numbers(k)) for k in own) - total:
+        tell(
+            f"{output_of(cut.folder)}: goes on, {kept:,} of {kept + total:,} pictures are done, by a run that was stopped"
+        )
     if not total:
         return
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
