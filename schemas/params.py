@@ -27,8 +27,19 @@ def _in_64_bits(value: int) -> int:
     return value
 
 
+def _share_or_count(value: float) -> float:
+    if value >= 1 and not value.is_integer():
+        raise ValueError("give a share below 1, or a whole number of images")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
+SplitSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_share_or_count)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
@@ -79,6 +90,7 @@ class CaptionsParams(ParamsBlock):
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
     split_lists: dict[str, str] = {}  # split -> file of image ids (Flickr)
+    divide: dict[str, SplitSize] = {}  # splits of a source that has none: a share, or so many images; the rest is train
     columns: Columns = Columns()
     tokenizer: Tokenizer = "ptb_py"
     empty: Literal["refuse", "drop"] = "refuse"
@@ -94,6 +106,8 @@ class CaptionsParams(ParamsBlock):
             raise ValueError(f"source scenes takes no input or split, here '{given}'; name a source, as --source csv")
         if self.split_lists and self.source != "flickr":
             raise ValueError(f"source {self.source} takes no split lists, flickr does")
+        if self.divide and (self.source == "scenes" or self.split):
+            raise ValueError(f"captions.divide makes splits: leave out captions.{'split' if self.split else 'source'}")
         if self.columns != Columns() and self.source not in ("tsv", "csv", "jsonl", "hub"):
             raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl and hub do")
         return self
@@ -282,9 +296,23 @@ class ShardsParams(ParamsBlock):
         return self
 
 
-class RegionsParams(ParamsBlock):
-    """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
+# Of `regions`: where files lie, and how the work is spread.
+NOT_OF_FEATURES = {"images", "features", "weights", "boxes_of", "device", "workers", "unreadable"}
 
+
+class FeaturesParams(ParamsBlock):
+    """Features that others made: a format of `capgrade regions import`, its file or folder, and how they are stored."""
+
+    format: str
+    input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
+    dtype: Literal["float16", "float32"] = "float32"
+
+
+class RegionsParams(ParamsBlock):
+    """`capgrade regions`: pictures or features, the detector, the boxes it keeps, how it runs and what is stored."""
+
+    images: str | None = None  # pictures, as --images takes them
+    features: FeaturesParams | None = None  # instead of pictures and a detector
     detector: str = "scenes"  # or bottom_up, detectron2, patches
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
@@ -311,6 +339,11 @@ class RegionsParams(ParamsBlock):
         return self
 
     @property
+    def pictures(self) -> Path | None:
+        """Where the pictures lie."""
+        return None if self.images is None else Path(self.images)
+
+    @property
     def box_range(self) -> tuple[int, int]:
         """The fewest and the most boxes an image keeps."""
         low, _, high = self.boxes.partition("-")
@@ -318,7 +351,7 @@ class RegionsParams(ParamsBlock):
 
     def result(self) -> dict[str, Any]:
         """What the features depend on: not where files lie nor how the work is spread."""
-        return self.model_dump(mode="json", exclude={"weights", "boxes_of", "device", "workers", "unreadable"})
+        return self.model_dump(mode="json", exclude=NOT_OF_FEATURES)
 
 
 class ModelParams(ParamsBlock):
@@ -445,12 +478,19 @@ class JudgedColumns(ParamsBlock):
 
 
 class AgreeParams(ParamsBlock):
-    """`capgrade agree`: how judgements are read."""
+    """`capgrade agree`: the judgements and how they are read."""
 
+    judgements: str | None = None  # as --judgements takes them; null in a params.yaml: there are none
     accept: float | None = None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
     scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None  # LOW..HIGH, where the file does not say
     sampling: Literal["random", "chosen"] | None = None  # random: any pair was as likely to be judged; None: chosen
     columns: JudgedColumns = JudgedColumns()
+
+
+class AlignParams(ParamsBlock):
+    """`capgrade search --words` in the pipeline: the run of `runs` whose words are drawn."""
+
+    run: str | None = None  # a TERAN's; null in a params.yaml: none is drawn
 
 
 class ScoreParams(ParamsBlock):
@@ -513,6 +553,7 @@ class Params(ParamsBlock):
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
     agree: AgreeParams = AgreeParams()
+    align: AlignParams = AlignParams()
     score: ScoreParams = ScoreParams()
     explore: ExploreParams = ExploreParams()
     judge: JudgeParams = JudgeParams()

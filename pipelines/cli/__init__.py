@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from capgrade.pipelines.cli import labels, people, regions, training, uses
+from capgrade.pipelines.cli import labels, people, project, regions, training, uses
 from capgrade.pipelines.cli.options import BEAM, Command, Group, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
@@ -21,6 +21,8 @@ JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small inputs.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "init": (project.init, "--template scenes project"),
+    "inputs": (project.inputs, "--params params.yaml --out data/inputs"),
     "captions": (labels.captions, "--source tsv --input captions.tsv --split test --out captions"),
     "regions": (regions.regions, "--images data/captions --out regions"),
     "regions show": (regions.show_regions, "--regions regions --images data/captions --picture regions.png"),

@@ -12,7 +12,6 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     ENCODER,
-    AsJson,
     CaptionsDir,
     CommonOptions,
     OptionalCaptions,
@@ -247,13 +246,22 @@ def search(
     images: Annotated[Path | None, Option(help="With --words: images that the regions are of.")] = None,
     split: Split = None,
     top: Annotated[int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")] = None,
-    as_json: AsJson = False,
+    given: CommonOptions,
 ) -> None:
     """Show what the labels of a caption, or a trained model, rank first.
 
     `--words DIR` draws the region that each word of a caption points at, and plays the pointing game if true boxes are
-    known.
+    known. Where --params has align.run, --run is the folder of the runs.
     """
+    as_json, loaded = given.as_json, load(given.params, given.sets)
+    if words is not None and run is not None and "run" in loaded.align.model_fields_set:
+        if loaded.align.run is None:
+            from capgrade.trainer.alignment.align import align_none
+
+            align_none(words)
+            say({"run": None}, as_json, "align.run is null: no words were drawn")
+            return
+        run, images = run / loaded.align.run, images or loaded.regions.pictures
     if run is None:
         refuse("without --run", **vars(model), words=words, regions=regions, images=images)
         if captions is None or labels.relevance is None:

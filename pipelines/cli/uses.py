@@ -17,6 +17,7 @@ from capgrade.pipelines.cli.options import (
     CommonOptions,
     Images,
     Measures,
+    ParamsFile,
     Split,
     load,
     names_of,
@@ -115,6 +116,7 @@ def report(
     pictures: Annotated[Path | None, Option(help="Folder for the charts as PNG and SVG.")] = None,
     title: Annotated[str | None, Option(help="Default: the folder's name.")] = None,
     images: Images = None,
+    params: ParamsFile = None,
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no network.
 
@@ -122,6 +124,7 @@ def report(
     """
     from capgrade.pipelines.report import report as stage
 
+    images = images or load(params, None).regions.images
     done = stage(data, out, pictures, title, images)
     also = f", {len(done.pictures)} pictures -> {pictures}" if pictures else ""
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")

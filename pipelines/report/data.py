@@ -149,8 +149,11 @@ class ReportData:
     @cached_property
     def agreement(self) -> dict[str, Any] | None:
         """What `agree` found, where it is there. InputError for a file of something else."""
-        there = self.has(AGREEMENT, what="the agreement of the measures with judgements")
-        return read_agreement(self.at(AGREEMENT)) if there else None
+        what = "the agreement of the measures with judgements"
+        figures = read_agreement(self.at(AGREEMENT)) if self.has(AGREEMENT, what=what) else None
+        if figures is None:
+            self.lacks(what, AGREEMENT)
+        return figures
 
     @cached_property
     def relevance(self) -> dict[str, Relevance]:

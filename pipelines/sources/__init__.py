@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from capgrade.pipelines.sources.divide import divide
 from capgrade.pipelines.sources.fields import keep_splits
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
 from capgrade.pipelines.sources.table import read_hub, read_table
@@ -26,4 +27,7 @@ def read_source(params: CaptionsParams) -> Iterator[Caption]:
     """The captions of a source in file order, of the splits asked for. Checks that every source shares (duplicate ids,
     empty captions, images without captions) are the stage's; a source refuses what only it can see, by InputError."""
     assert params.input is not None  # CaptionsParams asks for it
-    return keep_splits(SOURCES[params.source](params.input, params), params.split, params.input)
+    captions = SOURCES[params.source](params.input, params)
+    if params.divide:
+        captions = divide(captions, params.divide, params.input)
+    return keep_splits(captions, params.split, params.input)
