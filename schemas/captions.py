@@ -67,6 +67,12 @@ class Captions:
         return self._image_codes.dictionary.to_pylist()
 
     @cached_property
+    def image_files(self) -> dict[str, str | None]:
+        """The file of each image, by its id in their order; None where the source did not know it."""
+        files = self.table["image_file"].take(self.refs[self.ref_ptr[:-1]])  # of its first caption
+        return dict(zip(self.image_ids, files.to_pylist(), strict=True))
+
+    @cached_property
     def caption_ids(self) -> list[str]:
         """In the order of the table."""
         return self.table["caption_id"].to_pylist()

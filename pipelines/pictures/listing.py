@@ -3,10 +3,11 @@
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, read_arrow
+from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
 from capgrade.schemas.pictures import SUFFIXES, decode_image, open_picture
 from capgrade.schemas.regions import well_formed
@@ -34,6 +36,7 @@ class Picture:
     file: str
     row: int | None = None
     member: str | None = None
+    path: str | None = None  # with folders, inside of its source; None where an id is all there is
 
     @property
     def name(self) -> str:
@@ -84,15 +87,35 @@ class Picture:
         return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {place}"
 
 
-def opener(source: Path) -> Callable[[str], Image.Image]:
-    """What gives the RGB picture of an image id. InputError, when called, for an image that is not in `source`."""
-    pictures = {picture.image_id: picture for picture in read_pictures(source)}
+class PictureList(Sequence[Picture]):
+    """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
+
+    def __init__(self, pictures: Iterable[Picture], not_taken: dict[str, list[str]] | None = None) -> None:
+        self.pictures, self.not_taken = list(pictures), not_taken or {}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.pictures[key]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+
+def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
+    """`match_images` of the pictures of a source."""
+    return match_images(images, (Candidate(one.image_id, one.path) for one in pictures), source)
+
+
+def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Image.Image]:
+    """What gives the RGB picture of one of `images`, which have the file of each id where it is known. InputError, when
+    called, for an image that is not in `source`."""
+    pictures = list_pictures(source)
+    numbers = match_pictures(images, pictures, source).numbers
 
     def opened(image_id: str) -> Image.Image:
-        if image_id not in pictures:
+        if image_id not in numbers:
             remedy = "give the images that the regions were made from"
             raise InputError(f"no image {image_id!r}", file=source, remedy=remedy)
-        return Image.fromarray(pictures[image_id].decode()[0])
+        return Image.fromarray(pictures[numbers[image_id]].decode()[0])
 
     return opened
 
@@ -107,26 +130,30 @@ def _zip(file: str) -> zipfile.ZipFile:
     return zipfile.ZipFile(file)
 
 
-def read_pictures(source: Path) -> list[Picture]:
+def list_pictures(source: Path) -> PictureList:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
     or of a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its
-    order, paths relative to it; or one picture by its file.
-
-    Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
-    """
+    order, paths relative to it; or one picture by its file. InputError for no picture."""
     if source.is_dir() and (source / TABLE).is_file():
         pictures = _of_table(source / TABLE)
     elif source.is_dir():
         files = sorted((path.relative_to(source).as_posix(), path) for path in source.rglob("*") if _shown(path))
-        pictures = [Picture(path.stem, str(path)) for _, path in files]
+        pictures = [Picture(path.stem, str(path), path=name) for name, path in files]
     elif source.suffix.lower() == ".zip" and source.is_file():
         pictures = _of_zip(source)
     elif _shown(source) and source.is_file():
-        pictures = [Picture(source.stem, str(source))]
+        pictures = [Picture(source.stem, str(source), path=source.name)]
     else:
         pictures = _of_list(source)
     if not pictures:
         raise InputError("no picture", file=source, remedy=f"give pictures named {', '.join(sorted(SUFFIXES))}")
+    return PictureList(pictures)
+
+
+def read_pictures(source: Path) -> PictureList:
+    """`list_pictures`, where each is called by its own id. InputError for an id that comes twice, and for one that no
+    regions can have."""
+    pictures = list_pictures(source)
     seen: dict[str, Picture] = {}
     for picture in pictures:
         first = seen.setdefault(picture.image_id, picture)
@@ -150,7 +177,7 @@ def _of_zip(path: Path) -> list[Picture]:
     except (zipfile.BadZipFile, OSError) as error:
         raise InputError(f"not a whole zip ({error})", file=path) from error
     files = sorted((PurePosixPath(name), name) for name in names)
-    return [Picture(at.stem, str(path), member=name) for at, name in files if _shown(at)]
+    return [Picture(at.stem, str(path), member=name, path=at.as_posix()) for at, name in files if _shown(at)]
 
 
 def _of_table(path: Path) -> list[Picture]:
@@ -175,7 +202,7 @@ def _of_list(path: Path) -> list[Picture]:
         image_id, _, name = line.partition("\t")
         if not (image_id and name) or "\t" in name or "\0" in name:
             raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
-        pictures.append(Picture(image_id, str(path.parent / name)))
+        pictures.append(Picture(image_id, str(path.parent / name), path=name))
     return pictures
 
 
