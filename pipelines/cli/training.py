@@ -84,10 +84,12 @@ class EncodedRun:
 class GivenScores:
     """Scores of images and captions that are there."""
 
-    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None
+    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .npz, .pt, .arrow, .csv).")] = None
     embeddings: Annotated[
         tuple[Path, Path] | None, Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
     ] = None
+    row_ids: Annotated[Path | None, Option(help="Image ids of their rows: .txt, .json, .npy.")] = None
+    column_ids: Annotated[Path | None, Option(help="Caption ids of their columns.")] = None
     stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None
 
 
@@ -120,6 +122,7 @@ def evaluate(
     """
     from capgrade.schemas.inputs import found_digests
     from capgrade.trainer.evaluation import evaluate as stage
+    from capgrade.trainer.evaluation.order import MatrixIds
     from capgrade.trainer.evaluation.tables import show as show_tables
     from capgrade.trainer.evaluation.task import load_task
 
@@ -135,14 +138,17 @@ def evaluate(
         raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
     similarity = scores.similarity
     if encode.run is not None:
-        refuse("with --run", similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in)
+        refuse("with --run", **{**vars(scores), "stand_in": block.stand_in})
         index = encode.index or encode.run / "index"
         typer.echo(_encoded(encode.run, captions, encode.regions, encode.images, index, block), err=given.as_json)
         similarity = [index / "similarity.npy"]
     else:
         refuse("without --run", index=encode.index, regions=encode.regions, images=encode.images)
+    given_ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
+    if block.stand_in is not None:
+        refuse("with --stand-in", **given_ids)
     of_images, of_captions = scores.embeddings or (None, None)
-    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions}
+    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **given_ids}
     instances = None if block.instances is None else Path(block.instances)
     labels = {**vars(against), "instances": instances}
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
@@ -154,7 +160,7 @@ def evaluate(
     inputs = digests()
     task, notes = load_task(
         captions, similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in, split=block.split,
-        **labels,
+        ids=MatrixIds(scores.row_ids, scores.column_ids) if any(given_ids.values()) else None, **labels,
     )  # fmt: skip
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
     say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
