@@ -8,17 +8,17 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import writing
+from capgrade.schemas.files import OUT, writing
 
 LOCK = ".lock"
 
 
 @contextmanager
-def only_run(out: Path) -> Iterator[None]:
+def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
     """Hold `out` (made if it is not there) against other runs. Raises InputError with the other run's process id, and
     as `writing`."""
     lock = FileLock(out / LOCK, timeout=0)
-    with writing(out):
+    with writing(out, allow):
         out.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()

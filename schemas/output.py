@@ -18,8 +18,10 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
+    FOLDER,
     MANIFEST,
     STAGE,
+    allowed,
     canonical,
     leaves,
     metadata_of,
@@ -59,9 +61,9 @@ def output_folder(out: Path, stage: str, key: str | None = None) -> Iterator[Pat
         return
     if holder(out) is None:
         refuse_foreign(out, stage)
-    made = not out.exists()
+    made, allow = not out.exists(), allowed(FOLDER.get(stage, "--out"))
     try:
-        with writing(out) if key else nullcontext(), only_run(out):
+        with writing(out, allow) if key else nullcontext(), only_run(out, allow):
             refuse_foreign(out, stage)  # again: another run may have been faster
             _put_in_place(out)  # what a run had ended before it was killed
             _begin(out, stage, key)

@@ -209,10 +209,7 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
     if out is not None:
         write_tables(runs, names, out, found)
     if as_json:
-        tests = {
-            label: {one.key: one.tests[k] and asdict(one.tests[k]) for one in found}
-            for k, label in enumerate(list(runs)[1:])
-        }
+        tests = {label: {one.key: one.json(k) for one in found} for k, label in enumerate(list(runs)[1:])}
         say(next(iter(tests.values())) if len(tests) == 1 else tests, True)
     elif found:
         compared_table(list(runs), found, method)

@@ -4,7 +4,7 @@ An exchange and a draw take an image with all its captions, in both directions a
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,11 @@ class Comparison:
     def key(self) -> str:
         """What JSON calls it: i2t/recall@1, rsum."""
         return f"{self.direction}/{self.metric}" if self.direction else self.metric
+
+    def json(self, k: int) -> dict[str, Any] | None:
+        """The test against run k + 1, null where no query has a value."""
+        test = self.tests[k]
+        return None if test is None else asdict(test)
 
 
 class StoredQueries:
@@ -145,9 +150,9 @@ class _Values:
                 exchanged[way, name] = exchanged_medians(a, b, **settings)
         for draws in (drawn, exchanged):
             for name, parts in SUM_OF.items():
-                columns = [draws.get((way, part)) for way in DIRECTIONS for part in parts]
-                if all(column is not None for column in columns):
-                    draws["", name] = 100 * np.sum(columns, axis=0)
+                columns = [(way, part) for way in DIRECTIONS for part in parts]
+                if all(column in draws for column in columns):
+                    draws["", name] = 100 * np.sum([draws[column] for column in columns], axis=0)
         return {column: self._tested(other, column, drawn, exchanged, method) for column in drawn}
 
     def _tested(

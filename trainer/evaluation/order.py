@@ -1,7 +1,7 @@
 """Rows and columns of somebody else's scores, put into the order of the captions table by their ids, and what is said
 where they have none and seem to be in another order."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,9 +115,12 @@ def _above_chance(matrix: Array, captions: Captions, rows: Array, columns: Array
 
 def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
     """Usual orders: what it is called, and where each image and each caption of the table then stands."""
-    keys = {"as numbers": _number, "as texts": str} if all(map(_is_number, captions.image_ids)) else {"as texts": str}
+    keys: dict[str, Callable[[str], int | str]] = {"as texts": str}
+    if all(map(_is_number, captions.image_ids)):
+        keys = {"as numbers": int, **keys}
     for name, key in keys.items():
-        images = np.array(sorted(range(captions.n_images), key=lambda k, key=key: key(captions.image_ids[k])))
+        ids = list(map(key, captions.image_ids))
+        images = np.array(sorted(range(captions.n_images), key=ids.__getitem__))
         for how, within in _within(captions).items():
             columns = np.concatenate([within[i] for i in images])
             yield f"images sorted by id {name}, captions by image{how}", np.argsort(images), np.argsort(columns)
@@ -129,17 +132,14 @@ def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
 def _within(captions: Captions) -> Mapping[str, list[list[int]]]:
     """The captions of each image, in the table's order and by their ids."""
     own = [captions.rows_of(image) for image in range(captions.n_images)]
-    key = _number if all(map(_is_number, captions.caption_ids)) else str
-    by_id = [sorted(rows, key=lambda row: key(captions.caption_ids[row])) for rows in own]
+    key: Callable[[str], int | str] = int if all(map(_is_number, captions.caption_ids)) else str
+    ids = list(map(key, captions.caption_ids))
+    by_id = [sorted(rows, key=ids.__getitem__) for rows in own]
     return {"": own, " and id": by_id}
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal()
-
-
-def _number(text: str) -> int:
-    return int(text)
 
 
 def _rsum(matrix: Array, captions: Captions, rows: Array, columns: Array) -> float:
