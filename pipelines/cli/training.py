@@ -188,7 +188,8 @@ def _encoded(
 def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool) -> None:
     """Paired tests of the first evaluation against each other one; of one alone, or those that have no queries in
     common, a table of the metrics."""
-    typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
+    if len(given) > 1:
+        typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import compared_table
     from capgrade.trainer.evaluation.compare import Comparison, compare
     from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
