@@ -119,9 +119,7 @@ def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, pr
     todo = [k for k in own if not cut.finished(k)]
     total = sum(len(cut.numbers(k)) for k in todo)
     if kept := sum(len(cut.numbers(k)) for k in own) - total:
-        tell(
-            f"{output_of(cut.folder)}: goes on, {kept:,} of {kept + total:,} pictures are done, by a run that was stopped"
-        )
+        tell(f"{output_of(cut.folder)}: goes on, {kept:,} of {kept + total:,} pictures are done by a stopped run")
     if not total:
         return
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from capgrade.schemas.image_matching import Candidate, match_images
 
 from capgrade.pipelines.features import READERS
 from capgrade.pipelines.pictures.listing import list_pictures
@@ -21,6 +20,7 @@ from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
+from capgrade.schemas.image_matching import Candidate, match_images
 from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,

@@ -21,9 +21,18 @@ from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
 from capgrade.text.language import warn_unless_english
+from capgrade.trainer.evaluation.order import (
+    MatrixIds,
+    columns_of_captions,
+    ids_of,
+    order_note,
+    read_ids,
+    require_as_many,
+    rows_of_images,
+)
 from capgrade.trainer.fit import MODEL
 
-FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
+FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
@@ -51,6 +60,7 @@ def load_task(
     instances: Path | None = None,
     split: str | None = None,
     positives: Path | None = None,
+    ids: MatrixIds | None = None,
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
@@ -80,11 +90,14 @@ def load_task(
         matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif embeddings is not None:
-        matrix = similarity_of(*embeddings, table)
+        matrix = similarity_of(*embeddings, table, ids)
+        files = list(embeddings)
     else:
-        matrix = mean_similarity(files, table)
+        matrix = mean_similarity(files, table, ids)
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
         notes += [note for path in files if (note := left_out(path))]
+    if files and ids is None and not any(map(has_ids, files)) and (note := order_note(matrix, table)):
+        notes.append(note)
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
     codes = None if instances is None else coco_codes(instances, table.image_ids)
     notes += [] if labels else ["no relevance given: graded metrics left out"]
@@ -132,17 +145,18 @@ def _of_kept(lists: tuple[Positives, Positives], kept: Array) -> tuple[Positives
     return Positives.from_lists(held), Positives.from_lists([of_captions[row] for row in kept])
 
 
-def read_similarity(path: Path, captions: Captions) -> Array:
+def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
     An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
-    (`read_csv`). One of `capgrade evaluate --run` must be
-    finished, of these captions, and of the model of the run that it lies in.
+    (`read_csv`). With `ids`, or image_ids and caption_ids beside it in an .npz, rows and columns may be in any order,
+    and more than the table's. One of `capgrade evaluate --run` must be finished, of these captions, and of the model
+    of the run that it lies in.
     NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
     out may score them -inf.
     """
     _require_current(path, captions)
-    matrix = _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids)
+    matrix = _placed(_read_matrix(path, captions.image_ids, "image_id", captions.caption_ids), path, captions, ids)
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -155,13 +169,13 @@ def read_similarity(path: Path, captions: Captions) -> Array:
     return matrix
 
 
-def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
+def mean_similarity(paths: Sequence[Path], captions: Captions, ids: MatrixIds | None = None) -> Array:
     """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
 
     Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
     others: a mean would leave a pair out that another model ranked.
     """
-    matrices = [read_similarity(path, captions) for path in paths]
+    matrices = [read_similarity(path, captions, ids) for path in paths]
     if len(matrices) == 1:
         return matrices[0]
     known: dict[str, Path] = {}
@@ -207,13 +221,18 @@ def _require_current(path: Path, captions: Captions) -> None:
         raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
 
 
-def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
+def similarity_of(images: Path, texts: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
 
-    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row.
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row. With `ids`, or
+    image_ids or caption_ids in an .npz, rows may be in any order.
     """
-    left = _unit(_read_matrix(images, captions.image_ids, "image_id"), images, captions.n_images)
-    right = _unit(_read_matrix(texts, captions.caption_ids, "caption_id"), texts, captions.n_captions)
+    rows, columns = (ids.rows, ids.columns) if ids else (None, None)
+    left = _read_matrix(images, captions.image_ids, "image_id")
+    left = _unit(_placed(left, images, captions, MatrixIds(rows)), images, captions.n_images)
+    right = _read_matrix(texts, captions.caption_ids, "caption_id")
+    right = _placed(right.T, texts, captions, MatrixIds(columns=columns)).T
+    right = _unit(right, texts, captions.n_captions)
     if left.shape[1] != right.shape[1]:
         problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
         raise InputError(problem, file=texts, remedy="use the tables of one model")
@@ -266,6 +285,63 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
     return np.asarray(vectors / lengths, dtype=np.float32)
 
 
+IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
+
+
+def has_ids(path: Path) -> bool:
+    """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of `evaluate --run`."""
+    if path.suffix == ".npz":
+        with _open_npz(path) as arrays:
+            return any(name in arrays for name in IDS)
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8-sig") as file:
+            return not is_number(file.readline().partition(",")[0])
+    return path.suffix == ".arrow" or (path.parent / MANIFEST).is_file()
+
+
+def _placed(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None) -> Array:
+    """A matrix with rows and columns in the order of the captions table, by the ids given or in the .npz itself."""
+    given = ids or MatrixIds()
+    sources: list[Path | None] = [given.rows, given.columns]
+    known = [None if source is None else read_ids(source) for source in sources]
+    if path.suffix == ".npz":
+        with _open_npz(path) as arrays:
+            for axis, name in enumerate(IDS):
+                if name in arrays and known[axis] is None:
+                    known[axis], sources[axis] = ids_of(arrays[name], path), path
+    places = (rows_of_images, columns_of_captions)
+    for axis, (names, source, place) in enumerate(zip(known, sources, places, strict=True)):
+        if names is not None and source is not None:
+            require_as_many(names, matrix.shape[axis], ("rows", "columns")[axis], source)
+            matrix = np.take(matrix, place(names, captions, source), axis)
+    return matrix
+
+
+def _open_npz(path: Path) -> Any:
+    """The arrays of an .npz. InputError for another file."""
+    try:
+        arrays = np.load(path)
+        if isinstance(arrays, np.lib.npyio.NpzFile):
+            return arrays
+        problem = "no .npz"
+    except Exception as error:  # a damaged header makes numpy raise anything
+        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+    raise InputError(problem, file=path, remedy=f"give {FORMATS}")
+
+
+def _read_npz(path: Path) -> Array:
+    """The one matrix of an .npz; of several, `similarity`."""
+    with _open_npz(path) as arrays:
+        try:
+            found = {name: arrays[name] for name in arrays.files if name not in IDS}
+        except ValueError as error:
+            raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {FORMATS}") from error
+    if "similarity" not in found and len(found) != 1:
+        problem = f"arrays {', '.join(found) or 'none'}"
+        raise InputError(problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids")
+    return np.asarray(found.get("similarity", next(iter(found.values()))))
+
+
 def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
     open_bytes(path).close()
     if path.suffix == ".arrow":
@@ -277,6 +353,8 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
             from capgrade.schemas.pickles import read_torch
 
             matrix = as_numpy(read_torch(path))
+        elif path.suffix == ".npz":
+            matrix = _read_npz(path)
         else:
             matrix = np.load(path, mmap_mode="r")
     except InputError:
