@@ -300,7 +300,8 @@ class RegionsParams(ParamsBlock):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
-    unreadable: Literal["fail", "skip"] = "fail"
+    unreadable: Literal["fail", "skip"] = "fail"  # pictures that are missing or damaged; skip: left out and counted
+    split: str | None = None  # with captions: of these splits, such as val+test; None: all
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
 
@@ -318,7 +319,7 @@ class RegionsParams(ParamsBlock):
 
     def result(self) -> dict[str, Any]:
         """What the features depend on: not where files lie nor how the work is spread."""
-        return self.model_dump(mode="json", exclude={"weights", "boxes_of", "device", "workers", "unreadable"})
+        return self.model_dump(mode="json", exclude={"weights", "boxes_of", "device", "workers", "unreadable", "split"})
 
 
 class ModelParams(ParamsBlock):
@@ -366,6 +367,7 @@ class TrainParams(ParamsBlock):
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
+    unreadable: Literal["fail", "skip"] = "fail"  # of pictures, as regions.unreadable
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
@@ -395,6 +397,7 @@ class EvaluateParams(ParamsBlock):
     instances: str | None = None  # COCO's instances json, for PMRP
     pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
     coarse: str | None = None  # with --run: similarity of another model; only what it ranks first is scored
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
