@@ -1,7 +1,7 @@
 """`capgrade regions` and its commands."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -18,17 +18,25 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 
+Asked = Annotated[
+    Path | None, Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids.")
+]
+AskedSplit = Annotated[str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")]
+
 
 def regions(
     context: typer.Context,
     images: Annotated[
-        Path | None, Option(help="A picture, folder or zip of them, captions folder, or list of image_id<TAB>path.")
+        str | None,
+        Option(help="Pictures: folder, zip, tars, Parquet, dataset, captions folder, or list of image_id<TAB>path."),
     ] = None,
     out: OptionalOut = None,
-    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Default: scenes.")] = None,
+    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")] = None,
     model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
+    captions: Asked = None,
+    split: AskedSplit = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
@@ -37,12 +45,25 @@ def regions(
     """
     if context.invoked_subcommand:
         return
-    if images is None or out is None:
+    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes, "split": split}
+    params = load(given.params, given.sets, regions=options).regions
+    images = images or params.images
+    if out is None or (images is None and params.features is None):
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
+    if images is None and params.features is not None:
+        from capgrade.pipelines.features.convert import import_regions as import_stage
+
+        inputs = [Path(name) for name in params.features.input]
+        done = import_stage(
+            params.features.format, inputs, out, dtype=params.features.dtype, captions=captions, split=params.split,
+            unreadable=params.unreadable,
+        )  # fmt: skip
+        say(done, given.as_json, _regions_line(done, out))
+        return
     from capgrade.pipelines.regions import regions as stage
 
-    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes}
-    done = stage(images, out, load(given.params, given.sets, regions=options).regions)
+    assert images is not None
+    done = stage(Path(images), out, params, captions)
     if done:
         say(done, given.as_json, _regions_line(done, out))
 
@@ -65,6 +86,12 @@ def import_regions(
     names: Annotated[
         tuple[Path, Path] | None, Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
     ] = None,
+    captions: Asked = None,
+    split: AskedSplit = None,
+    unreadable: Annotated[
+        Literal["fail", "skip"] | None,
+        Option(help="With --captions: what an image without features does. Default: fail."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read and check other people's feature files, and store them as Arrow shards.
@@ -76,6 +103,7 @@ def import_regions(
 
         if len(input) != 1:
             raise InputError(f"{len(input)} checkpoints", remedy="give --input once")
+        refuse("with --format weights", captions=captions, split=split, unreadable=unreadable)
         classes, attributes = names or (None, None)
         made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
         say(made, as_json, f"{made['layout']} -> {out}")
@@ -83,7 +111,7 @@ def import_regions(
     refuse(f"with --format {format}", names=names)
     from capgrade.pipelines.features.convert import import_regions as stage
 
-    done = stage(format, input, out, dtype=dtype)
+    done = stage(format, input, out, dtype=dtype, captions=captions, split=split, unreadable=unreadable or "fail")
     say(done, as_json, _regions_line(done, out))
 
 

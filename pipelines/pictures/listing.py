@@ -18,10 +18,10 @@ from PIL.PngImagePlugin import PngInfo
 
 from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
 from capgrade.schemas.captions import row_id
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
 from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.image_matching import Candidate, ImageMatches, listed, match_images
+from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
 from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
 from capgrade.schemas.progress import progress
@@ -45,6 +45,8 @@ HUBS = {
     "eval": "test",
 }
 
+SHOWN = 3  # names in one line
+
 
 class PictureList(Sequence[Picture]):
     """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
@@ -60,7 +62,9 @@ class PictureList(Sequence[Picture]):
 
     def lines(self) -> list[str]:
         """What was not taken, a line a reason, with the first names."""
-        return [f"not taken: {len(names):,} {reason}: {listed(names)}" for reason, names in self.not_taken.items()]
+        return [
+            f"not taken: {len(names):,} {reason}: {first_of(names, SHOWN)}" for reason, names in self.not_taken.items()
+        ]
 
 
 def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
