@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from capgrade.pipelines.features import READERS, WRITERS
+from capgrade.pipelines.features.damage import Found
+from capgrade.pipelines.features.npz import teran_folders
+from capgrade.pipelines.features.numbers import FLOATS
+from capgrade.pipelines.features.rows import BadRows
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digests, write_manifest
@@ -15,50 +19,75 @@ from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Dtype, Regions, write_regions
 
 
-def import_regions(format: str, source: Path | Sequence[Path], out: Path, *, dtype: str = "float32") -> dict[str, Any]:
+def import_regions(
+    format: str,
+    source: Path | Sequence[Path],
+    out: Path,
+    *,
+    dtype: str = "float32",
+    unreadable: str = "fail",
+    ids: Sequence[Path] = (),
+    input_dtype: str | None = None,
+) -> dict[str, Any]:
     """Write what the reader of `format` finds in `source`, or in several one after the other, as shards; returns the
     manifest.
 
+    With `unreadable` skip its `left_out` lists the images that could not be read. `ids` has the image ids of arrays of
+    npy, a file for each; `input_dtype` is the type of a tsv's features.
     Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever
     `read_regions` and `write_regions` refuse.
-    """
-    if format not in READERS:
-        raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
+    """  # fmt: skip
     sources = [source] if isinstance(source, Path) else list(source)
     names = [one.resolve().name for one in sources]
     splits = [one.name.removesuffix(SUFFIX).removesuffix(".h5") for one in sources if format in ("scan", "h5")]
     metadata = {"source": format, **({"split": "+".join(splits)} if splits else {})}
+    files = _files_of(format, sources, ids, input_dtype)
     inputs: dict[str, str] = {}
-    for one in sources:  # files of one name in several folders are told apart by the folder
+    for one in (path for pair in files for path in pair if path):  # of one name in several folders: told by the folder
         for name, sha in _inputs(one).items():
             inputs[f"{one.resolve().parent.name}/{name}" if name in inputs else name] = sha
     stage = f"regions import --format {format}"  # of another file it is another stage
     stage += "".join(f" --input {name}" for name in names)
+    rows = BadRows(unreadable)
     return write_regions(
-        out, read_regions(format, *sources), dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs
-    )
+        out, rows.good(_found(format, files, input_dtype)), dtype=cast(Dtype, dtype), stage=stage, metadata=metadata,
+        inputs=inputs, left_out=rows.left_out,
+    )  # fmt: skip
 
 
-def read_regions(format: str, *sources: Path) -> Iterator[Regions]:
+def read_regions(
+    format: str, *sources: Path, ids: Sequence[Path] = (), input_dtype: str | None = None
+) -> Iterator[Regions]:
     """The images of feature files in one format, checked, one file after the other.
 
     Raises InputError, with file and row, for what the reader and `Regions.check` refuse, for an image that comes twice,
-    and for one with another feature length than those before.
+    and for one with another feature length than the others; of several one that counts them, when all are read.
     """
-    places: dict[str, str] = {}
-    dim = None
-    for source in sources:
-        for regions, file, row in _counted(f"reading {source.name}", READERS[format](source), None):
-            length = regions.check(file=file, row=row).features.shape[1]
-            dim = dim or length
-            if length != dim:
-                remedy = "keep features of different detectors in different folders"
-                raise InputError(f"{length} numbers per region, {dim} before", file=file, row=row, remedy=remedy)
-            if regions.image_id in places:
-                problem = f"image {regions.image_id} is in {places[regions.image_id]} too"
-                raise InputError(problem, file=file, row=row, remedy="give every image once")
-            places[regions.image_id] = str(file) if row is None else f"{file} row {row}"
-            yield regions
+    return BadRows().good(_found(format, _files_of(format, sources, ids, input_dtype), input_dtype))
+
+
+def _files_of(
+    format: str, sources: Sequence[Path], ids: Sequence[Path], input_dtype: str | None
+) -> list[tuple[Path, Path | None]]:
+    """What a reader gets: a file or folder, and that of its boxes or ids. InputError for an option of other formats."""
+    if format not in READERS:
+        raise InputError(f"unknown format '{format}'", remedy=f"choose from: {', '.join(READERS)}")
+    if ids and (format != "npy" or len(ids) != len(sources)):
+        remedy = "give --ids with --format npy, once for each --input"
+        raise InputError(f"{len(ids)} --ids for {len(sources)} inputs of {format}", remedy=remedy)
+    if input_dtype and (format not in ("tsv", "lxmert") or input_dtype not in FLOATS):
+        remedy = f"give {', '.join(FLOATS)} with --format tsv or lxmert; other files say their type themselves"
+        raise InputError(f"--input-dtype {input_dtype} of {format}", remedy=remedy)
+    if format == "teran":
+        return teran_folders(sources)
+    return list(zip(sources, ids or [None] * len(sources), strict=True))
+
+
+def _found(format: str, files: Sequence[tuple[Path, Path | None]], input_dtype: str | None) -> Iterator[Found]:
+    for source, beside in files:
+        options = {"input_dtype": input_dtype} if input_dtype else {}
+        found = READERS[format](source, *([beside] if beside else []), **options)
+        yield from _counted(f"reading {source.name}", found, None)
 
 
 def export_regions(format: str, folder: Path, out: Path) -> int:
