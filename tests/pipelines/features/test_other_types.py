@@ -13,10 +13,11 @@ from capgrade.schemas.region_store import RegionStore
 
 RNG = np.random.default_rng(3)
 BOXES = np.array([[0, 0, 50, 60], [10, 20, 90, 95], [5, 5, 40, 80]])
+PLACES = BOXES.astype("<f4")
 FEATURES = np.maximum(RNG.normal(size=(6, 3, 8)), 0)
 
 
-def write(path: Path, features: np.ndarray, boxes: np.ndarray = BOXES.astype("<f4")) -> Path:
+def write(path: Path, features: np.ndarray, boxes: np.ndarray = PLACES) -> Path:
     with path.open("w", newline="") as f:
         for k, x in enumerate(features):
             cells = [base64.b64encode(a.tobytes()).decode() for a in (boxes, x)]
