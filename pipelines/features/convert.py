@@ -80,7 +80,8 @@ def _files_of(
         raise InputError(f"--input-dtype {input_dtype} of {format}", remedy=remedy)
     if format == "teran":
         return teran_folders(sources)
-    return list(zip(sources, ids or [None] * len(sources), strict=True))
+    beside: list[Path | None] = [*ids] or [None for _ in sources]
+    return list(zip(sources, beside, strict=True))
 
 
 def _found(format: str, files: Sequence[tuple[Path, Path | None]], input_dtype: str | None) -> Iterator[Found]:

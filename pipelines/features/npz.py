@@ -147,7 +147,8 @@ def teran_folders(sources: Sequence[Path]) -> list[tuple[Path, Path | None]]:
     if boxes and len(boxes) != len(features):
         problem = f"{len(features)} folders of features and {len(boxes)} of boxes"
         raise InputError(problem, file=boxes[0], remedy="give --input once for each folder of features and of boxes")
-    return [*found, *zip(features, boxes or [None] * len(features), strict=True)]
+    beside: list[Path | None] = [*boxes] or [None for _ in features]
+    return [*found, *zip(features, beside, strict=True)]
 
 
 def _of_boxes(folder: Path) -> bool:
