@@ -76,13 +76,24 @@ def _regions_line(done: dict[str, Any], out: Path) -> str:
     return f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) -> {out}"
 
 
+def _left_out_line(left_out: list[dict[str, str]]) -> str:
+    named = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:3])
+    more = f"; and {len(left_out) - 3} more, see left_out in manifest.json" if len(left_out) > 3 else ""
+    return f"\n{len(left_out)} images left out: {named}{more}" if left_out else ""
+
+
 def import_regions(
-    format: Annotated[str, Option(help="tsv, npz, teran, scan, h5, lxmert; or weights, a checkpoint.")],
+    format: Annotated[str, Option(help="tsv, npz, teran, scan, h5, lxmert, npy; or weights, a checkpoint.")],
     input: Annotated[
         list[Path], Option(help="File of the format, or folder for npz and teran; repeat for several splits.")
     ],
     out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
     dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
+    unreadable: Annotated[str | None, Option(help="Bad images: fail, or skip and list them. Default: fail.")] = None,
+    ids: Annotated[list[Path] | None, Option(help="Of npy: a text file with one image id a line.")] = None,
+    input_dtype: Annotated[
+        str | None, Option(help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values.")
+    ] = None,
     names: Annotated[
         tuple[Path, Path] | None, Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
     ] = None,
@@ -103,7 +114,14 @@ def import_regions(
 
         if len(input) != 1:
             raise InputError(f"{len(input)} checkpoints", remedy="give --input once")
-        refuse("with --format weights", captions=captions, split=split, unreadable=unreadable)
+        unread = {
+            "captions": captions,
+            "split": split,
+            "unreadable": unreadable,
+            "ids": ids,
+            "input_dtype": input_dtype,
+        }
+        refuse("with --format weights", **unread)
         classes, attributes = names or (None, None)
         made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
         say(made, as_json, f"{made['layout']} -> {out}")
@@ -111,8 +129,11 @@ def import_regions(
     refuse(f"with --format {format}", names=names)
     from capgrade.pipelines.features.convert import import_regions as stage
 
-    done = stage(format, input, out, dtype=dtype, captions=captions, split=split, unreadable=unreadable or "fail")
-    say(done, as_json, _regions_line(done, out))
+    done = stage(
+        format, input, out, dtype=dtype, captions=captions, split=split, unreadable=unreadable or "fail", ids=ids or (),
+        input_dtype=input_dtype,
+    )  # fmt: skip
+    say(done, as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
 
 
 def export_regions(
