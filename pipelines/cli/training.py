@@ -57,6 +57,7 @@ def train(
     loaded = load(given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs})
     asked = loaded.train
     require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
+    regions, images = _read_by(asked.model.name, regions, images, loaded.regions.images)
     from capgrade.schemas.locks import first_process
     from capgrade.trainer.fit.setup import Data
     from capgrade.trainer.fit.train import train as stage
@@ -68,6 +69,22 @@ def train(
     best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
     line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}"
     say(done, given.as_json, line)
+
+
+def _read_by(
+    model: str, regions: Path | None, images: Path | None, pictures: str | None
+) -> tuple[Path | None, Path | None]:
+    """The regions or images that a model reads: in a pipeline, whose stages are the same for all models, one that reads
+    pictures has those of `regions.images`."""
+    if images is not None or pictures is None or regions is None:
+        return regions, images
+    from capgrade.schemas.say import tell
+    from capgrade.trainer.models import model_of
+
+    if model_of(model).reads != "pictures":
+        return regions, images
+    tell(f"model '{model}' reads the pictures of regions.images, not {regions}")
+    return None, Path(pictures)
 
 
 @dataclass(frozen=True)
@@ -127,7 +144,8 @@ def evaluate(
     from capgrade.trainer.evaluation.task import load_task
 
     options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
-    block = load(given.params, given.sets, evaluate=options).evaluate
+    loaded = load(given.params, given.sets, evaluate=options)
+    block = loaded.evaluate
     if compared:
         refuse(
             "with --compare", captions=captions, split=split, fold=fold, **vars(encode), **vars(scores), **vars(against)
@@ -140,7 +158,11 @@ def evaluate(
     if encode.run is not None:
         refuse("with --run", **{**vars(scores), "stand_in": block.stand_in})
         index = encode.index or encode.run / "index"
-        typer.echo(_encoded(encode.run, captions, encode.regions, encode.images, index, block), err=given.as_json)
+        from capgrade.trainer.fit.checkpoint import read_config
+
+        model = read_config(encode.run)["params"]["model"]["name"]
+        regions, images = _read_by(model, encode.regions, encode.images, loaded.regions.images)
+        typer.echo(_encoded(encode.run, captions, regions, images, index, block), err=given.as_json)
         similarity = [index / "similarity.npy"]
     else:
         refuse("without --run", index=encode.index, regions=encode.regions, images=encode.images)

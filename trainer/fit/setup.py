@@ -181,14 +181,14 @@ def model_inputs(config: Config) -> dict[str, str]:
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions, needed: set[str]) -> LookedUp | None:
-    """The shards that were given. InputError when this run would not read them."""
+    """The shards that were given; None, which is said, where this run does not read them."""
     if data.shards is None:
         return None
     looked_up = params.relevance == "shards" and "relevance" in needed
     if not looked_up and params.composition != "seeded":
-        problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
-        remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
-        raise InputError(problem, file=data.shards, remedy=remedy)
+        why = "batches are random and relevance is not looked up; train.relevance=shards would, with a graded loss"
+        tell(f"{data.shards}: these labels are not read: {why}")
+        return None
     labels = Labels.load(data.shards, measures=[params.measure], split=captions.split, captions=data.captions)
     return LookedUp(labels, params.measure, params.unknown)
 
