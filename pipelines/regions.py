@@ -20,7 +20,7 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pipelines.pictures.listing import are_scenes, read_pictures
 from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
@@ -90,7 +90,9 @@ def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | 
     after all others are done: mended, or with skip, the next run does only what is missing.
     """
     process = Process.current()
-    pictures = read_pictures(source)
+    pictures = read_pictures(source, params.image_column, params.image_id)
+    if params.detector is None and are_scenes(source):
+        params = params.model_copy(update={"detector": "scenes"})
     detector = make_detector(params, process.local)
     device = device_of(params.device, process.local)
     made_with = {

@@ -22,10 +22,15 @@ from capgrade.schemas.errors import InputError
 def regions(
     context: typer.Context,
     images: Annotated[
-        Path | None, Option(help="A picture, folder or zip of them, captions folder, or list of image_id<TAB>path.")
+        Path | None,
+        Option(
+            help="Folder, zip, tars, Parquet, dataset, captions folder, or list of image_id<TAB>path."
+        ),
     ] = None,
     out: OptionalOut = None,
-    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Default: scenes.")] = None,
+    detector: Annotated[
+        str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")
+    ] = None,
     model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
