@@ -8,19 +8,19 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import unfinished_folder, writing
+from capgrade.schemas.files import OUT, unfinished_folder, writing
 
 LOCK = ".capgrade.lock"  # in the folder of unfinished work
 PATIENCE = 0.3  # seconds for a run that is ending
 
 
 @contextmanager
-def only_run(out: Path) -> Iterator[None]:
+def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
     """Hold `out` against other runs, by a lock where its unfinished work lies; that folder is made, and goes if it is
     empty in the end. Raises InputError with the other run's process id, and as `writing`."""
     folder = unfinished_folder(out)
     lock = FileLock(folder / LOCK, timeout=PATIENCE)
-    with writing(out):
+    with writing(out, allow):
         try:
             _acquire(lock, folder)
         except Timeout:

@@ -18,9 +18,11 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
+    FOLDER,
     MANIFEST,
     RUN_FILE,
     UNFINISHED,
+    allowed,
     canonical,
     leaves,
     metadata_of,
@@ -67,7 +69,8 @@ def output_folder(
     if not first_process():
         yield folder
         return
-    with nullcontext() if made_of is None else writing(out), only_run(out):
+    allow = allowed(FOLDER.get(stage, "--out"))
+    with nullcontext() if made_of is None else writing(out, allow), only_run(out, allow):
         refuse_foreign(out, stage)
         _put_in_place(out, folder)  # what a run had ended before it was killed
         _begin(out, {"stage": stage, "made_of": made_of}, afresh, done)

@@ -309,7 +309,7 @@ class ShardsParams(ParamsBlock):
 
 
 # Of `regions`: where files lie, and how the work is spread.
-NOT_OF_FEATURES = {"images", "image_id", "features", "weights", "boxes_of", "device", "workers", "unreadable"}
+NOT_OF_FEATURES = {"images", "image_id", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
 
 
 class FeaturesParams(ParamsBlock):
@@ -327,7 +327,7 @@ class RegionsParams(ParamsBlock):
     features: FeaturesParams | None = None  # instead of pictures and a detector
     image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
     image_id: str | None = None  # the column of ids there; None: image_id, else the picture's path or row
-    detector: str | None = None  # scenes, bottom_up, detectron2, patches; None: scenes, of drawn scenes alone
+    detector: str = "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
     model: str | None = None  # of patches: a vision transformer of transformers, its folder or hub id
@@ -342,7 +342,8 @@ class RegionsParams(ParamsBlock):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
-    unreadable: Literal["fail", "skip"] = "fail"
+    unreadable: Literal["fail", "skip"] = "fail"  # pictures that are missing or damaged; skip: left out and counted
+    split: str | None = None  # with captions: of these splits, such as val+test; None: all
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
 
@@ -413,6 +414,7 @@ class TrainParams(ParamsBlock):
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
+    unreadable: Literal["fail", "skip"] = "fail"  # of pictures, as regions.unreadable
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
@@ -442,6 +444,7 @@ class EvaluateParams(ParamsBlock):
     instances: str | None = None  # COCO's instances json, for PMRP
     pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
     coarse: str | None = None  # with --run: similarity of another model; only what it ranks first is scored
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations

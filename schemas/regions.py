@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -164,10 +164,12 @@ def write_regions(
     metadata: dict[str, Any] | None = None,
     inputs: dict[str, str] | None = None,
     stage: str = KIND,
+    left_out: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
     """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which is returned.
 
-    `stage` says what wrote the folder: only the same may replace it (`output_folder`).
+    `stage` says what wrote the folder: only the same may replace it (`output_folder`). `left_out` are images that are
+    not among them, for the manifest: image_id, file, problem and reason.
 
     Its `rounding` is the largest absolute and relative error of the stored features, its `regions` their number.
     Image ids are to differ, and feature lengths to be one. Raises InputError for no image, a folder of another stage,
@@ -191,7 +193,7 @@ def write_regions(
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
             folder, KIND, params=params, inputs=inputs or {}, rows=rows, regions=rounding.regions,
-            dim=metadata_of(schema)["dim"], stage=stage,
+            dim=metadata_of(schema)["dim"], stage=stage, left_out=list(left_out),
             rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
         )  # fmt: skip
 

@@ -26,9 +26,6 @@ def make_detector(params: RegionsParams, local: int = 0) -> Detector:
 
     Raises InputError for an unknown name, and when it needs weights, a package or a device that are not there.
     """
-    if params.detector is None:
-        remedy = "give --detector bottom_up and --weights FILE, or --detector patches and --model MODEL"
-        raise InputError("no detector for these pictures", remedy=remedy)
     if params.detector not in DETECTORS:
         raise InputError(f"unknown detector '{params.detector}'", remedy=f"choose from: {', '.join(DETECTORS)}")
     unread = {"patches": ("weights", "config", "proposals"), "detectron2": ("model", "boxes_of")}
@@ -71,7 +68,7 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
     if not scenes and given is None:
         remedy = "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
         raise InputError("detector bottom_up has no weights", remedy=remedy)
-    name, facts = str(params.detector), dict[str, Any]()
+    name, facts = params.detector, dict[str, Any]()
     if given == RANDOM:
         name = f"{name}, random weights, seed {params.seed}"  # right for speed and limits, nothing else
         with torch.random.fork_rng(devices=[]):

@@ -1,23 +1,31 @@
 """Other people's feature files into our shards and back."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from capgrade.pipelines.features import READERS, WRITERS
 from capgrade.pipelines.features.scan import SUFFIX, ids_file
+from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digests, write_manifest
+from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.left_out import MISSING
 from capgrade.schemas.output import output_folder, refuse_file
 from capgrade.schemas.progress import progress
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Dtype, Regions, write_regions
+from capgrade.schemas.say import tell
 
 
-def import_regions(format: str, source: Path | Sequence[Path], out: Path, *, dtype: str = "float32") -> dict[str, Any]:
+def import_regions(
+    format: str, source: Path | Sequence[Path], out: Path, *, dtype: str = "float32", captions: Path | None = None,
+    split: str | None = None, unreadable: str = "fail",
+) -> dict[str, Any]:  # fmt: skip
     """Write what the reader of `format` finds in `source`, or in several one after the other, as shards; returns the
-    manifest.
+    manifest. With captions the rows of their images alone, by the captions' image ids: then the source is read twice.
 
     Raises InputError for an unknown format or dtype, a folder that holds the regions of another file, and whatever
     `read_regions` and `write_regions` refuse.
@@ -34,9 +42,38 @@ def import_regions(format: str, source: Path | Sequence[Path], out: Path, *, dty
             inputs[f"{one.resolve().parent.name}/{name}" if name in inputs else name] = sha
     stage = f"regions import --format {format}"  # of another file it is another stage
     stage += "".join(f" --input {name}" for name in names)
+    images, left_out = read_regions(format, *sources), list[dict[str, str]]()
+    if captions is not None:
+        table = read_captions(captions, split or "+".join(splits_of(captions)))
+        called, left_out = _asked(format, sources, table, unreadable == "skip")
+        images = (replace(one, image_id=called[one.image_id]) for one in images if one.image_id in called)
+        inputs["captions"] = table.digest
+    elif split is not None or unreadable != "fail":
+        raise InputError("--split or --unreadable without captions", remedy="give --captions")
     return write_regions(
-        out, read_regions(format, *sources), dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs
+        out, images, dtype=cast(Dtype, dtype), stage=stage, metadata=metadata, inputs=inputs, left_out=left_out
     )
+
+
+def _asked(
+    format: str, sources: Sequence[Path], captions: Captions, skip: bool
+) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """The captions' image id by the id of the file, and the images that the files lack, as a manifest's `left_out` has
+    them. What is missing, and what is not asked for, is said. InputError for a missing one without `skip`."""
+    ids = [one.image_id for one in read_regions(format, *sources)]
+    match = match_images(captions.image_files, ids, sources[0])
+    told = match.lines("features")
+    if match.missing and (not skip or not match.numbers):
+        remedy = "give the other files too, or --split NAME for the images of one split; --unreadable skip leaves "
+        raise InputError(told[0], file=sources[0], remedy=f"{remedy}such images out")
+    for line in told:
+        tell(f"{sources[0].name}: {line}")
+    files = captions.image_files
+    left_out = [
+        {"image_id": one, "file": files[one] or one, "problem": "no features", "reason": MISSING}
+        for one in match.missing
+    ]
+    return {ids[k]: image_id for image_id, k in match.numbers.items()}, left_out
 
 
 def read_regions(format: str, *sources: Path) -> Iterator[Regions]:

@@ -55,7 +55,7 @@ def write_scan(path: Path, images: Iterable[Regions]) -> int:
                 shape, start = x.shape, _header(f, (0, *x.shape))
             if x.shape != shape:
                 problem = f"image {regions.image_id!r} has {x.shape} features, {shape} before"
-                raise InputError(problem, remedy="extract a fixed number of boxes, or export as tsv or npz")
+                raise InputError(problem, remedy="export as tsv or npz: this layout has one number of regions for all")
             f.write(x.tobytes())
             ids.write(f"{regions.image_id}\n".encode())
             rows += 1

@@ -19,10 +19,10 @@ from PIL.PngImagePlugin import PngInfo
 
 from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
 from capgrade.schemas.captions import row_id
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, atomic, read_arrow, read_manifest
+from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.files import atomic, read_arrow
 from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.image_matching import Candidate, ImageMatches, listed, match_images
+from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
 from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
 from capgrade.schemas.progress import progress
@@ -36,6 +36,7 @@ TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's
 NO_PICTURE, OTHER, HIDDEN = "no picture by content", "other files", "hidden"
 THUMBNAIL, CLOSED, AGAIN = "thumbnails", "cannot be read", "seen before by a link"
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
+SHOWN = 3  # names in one line
 BESIDE = "pictures beside a dataset"
 SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
 PARTS = re.compile(r".*-\d{5}-of-\d{5}")
@@ -93,7 +94,6 @@ def _structs(schema: pa.Schema) -> list[str]:
 def _binary(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
 
-
 class PictureList(Sequence[Picture]):
     """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
 
@@ -109,7 +109,9 @@ class PictureList(Sequence[Picture]):
 
     def lines(self) -> list[str]:
         """What was not taken, a line a reason, with the first names."""
-        return [f"not taken: {len(names):,} {reason}: {listed(names)}" for reason, names in self.not_taken.items()]
+        return [
+            f"not taken: {len(names):,} {reason}: {first_of(names, SHOWN)}" for reason, names in self.not_taken.items()
+        ]
 
 
 def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
@@ -130,14 +132,6 @@ def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Im
         return Image.fromarray(pictures[numbers[image_id]].decode()[0])
 
     return opened
-
-
-def are_scenes(source: str | Path) -> bool:
-    """Whether the pictures are drawn scenes: of a captions folder that `captions --source scenes` wrote."""
-    folder = Path(source)
-    if not ((folder / TABLE).is_file() and (folder / MANIFEST).is_file()):
-        return False
-    return bool(read_manifest(folder, "captions")["params"].get("source") == "scenes")
 
 
 def list_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from capgrade.schemas.image_matching import Candidate, match_images
 
 from capgrade.pipelines.features import READERS
 from capgrade.pipelines.pictures.listing import list_pictures
@@ -21,6 +20,7 @@ from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
+from capgrade.schemas.image_matching import Candidate, match_images
 from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,
@@ -200,7 +200,7 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     loaded = validated(Params, {**tree, "train": with_preset(train, more)})
     for preset in loaded.runs:
         validated(TrainParams, with_preset({**train, "preset": preset}, more))
-    if loaded.regions.images and loaded.regions.detector is None:
+    if loaded.regions.images and "detector" not in loaded.regions.model_fields_set:
         remedy = "give --set regions.detector=bottom_up --set regions.weights=FILE, or patches with regions.model=MODEL"
         problem = "no detector for these pictures"
         raise InputError(problem, file=loaded.regions.images, remedy=f"{remedy}; or --features in place of --images")

@@ -16,7 +16,7 @@ from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Note
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, UNFINISHED, numpy_type, unfinished_work, read_manifest
+from capgrade.schemas.files import MANIFEST, UNFINISHED, numpy_type, read_manifest, unfinished_work
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.lines import read_json

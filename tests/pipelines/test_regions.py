@@ -15,7 +15,6 @@ import pytest
 import torch
 from PIL import Image
 
-from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.pictures.decode import decoded, plan
@@ -24,7 +23,7 @@ from capgrade.pipelines.pictures.picture import Picture
 from capgrade.pipelines.regions import regions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder
-from capgrade.schemas.params import CaptionsParams, RegionsParams, ScenesParams
+from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import contents
@@ -58,7 +57,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def params(**values: object) -> RegionsParams:
     """Shards of five images, nothing beside this process."""
-    return RegionsParams(**{"detector": "scenes", "workers": 0, "boxes": "10", **values})  # type: ignore[arg-type]
+    return RegionsParams(**{"workers": 0, "boxes": "10", **values})  # type: ignore[arg-type]
 
 
 def run(images: Path, out: Path, **values: object) -> dict:
@@ -131,18 +130,6 @@ def test_a_picture_through_the_full_model(images: Path, tmp_path: Path) -> None:
     found = RegionStore(tmp_path / "out")["one"]
     assert found.features.shape == (3, 2048) and (found.features >= 0).all() and found.features.max() > 0
     assert found.classes.max() < 1600 and found.attributes.max() < 400
-
-
-def test_only_drawn_scenes_need_no_detector(images: Path, tmp_path: Path) -> None:
-    """The detector of scenes says nothing of photographs, nor of pictures that stand in a captions folder like them."""
-    captions(tmp_path / "c", CaptionsParams(scenes=ScenesParams(train=2, val=1, test=0, size=64)))
-    done = run(tmp_path / "c", tmp_path / "r", detector=None, boxes="3")
-    assert done["params"]["detector"] == "tiny" and len(RegionStore(tmp_path / "r")) == 3
-    with pytest.raises(InputError, match="no detector for these pictures -> give --detector bottom_up and --weights"):
-        run(images, tmp_path / "out", detector=None)
-    (tmp_path / "c" / "manifest.json").unlink()
-    with pytest.raises(InputError, match="no detector for these pictures"):
-        run(tmp_path / "c", tmp_path / "out", detector=None)
 
 
 # ---- pictures that cannot be read

@@ -45,7 +45,10 @@ def also(best_by: str) -> str:
 def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     with atomic(out / name) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # by the umask, as of every other file: safetensors makes its own of mode 0600
         save_file(tensors, temporary)
+        temporary.chmod(mode)
 
 
 def load_run(

@@ -143,15 +143,8 @@ def test_precisions_and_rules_by_name() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (
-            {"detector": "scenes", "precision": "tf32", "device": "cpu"},
-            "precision is tf32 on device cpu -> use float32 or bf16, or a GPU",
-        ),
-        (
-            {"detector": "scenes", "weights": "x.pth"},
-            "x.pth: detector scenes has weights of its own -> give --detector bottom_up",
-        ),
-        ({}, "no detector for these pictures -> give --detector bottom_up and --weights FILE, or"),
+        ({"precision": "tf32", "device": "cpu"}, "precision is tf32 on device cpu -> use float32 or bf16, or a GPU"),
+        ({"weights": "x.pth"}, "x.pth: detector scenes has weights of its own -> give --detector bottom_up"),
         ({"detector": "bottom_up"}, "detector bottom_up has no weights -> give --weights FILE"),
         ({"detector": "x"}, "unknown detector 'x' -> choose from: scenes, bottom_up, detectron2"),
         ({"detector": "detectron2", "weights": "x.pkl"}, "detector detectron2 needs a config and a checkpoint -> give"),
@@ -159,7 +152,7 @@ def test_precisions_and_rules_by_name() -> None:
             {"detector": "detectron2", "weights": "x.pkl", "config": "x.yaml", "precision": "bf16"},
             "detector detectron2 runs in float32 -> leave precision out",
         ),
-        ({"detector": "scenes", "config": "x.yaml"}, "detector scenes does not read regions.config"),
+        ({"config": "x.yaml"}, "detector scenes does not read regions.config"),
         ({"detector": "patches", "weights": "x.pth"}, "detector patches does not read regions.weights"),
         ({"detector": "patches"}, "detector patches has no model -> give --model"),
         ({"detector": "patches", "model": "x", "boxes": "4-9"}, "4-9 boxes are no grid"),

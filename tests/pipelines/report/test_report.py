@@ -30,9 +30,8 @@ from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.runs import SUMMARY, WAYS, first_runs, runs_section, said, training
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_manifest
+from capgrade.schemas.files import UNFINISHED, write_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.files import UNFINISHED
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions

@@ -15,8 +15,7 @@ from capgrade.measures.embeddings import embed as embed_texts
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.reproduce.recipe import SMALL
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import unfinished_folder
-from capgrade.schemas.files import digest, read_manifest
+from capgrade.schemas.files import digest, read_manifest, unfinished_folder
 from capgrade.schemas.params import MeasuresParams, SbertParams, load_params
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
