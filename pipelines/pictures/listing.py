@@ -94,6 +94,7 @@ def _structs(schema: pa.Schema) -> list[str]:
 def _binary(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
 
+
 class PictureList(Sequence[Picture]):
     """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
 

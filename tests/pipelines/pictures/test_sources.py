@@ -187,9 +187,7 @@ def test_what_a_row_is_called(tmp_path: Path) -> None:
         assert [(one.image_id, one.path) for one in found][: len(expected)] == expected, name
         assert [int(one.decode()[0].max()) for one in found] == [1, 2, 3, 4, 5]
     pq.write_table(pa.table({"a": ROWS, "b": ROWS}), tmp_path / "two.parquet")
-    with pytest.raises(
-        InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"
-    ):
+    with pytest.raises(InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"):
         list_pictures(tmp_path / "two.parquet")
     pq.write_table(pa.table({"n": [1]}), tmp_path / "none.parquet")
     with pytest.raises(InputError, match="no column of pictures"):
