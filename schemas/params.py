@@ -317,6 +317,8 @@ class FeaturesParams(ParamsBlock):
 
     format: str
     input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
+    ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()  # of npy: a text file of image ids for each input
+    input_dtype: Literal["float16", "float32", "float64"] | None = None  # of tsv and lxmert; None: told by the values
     dtype: Literal["float16", "float32"] = "float32"
 
 

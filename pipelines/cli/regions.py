@@ -1,7 +1,7 @@
 """`capgrade regions` and its commands."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -56,16 +56,17 @@ def regions(
         inputs = [Path(name) for name in params.features.input]
         done = import_stage(
             params.features.format, inputs, out, dtype=params.features.dtype, captions=captions, split=params.split,
-            unreadable=params.unreadable,
+            unreadable=params.unreadable, ids=[Path(name) for name in params.features.ids],
+            input_dtype=params.features.input_dtype,
         )  # fmt: skip
-        say(done, given.as_json, _regions_line(done, out))
+        say(done, given.as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
         return
     from capgrade.pipelines.regions import regions as stage
 
     assert images is not None
-    done = stage(Path(images), out, params, captions)
-    if done:
-        say(done, given.as_json, _regions_line(done, out))
+    detected = stage(Path(images), out, params, captions)
+    if detected:
+        say(detected, given.as_json, _regions_line(detected, out))
 
 
 def _regions_line(done: dict[str, Any], out: Path) -> str:
@@ -89,7 +90,9 @@ def import_regions(
     ],
     out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
     dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
-    unreadable: Annotated[str | None, Option(help="Bad images: fail, or skip and list them. Default: fail.")] = None,
+    unreadable: Annotated[
+        str | None, Option(help="Bad or missing images: fail, or skip and list them. Default: fail.")
+    ] = None,
     ids: Annotated[list[Path] | None, Option(help="Of npy: a text file with one image id a line.")] = None,
     input_dtype: Annotated[
         str | None, Option(help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values.")
@@ -99,10 +102,6 @@ def import_regions(
     ] = None,
     captions: Asked = None,
     split: AskedSplit = None,
-    unreadable: Annotated[
-        Literal["fail", "skip"] | None,
-        Option(help="With --captions: what an image without features does. Default: fail."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read and check other people's feature files, and store them as Arrow shards.
@@ -114,14 +113,8 @@ def import_regions(
 
         if len(input) != 1:
             raise InputError(f"{len(input)} checkpoints", remedy="give --input once")
-        unread = {
-            "captions": captions,
-            "split": split,
-            "unreadable": unreadable,
-            "ids": ids,
-            "input_dtype": input_dtype,
-        }
-        refuse("with --format weights", **unread)
+        others = {"captions": captions, "split": split, "unreadable": unreadable, "ids": ids}
+        refuse("with --format weights", **others, input_dtype=input_dtype)
         classes, attributes = names or (None, None)
         made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
         say(made, as_json, f"{made['layout']} -> {out}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from capgrade.pipelines.features.convert import read_regions
+from capgrade.pipelines.features.convert import list_found
 from capgrade.pipelines.pictures.listing import list_pictures
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
@@ -132,8 +132,8 @@ def _with_pictures(found: Found, images: str) -> Found:
 
 def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     params = validated(FeaturesParams, dict(features))
-    images = read_regions(params.format, *map(Path, params.input))
-    ids = [regions.image_id for regions in islice(images, FIRST)]
+    sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
+    ids = [one.image_id for one in islice(list_found(params.format, sources, files, params.input_dtype), FIRST)]
     matched = match_images(found.files, ids)
     if not matched.numbers:
         shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
