@@ -101,9 +101,9 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     if captions_dir is None:
         if params.split is not None:
             raise InputError("a split without captions", remedy="give --captions, or leave --split out")
-        return ChosenPictures(read_pictures(source))
+        return ChosenPictures(read_pictures(source, params.image_column, params.image_id))
     captions = read_captions(captions_dir, params.split or "+".join(splits_of(captions_dir)))
-    there = list_pictures(source)
+    there = list_pictures(source, params.image_column, params.image_id)
     match = match_pictures(captions.image_files, there, source)
     told = match.lines()
     left_out = [_no_picture(image_id, captions.image_files[image_id], there) for image_id in match.missing]

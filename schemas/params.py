@@ -309,7 +309,7 @@ class ShardsParams(ParamsBlock):
 
 
 # Of `regions`: where files lie, and how the work is spread.
-NOT_OF_FEATURES = {"images", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
+NOT_OF_FEATURES = {"images", "image_id", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
 
 
 class FeaturesParams(ParamsBlock):
@@ -327,6 +327,8 @@ class RegionsParams(ParamsBlock):
 
     images: str | None = None  # pictures, as --images takes them
     features: FeaturesParams | None = None  # instead of pictures and a detector
+    image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
+    image_id: str | None = None  # the column of ids there; None: image_id, else the picture's path or row
     detector: str = "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
