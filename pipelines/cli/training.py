@@ -213,13 +213,13 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
     if len(given) > 1:
         typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import compared_table
-    from capgrade.trainer.evaluation.compare import Comparison, compare
+    from capgrade.trainer.evaluation.compare import Comparison, compare, reported
     from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
 
     runs = labelled(given)
-    if len(runs) < 2 and (as_json or not metrics):
+    if len(runs) < 2 and as_json:
         problem = f"a paired test is of two evaluations or more, not {len(runs)}"
-        raise InputError(problem, remedy="name the metrics of a table, such as --metric rsum")
+        raise InputError(problem, remedy="name another one, or leave --json out for a table of this one")
     found: list[Comparison] = []
     if len(runs) > 1:
         try:
@@ -228,7 +228,7 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
             if as_json or not metrics:
                 raise
             typer.echo(f"no test: {error}", err=True)
-    names = metrics or list(dict.fromkeys(one.metric for one in found))
+    names = metrics or list(dict.fromkeys(one.metric for one in found)) or reported(next(iter(runs.values())))
     if out is not None:
         write_tables(runs, names, out, found)
     if as_json:
