@@ -85,6 +85,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
+    needs = LossTerms([{**term, "alpha": 1.0} if term.get("alpha") == "auto" else term for term in params.loss]).needs
+    _require_use_of_shards(data, params, needs)
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images)
@@ -100,7 +102,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     tokens = make_tokens(config, captions, params.min_count, rows, start)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
-    shards = _shards(data, params, captions, loss.needs)
+    shards = _shards(data, params, captions)
     relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in loss.needs else None
     if relevance is not None:
         loss.check_scale(params.measure, *relevance.span)
@@ -170,15 +172,21 @@ def model_inputs(config: Config) -> dict[str, str]:
     return known | {key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)}
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, needed: set[str]) -> LookedUp | None:
-    """The shards that were given. InputError when this run would not read them."""
-    if data.shards is None:
-        return None
+def _require_use_of_shards(data: Data, params: TrainParams, needed: set[str]) -> None:
+    """InputError where this run would not read the shards that were given, or would look up what is not there."""
     looked_up = params.relevance == "shards" and "relevance" in needed
-    if not looked_up and params.composition != "seeded":
+    if data.shards is not None and not looked_up and params.composition != "seeded":
         problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
         remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
         raise InputError(problem, file=data.shards, remedy=remedy)
+    if data.shards is None and looked_up:
+        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+
+
+def _shards(data: Data, params: TrainParams, captions: Captions) -> LookedUp | None:
+    """The shards that were given."""
+    if data.shards is None:
+        return None
     labels = Labels.load(data.shards, measures=[params.measure], split=captions.split, captions=data.captions)
     return LookedUp(labels, params.measure, params.unknown)
 
@@ -191,8 +199,6 @@ def _relevance(
     if params.relevance == "exact" and (whole or params.measure not in measures.imported):
         between = params.relevance_of == "caption"
         return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, between)
-    if params.relevance == "shards" and shards is None:
-        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
     if not whole:
         problem = f"relevance by all captions of the split, where {len(rows)} of {captions.n_captions} are learnt from"
         raise InputError(problem, remedy="set train.relevance=exact with a measure of ours, or learn from all captions")
