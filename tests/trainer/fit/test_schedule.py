@@ -180,7 +180,7 @@ def test_shards_that_are_not_read_are_refused_before_anything_is_read(small, mon
         prepare(small.data, params("train.relevance=shards", GRADED), MeasuresParams())
 
 
-GRADED = "train.loss=[{name: sam, alpha: auto}]"
+GRADED = "train.loss=[{name: kendall_windows, alpha: auto}]"
 
 
 @pytest.mark.parametrize(
