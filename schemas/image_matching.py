@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from capgrade.schemas.errors import InputError
+from capgrade.schemas.errors import InputError, first_of
 
 SHOWN = 3  # names in one line
 ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,9}$")  # .jpg, .jpg_large; of an id like v1.5 no part is an ending
@@ -35,10 +35,10 @@ class ImageMatches:
         """What is missing and what is not asked for, a line each, with the first names; none where all fits."""
         said = []
         if self.missing:
-            names = listed([named(image_id, self.images[image_id]) for image_id in self.missing])
+            names = first_of([named(image_id, self.images[image_id]) for image_id in self.missing], SHOWN)
             said.append(f"no {what} of {len(self.missing):,} of the {len(self.images):,} images: {names}")
         if self.not_asked:
-            names = listed([self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked])
+            names = first_of([self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked], SHOWN)
             said.append(f"not asked for: {len(self.not_asked):,} of {len(self.candidates):,} {what}: {names}")
         return said
 
@@ -46,11 +46,6 @@ class ImageMatches:
 def named(image_id: str, path: str | None) -> str:
     """An image by its id, and its file where that says more."""
     return repr(image_id) if path in (None, image_id) else f"{image_id!r} ({path})"
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first names of several."""
-    return ", ".join([*names[:SHOWN], *(["..."] if len(names) > SHOWN else [])])
 
 
 def match_images(
@@ -66,7 +61,7 @@ def match_images(
     wanted = [_Name(image_id, _plain(file or image_id)) for image_id, file in images.items()]
     found = [_Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in given]
     owner: dict[int, int] = {}  # candidate -> image
-    rest, free = list(range(len(wanted))), range(len(found))
+    rest, free = list(range(len(wanted))), list(range(len(found)))
     for key, fits in RULES:
         by_key: dict[object, list[int]] = {}
         for c in free:
@@ -87,7 +82,7 @@ def match_images(
         if not rest or not free:
             break
     numbers = {wanted[i].id: c for c, i in sorted(owner.items(), key=lambda pair: pair[1])}
-    return ImageMatches(numbers, [wanted[i].id for i in rest], list(free), images, given)
+    return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, given)
 
 
 @dataclass(frozen=True, slots=True)

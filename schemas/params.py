@@ -16,7 +16,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX
 from capgrade.schemas.lines import read_text
 
-Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub"]
+Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
+SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
+WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
 
@@ -62,12 +64,13 @@ class ParamsBlock(BaseModel):
 
 
 class Columns(ParamsBlock):
-    """Names of the columns of a table or Hugging Face dataset that hold each field."""
+    """Names of the columns of a table or Hugging Face dataset that hold each field; of tars, the keys of KEY.json."""
 
-    image_id: str = "image_id"
+    image_id: str | None = None  # None: "image_id"; a Hugging Face dataset without an id has "<split>-<row>"
     caption_id: str | None = None  # None: "caption_id" where it exists, else "<image_id>#<k>"
-    caption: str = "caption"  # a string, or a list of strings in a Hugging Face dataset
+    caption: str | None = None  # None: "caption", a text or a list of texts; of tars, KEY.txt
     split: str | None = None  # None: "split" where it exists, else the split asked for
+    image_file: str | None = None  # None: "image_file", "file_name" or "filename" where it exists
 
 
 class ScenesParams(ParamsBlock):
@@ -85,7 +88,7 @@ class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
     source: Source = "scenes"
-    input: str | None = None  # a file, a folder or, for `hub`, a dataset id
+    input: str | tuple[str, ...] | None = None  # a file, a folder, a list of them or, for `hub`, a dataset id
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
@@ -99,7 +102,7 @@ class CaptionsParams(ParamsBlock):
     @model_validator(mode="after")
     def _fits_the_source(self) -> CaptionsParams:
         """Everything that the source needs is given, and nothing that it would ignore."""
-        if self.source != "scenes" and self.input is None:
+        if self.source != "scenes" and not self.input:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
             given = self.input or self.split
@@ -108,9 +111,18 @@ class CaptionsParams(ParamsBlock):
             raise ValueError(f"source {self.source} takes no split lists, flickr does")
         if self.divide and (self.source == "scenes" or self.split):
             raise ValueError(f"captions.divide makes splits: leave out captions.{'split' if self.split else 'source'}")
-        if self.columns != Columns() and self.source not in ("tsv", "csv", "jsonl", "hub"):
-            raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl and hub do")
+        if self.columns != Columns() and self.source not in WITH_COLUMNS:
+            raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl, hub and webdataset do")
+        if self.source == "webdataset" and self.columns != Columns(caption=self.columns.caption):
+            raise ValueError("source webdataset takes the column caption alone: a key of KEY.json instead of KEY.txt")
+        if len(self.inputs) > 1 and self.source not in SEVERAL:
+            raise ValueError(f"source {self.source} takes one input; {', '.join(SEVERAL)} take several")
         return self
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What is read, one after the other."""
+        return (self.input,) if isinstance(self.input, str) else self.input or ()
 
 
 class CiderParams(ParamsBlock):
@@ -297,7 +309,7 @@ class ShardsParams(ParamsBlock):
 
 
 # Of `regions`: where files lie, and how the work is spread.
-NOT_OF_FEATURES = {"images", "features", "weights", "boxes_of", "device", "workers", "unreadable"}
+NOT_OF_FEATURES = {"images", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
 
 
 class FeaturesParams(ParamsBlock):
@@ -305,6 +317,8 @@ class FeaturesParams(ParamsBlock):
 
     format: str
     input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
+    ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()  # of npy: a text file of image ids for each input
+    input_dtype: Literal["float16", "float32", "float64"] | None = None  # of tsv and lxmert; None: told by the values
     dtype: Literal["float16", "float32"] = "float32"
 
 
@@ -313,7 +327,7 @@ class RegionsParams(ParamsBlock):
 
     images: str | None = None  # pictures, as --images takes them
     features: FeaturesParams | None = None  # instead of pictures and a detector
-    detector: str = "scenes"  # or bottom_up, detectron2, patches
+    detector: str = "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
     model: str | None = None  # of patches: a vision transformer of transformers, its folder or hub id
@@ -328,7 +342,8 @@ class RegionsParams(ParamsBlock):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
-    unreadable: Literal["fail", "skip"] = "fail"
+    unreadable: Literal["fail", "skip"] = "fail"  # pictures that are missing or damaged; skip: left out and counted
+    split: str | None = None  # with captions: of these splits, such as val+test; None: all
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
 
@@ -399,6 +414,7 @@ class TrainParams(ParamsBlock):
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
+    unreadable: Literal["fail", "skip"] = "fail"  # of pictures, as regions.unreadable
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
@@ -428,6 +444,7 @@ class EvaluateParams(ParamsBlock):
     instances: str | None = None  # COCO's instances json, for PMRP
     pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
     coarse: str | None = None  # with --run: similarity of another model; only what it ranks first is scored
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations

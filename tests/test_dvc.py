@@ -1,4 +1,4 @@
-"""dvc.yaml: a pipeline of any data, short enough to be read at one glance, whose stages name what they read and write."""
+"""dvc.yaml: a pipeline of any data, read at one glance, whose stages name what they read and write."""
 
 import re
 from collections.abc import Iterator

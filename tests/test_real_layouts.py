@@ -75,11 +75,7 @@ def test_a_template_and_its_folder_are_enough(environment: dict[str, str], tmp_p
     project = tmp_path / "my project"
     given = ["--template", layout, "--data", "{}", *sets(DETECTOR)]
     said = made(environment, project, layout, given)
-    assert (
-        f"5 captions an image, splits train 24 / {'dev' if layout == 'flickr8k' else 'val'} 8 / test 8, "
-        in said.replace("val 8 / test", "val 8 / test")
-        or "train 24 / val 8 / test 8" in said
-    )
+    assert "5 captions an image, splits train 24 / val 8 / test 8, " in said
     assert "40 of 40 pictures found" in said
     run(environment, "dvc", "repro", cwd=project)
     assert whole(project)["counts"]["images"] == 8

@@ -19,9 +19,9 @@ from safetensors.numpy import save_file
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, reserve, write_arrow, write_text, writing
+from capgrade.schemas.files import atomic, reserve, unfinished_folder, write_arrow, write_text, writing
 from capgrade.schemas.locks import LOCK, holder, only_run
-from capgrade.schemas.output import UNFINISHED, WORK, output_folder
+from capgrade.schemas.output import output_folder
 from capgrade.trainer.search.encode import create
 from tests.conftest import ROOT, call, caption_table, random_sets, refusal, write_captions_folder
 
@@ -56,13 +56,13 @@ def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path,
     other_run.wait()
     assert holder(tmp_path / "out") is None
     with only_run(tmp_path / "out"):
-        assert (tmp_path / "out" / LOCK).is_file()
-    assert not list((tmp_path / "out").iterdir())
+        assert (tmp_path / "out.unfinished" / LOCK).is_file()
+    assert not list(tmp_path.iterdir())
 
 
 def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    write_text(tmp_path / "out" / UNFINISHED / "a", "of the first process")
+    write_text(unfinished_folder(tmp_path / "out") / "a", "of the first process")
     with output_folder(tmp_path / "out", "shards") as folder:
         assert (folder / "a").read_text() == "of the first process"
     assert (folder / "a").exists()
@@ -82,7 +82,8 @@ def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) 
     parent.wait()
     worker = max(said)
     os.kill(worker, 0)  # it lives
-    assert holder(tmp_path / "out") is None
+    with only_run(tmp_path / "out"):
+        assert holder(tmp_path / "out") == os.getpid()
     assert parent.stdin is not None
     parent.stdin.close()
 
@@ -115,7 +116,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     assert [line for line in lines if line.startswith("error:")] == [error]
     assert "cannot be written (No space left on device) -> make room" in error, error
     assert str(small_disk) in error
-    parts = {path: path.stat().st_ino for path in small_disk.glob("r/unfinished/.work/parts/*.json")}
+    parts = {path: path.stat().st_ino for path in small_disk.glob("r.unfinished/parts/*.json")}
     assert not (small_disk / "r" / "manifest.json").exists()
     assert not list(small_disk.rglob(".*.tmp"))
     assert "an unfinished run" in verify(small_disk).problems[0].problem
@@ -196,7 +197,7 @@ def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
 
 
 def receipts(out: Path) -> list[Path]:
-    return sorted((out / UNFINISHED / WORK / "parts").glob("*.json"))
+    return sorted((unfinished_folder(out) / "parts").glob("*.json"))
 
 
 def descendants(pid: int) -> list[int]:

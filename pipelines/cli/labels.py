@@ -38,12 +38,17 @@ if TYPE_CHECKING:
 def captions(
     out: OptionalOut = None,
     source: Annotated[
-        str | None, Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes.")
+        str | None,
+        Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub, webdataset. Default: scenes."),
     ] = None,
-    input: Annotated[str | None, Option(help="File, folder or Hugging Face dataset to read.")] = None,
+    input: Annotated[
+        list[str] | None, Option(help="File, folder or Hugging Face dataset to read; of most sources several.")
+    ] = None,
     split: Annotated[str | None, Option(help="Split to keep, or its name if the source has no splits.")] = None,
     split_list: Annotated[list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")] = None,
-    column: Annotated[list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")] = None,
+    column: Annotated[
+        list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split, image_file.")
+    ] = None,
     tokenizer: Annotated[
         str | None, Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
@@ -66,22 +71,25 @@ def captions(
         return
     if frequencies is not None:
         refuse("with --frequencies", out=out, source=source)
-        if input is None:
-            raise InputError("no captions to count", remedy="give --input, a folder that capgrade captions wrote")
-        _frequencies(Path(input), split, frequencies)
+        if input is None or len(input) > 1:
+            problem = "no captions to count" if input is None else f"{len(input)} inputs"
+            raise InputError(problem, remedy="give one --input, a folder that capgrade captions wrote")
+        _frequencies(Path(input[0]), split, frequencies)
         return
     if out is None:
         raise InputError("no folder to write", remedy="give --out")
     from capgrade.pipelines.captions import captions as stage
 
     lists = pairs(split_list, "--split-list") or None
-    kept = {"source": source, "input": input, "split": split, "split_lists": lists}
+    one = input[0] if input and len(input) == 1 else input
+    kept = {"source": source, "input": one, "split": split, "split_lists": lists}
     columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
     options = {**kept, **columns, "tokenizer": tokenizer}
     done = stage(out, load(given.params, given.sets, captions=options).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
-    say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
+    left_out = (f"\nleft out: {count:,} {reason}" for reason, count in done["left_out"].items())
+    say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}{''.join(left_out)}")
 
 
 def _parse(caption: str, as_json: bool) -> None:

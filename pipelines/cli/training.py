@@ -180,7 +180,7 @@ def _encoded(
     coarse = None if params.coarse is None else Path(params.coarse)
     with timed("evaluate --run", index):
         done = embed(run, captions, regions, params.split, index, params.pooling, params.best_by, coarse,
-                     params.coarse_top, images)  # fmt: skip
+                     params.coarse_top, images, params.unreadable)  # fmt: skip
     rows = done["files"]
     said = f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {index}"
     if coarse is None:
@@ -318,10 +318,9 @@ def _words(
     run: Path, captions: Path, regions: Path, images: Path, split: str | None, out: Path, count: int, as_json: bool
 ) -> None:
     from capgrade.pipelines.cli.tables import pointing_table
-    from capgrade.pipelines.pictures.listing import opener
     from capgrade.trainer.alignment.align import align
 
-    found = align(run, captions, regions, split, out, opener(images), count)
+    found = align(run, captions, regions, split, out, images, count)
     if as_json:
         say({"pointing": found}, True)
     elif found is None:

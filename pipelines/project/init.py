@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from capgrade.pipelines.features import READERS
+from capgrade.pipelines.features.convert import list_found
 from capgrade.pipelines.pictures.listing import list_pictures
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
@@ -132,10 +132,8 @@ def _with_pictures(found: Found, images: str) -> Found:
 
 def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     params = validated(FeaturesParams, dict(features))
-    read = READERS.get(params.format)
-    if read is None:
-        raise InputError(f"unknown format '{params.format}'", remedy=f"choose from: {', '.join(READERS)}")
-    ids = [regions.image_id for path in params.input for regions, _, _ in islice(read(Path(path)), FIRST)]
+    sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
+    ids = [one.image_id for one in islice(list_found(params.format, sources, files, params.input_dtype), FIRST)]
     matched = match_images(found.files, ids)
     if not matched.numbers:
         shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
@@ -200,7 +198,7 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     loaded = validated(Params, {**tree, "train": with_preset(train, more)})
     for preset in loaded.runs:
         validated(TrainParams, with_preset({**train, "preset": preset}, more))
-    if loaded.regions.images and loaded.regions.detector is None:
+    if loaded.regions.images and "detector" not in loaded.regions.model_fields_set:
         remedy = "give --set regions.detector=bottom_up --set regions.weights=FILE, or patches with regions.model=MODEL"
         problem = "no detector for these pictures"
         raise InputError(problem, file=loaded.regions.images, remedy=f"{remedy}; or --features in place of --images")

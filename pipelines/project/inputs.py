@@ -22,7 +22,6 @@ PACKAGE = Path(__file__).parents[2]
 def write_inputs(params: Params, out: Path) -> dict[str, Any]:
     """Write code.json, captions.json, images.json and judgements.json, and make the folder that times are kept in."""
     captions, features = params.captions, params.regions.features
-    texts = [captions.input] if isinstance(captions.input, str | None) else captions.input
     images = [params.regions.images, params.regions.weights, *(features.input if features else ())]
     made = out.resolve().parent  # what lies below it the pipeline makes: DVC knows it as an output
 
@@ -35,7 +34,7 @@ def write_inputs(params: Params, out: Path) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         "code": {"capgrade": package_version(), **checkout_digest()},
-        "captions": given([*texts, *captions.split_lists.values()], read=True),
+        "captions": given([*captions.inputs, *captions.split_lists.values()], read=True),
         "images": given(images, read=False),
         "judgements": given([params.agree.judgements], read=True),
     }

@@ -84,7 +84,9 @@ def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumb
         return Note("These regions have no boxes, so they cannot be drawn.")
     if not thumbnails.pictures:
         return Note("No pictures are there to draw boxes on; --images gives them.")
-    drawn = sheet(store, thumbnails.pictures.image, DRAWN, BOXES)
+    pictures = thumbnails.pictures
+    own = {store.ids[k]: image_id for image_id, k in store.match(pictures.names).numbers.items()}
+    drawn = sheet(store, lambda image_id: pictures.image(own.get(image_id, image_id)), DRAWN, BOXES)
     if drawn is None:
         return Note("None of the pictures with regions was found in --images.")
     out = io.BytesIO()

@@ -182,7 +182,7 @@ def metrics_of(
             if name is not None:
                 stored = read_relevance(labels[name])
                 stored.require(captions)
-                known[name] = stored.matrix()
+                known[name] = task.part(stored.matrix())
             plain = EvaluateParams(samples=0, metric=tuple(sorted({one for column in asked for one in column.metrics})))
             found[name] = score(replace(task, relevance=known, positives=human), plain, fold=fold).json()
     return [_number(column, found.get(column.relevance)) for column in columns]

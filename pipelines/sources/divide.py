@@ -25,7 +25,7 @@ def divide(captions: Iterable[Caption], sizes: Mapping[str, float], file: str | 
     if sum(counts.values()) >= len(images):
         problem = f"captions.divide asks for {sum(counts.values()):,} of {len(images):,} images"
         raise InputError(problem, file=file, remedy="leave some to train on")
-    left, split_of = iter(images), {}
+    left, split_of = iter(images), dict[str, str]()
     for split, count in counts.items():
         split_of |= {next(left): split for _ in range(count)}
     yield from (replace(caption, split=split_of.get(caption.image_id, REST)) for caption in read)

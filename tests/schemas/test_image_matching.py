@@ -81,7 +81,7 @@ def test_what_is_missing_and_not_asked_for_is_said_in_a_line_each() -> None:
     images = {f"{k}": f"x/{k}.jpg" for k in range(6)}
     found = match_images(images, [picture("y.jpg"), picture("x/5.jpg")])
     assert found.lines() == [
-        "no pictures of 5 of the 6 images: '0' (x/0.jpg), '1' (x/1.jpg), '2' (x/2.jpg), ...",
+        "no pictures of 5 of the 6 images: '0' (x/0.jpg), '1' (x/1.jpg), '2' (x/2.jpg) and 2 more",
         "not asked for: 1 of 2 pictures: y.jpg",
     ]
     assert match_images({"5": None}, ["5"]).lines() == []

@@ -2,7 +2,7 @@
 
     python -m tests.tools.digests [--write]
 
-reads data/captions, makes shards of ROUGE-L from it, and compares their digests with digests.yaml, which `--write` renews.
+reads data/captions, makes shards of ROUGE-L from it, and compares digests with digests.yaml, which `--write` renews.
 """
 
 import sys

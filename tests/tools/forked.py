@@ -1,4 +1,4 @@
-"""`capgrade` for tests that start it many times: a server that has imported everything forks a process for each command.
+"""`capgrade` for tests that start it many times: a server that has imported everything forks a process a command.
 
 `forked(folder)` starts the server, and gives the folder in which `capgrade` is found that asks it.
 """

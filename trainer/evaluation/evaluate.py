@@ -1,5 +1,6 @@
 """Stage: a similarity matrix, captions and labels in; every metric, with intervals, and curves for `dvc plots`, out."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -53,7 +54,8 @@ def score(task: Task, params: EvaluateParams, *, fold: int | None = None, notes:
         classes=task.codes, fold=fold, ties=params.ties,
         intervals=Draws(samples=params.samples, seed=params.seed),
     )  # fmt: skip
-    return replace(evaluation, notes=list(notes))
+    counts = {**evaluation.counts, **({"left_out": task.left_out} if task.left_out else {})}
+    return replace(evaluation, notes=list(notes), counts=counts)
 
 
 def evaluate(
@@ -86,7 +88,10 @@ def evaluate(
                 write_json(folder / name, content)
             rows = dict.fromkeys([*tables, PER_QUERY], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
-            write_manifest(folder, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows)
+            of = dict(inputs or {})
+            if task.images is not None:  # by which `compare` knows that another gallery is another evaluation
+                of["left_out"] = hashlib.sha256(task.images.astype(np.int64).tobytes()).hexdigest()
+            write_manifest(folder, "evaluation", params=scoring, inputs=of, rows=rows)
     return evaluations
 
 

@@ -16,7 +16,7 @@ from capgrade.metrics.evaluation import DIRECTIONS, SUM_OF, Evaluation
 from capgrade.metrics.uncertainty import PairedTest
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest, write_manifest, write_text
+from capgrade.schemas.files import read_manifest, unfinished_work, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
@@ -274,7 +274,8 @@ def labelled(given: Sequence[str]) -> dict[str, Path]:
         label, named, path = text.partition("=")
         whole = Path(text)
         if not named and len(given) == 1 and not (whole / "metrics.json").is_file():
-            there = {path.parent.name: path.parent for path in sorted(whole.glob("*/metrics.json"))}
+            found = sorted(path.parent for path in whole.glob("*/metrics.json"))
+            there = {path.name: path for path in found if not unfinished_work(path)}
             if not there:
                 raise InputError("no evaluations here", file=whole, remedy="write them with capgrade evaluate --out")
             return there

@@ -25,10 +25,8 @@ def written(project: Path) -> dict:
 
 
 def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys) -> None:
-    (flickr30k / "flickr30k-images" / "9.jpg").write_bytes(
-        next((flickr30k / "flickr30k-images").glob("*")).read_bytes()
-    )
-    next((flickr30k / "flickr30k-images").glob("1000*")).unlink()
+    pictures = sorted((flickr30k / "flickr30k-images").glob("*"))
+    pictures[0].rename(pictures[0].with_name("9.jpg"))
     project = tmp_path / "p"
     assert call("init", project, "--template", "flickr30k", "--data", flickr30k, *SCENES) == 0
     said = capsys.readouterr().out
