@@ -1,7 +1,10 @@
 """Words on standard error: what the user of a run has to know, each once per process."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import parent_process
+from threading import Timer
 
 _said: set[str] = set()
 
@@ -15,6 +18,19 @@ def tell(message: str) -> None:
     """Print what a first run waits for, unless this process has said it, or is another one's worker."""
     if parent_process() is None:
         _once(message)
+
+
+@contextmanager
+def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
+    """Tell this where the block has lasted so long and nothing has been said."""
+    before = len(_said)
+    timer = Timer(seconds, lambda: tell(message) if len(_said) == before else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _once(message: str) -> None:

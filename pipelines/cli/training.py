@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,7 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import if_silent
 
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
@@ -59,10 +61,12 @@ def train(
     require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
     regions, images = _read_by(asked.model.name, regions, images, loaded.regions.images)
     from capgrade.schemas.locks import first_process
-    from capgrade.trainer.fit.setup import Data
-    from capgrade.trainer.fit.train import train as stage
 
-    done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
+    with if_silent(f"{asked.model.name}: reading {captions}") if first_process() else nullcontext():
+        from capgrade.trainer.fit.setup import Data
+        from capgrade.trainer.fit.train import train as stage
+
+        done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
     if not first_process():
         return
     scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}

@@ -1,7 +1,7 @@
 """Everything a run needs, read and checked before the first step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
+    known = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]  # learnt later
+    _require_use_of_shards(data, params, LossTerms(known).needs)
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images, params.unreadable)
@@ -106,7 +108,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
     tell_left_out(captions, rows, pairs.left_out)
-    shards = _shards(data, params, captions, loss.needs)
+    shards = _shards(data, params, captions)
     relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in loss.needs else None
     if relevance is not None:
         loss.check_scale(params.measure, *relevance.span)
@@ -180,14 +182,22 @@ def model_inputs(config: Config) -> dict[str, str]:
     return known | {key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)}
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, needed: set[str]) -> LookedUp | None:
-    """The shards that were given; None, which is said, where this run does not read them."""
-    if data.shards is None:
-        return None
+def _without_unread(data: Data, params: TrainParams, needed: set[str]) -> Data:
+    """The data without shards that this run does not read, which is said. InputError where it looks up relevance and
+    there are none."""
     looked_up = params.relevance == "shards" and "relevance" in needed
-    if not looked_up and params.composition != "seeded":
-        why = "batches are random and relevance is not looked up; train.relevance=shards would, with a graded loss"
-        tell(f"{data.shards}: these labels are not read: {why}")
+    if data.shards is None and looked_up:
+        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+    if data.shards is None or looked_up or params.composition == "seeded":
+        return data
+    why = "batches are random and relevance is not looked up; train.relevance=shards would, with a graded loss"
+    tell(f"{data.shards}: these labels are not read: {why}")
+    return replace(data, shards=None)
+
+
+def _shards(data: Data, params: TrainParams, captions: Captions) -> LookedUp | None:
+    """The shards that were given."""
+    if data.shards is None:
         return None
     labels = Labels.load(data.shards, measures=[params.measure], split=captions.split, captions=data.captions)
     return LookedUp(labels, params.measure, params.unknown)
@@ -201,8 +211,6 @@ def _relevance(
     if params.relevance == "exact" and (whole or params.measure not in measures.imported):
         between = params.relevance_of == "caption"
         return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, between)
-    if params.relevance == "shards" and shards is None:
-        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
     if not whole:
         problem = f"relevance by all captions of the split, where {len(rows)} of {captions.n_captions} are learnt from"
         raise InputError(problem, remedy="set train.relevance=exact with a measure of ours, or learn from all captions")

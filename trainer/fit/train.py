@@ -23,7 +23,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
 from capgrade.schemas.output import output_folder, refuse_foreign
 from capgrade.schemas.params import MeasuresParams, TrainParams
-from capgrade.schemas.progress import progress
+from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
@@ -37,6 +37,9 @@ from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
+
+NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths of models that learn from small tables
+SMALL, LONG = 20_000, 600.0  # pairs an epoch; seconds
 
 
 def train(
@@ -130,6 +133,8 @@ def _train(
     same_on_all([*model.state_dict().values(), *(average.state_dict().values() if average else ())])
     from_first(lambda: _open(run, out))
     an_epoch = setup.plan.pairs_an_epoch
+    if process.rank == 0:
+        _tell_of(run)
     with progress("training", params.epochs * an_epoch, "pairs") as advance:
         advance(history.epoch * an_epoch)
         while not history.over(params):
@@ -143,6 +148,24 @@ def _train(
         summary["not_initialised"] = setup.not_initial
     from_first(lambda: finish(folder, summary))
     return summary
+
+
+def _tell_of(run: TrainingRun) -> None:
+    """What is trained, in a line."""
+    weights = sum(weight.numel() for weight in run.model.parameters())
+    size = f"{weights:,} weights, {run.setup.plan.pairs_an_epoch:,} pairs an epoch"
+    tell(f"{run.params.model.name}: {size}, epochs {run.history.epoch + 1} to {run.params.epochs}, on {run.device}")
+
+
+def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
+    """What makes a run faster that has trained so many pairs in its first seconds: smaller widths, where a processor
+    would take more than LONG for a small table. None for other runs."""
+    left = (run.params.epochs * run.setup.plan.pairs_an_epoch - pairs) * seconds / pairs
+    wide = {name: width for name, width in NARROW.items() if getattr(run.setup.config, name, 0) > 2 * width}
+    if run.device.type != "cpu" or run.setup.plan.pairs_an_epoch > SMALL or left < LONG or not wide:
+        return None
+    sets = " ".join(f"--set train.model.options.{name}={width}" for name, width in wide.items())
+    return f"about {left / 60:.0f} min left on this processor; a small table may do with small widths: {sets}"
 
 
 def _open(run: TrainingRun, out: Path) -> None:
@@ -168,7 +191,7 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
     plan, history = run.setup.plan, run.history
     run.model.train()
-    start = time.perf_counter()
+    start, trained, first_epoch = time.perf_counter(), 0, not history.epoch
     rows = plan.epoch(history.epoch)
     pairs, accumulate = run.setup.pairs, run.params.accumulate
     made = prefetched(lambda some: pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
@@ -185,6 +208,12 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
         if at + 1 == first + together:
             _step(run)
         advance(len(rows[at]))
+        trained += len(rows[at])
+        spent = time.perf_counter() - start
+        if first_epoch and run.process.rank == 0 and spent > FIRST:
+            first_epoch = False  # it is said once
+            if said := slow_remedy(run, trained, spent):
+                tell(said)
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     hinges = run.loss.active_hinges()
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
