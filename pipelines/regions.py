@@ -25,7 +25,7 @@ from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest
-from capgrade.schemas.image_matching import Candidate, match_images
+from capgrade.schemas.image_matching import SHOWN, Candidate, match_images
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.output import UNFINISHED, WORK, output_folder, run_key
 from capgrade.schemas.params import RegionsParams
@@ -35,7 +35,7 @@ from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
-SHOWN = 3  # pictures named in one message
+NAMED = 20  # damaged pictures named in one message
 
 
 @dataclass(frozen=True)
@@ -242,8 +242,9 @@ def finish(
 
 
 def _named(left_out: Sequence[Mapping[str, str]], others: int) -> str:
-    names = first_of([f"{one['file']} ({one['problem']})" for one in left_out], SHOWN)
-    return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}"
+    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:NAMED])
+    more = f"; and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
+    return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
 
 
 def _sha256(lines: Iterator[str]) -> str:

@@ -61,7 +61,7 @@ def match_images(
     wanted = [_Name(image_id, _plain(file or image_id)) for image_id, file in images.items()]
     found = [_Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in given]
     owner: dict[int, int] = {}  # candidate -> image
-    rest, free = list(range(len(wanted))), range(len(found))
+    rest, free = list(range(len(wanted))), list(range(len(found)))
     for key, fits in RULES:
         by_key: dict[object, list[int]] = {}
         for c in free:
@@ -82,24 +82,18 @@ def match_images(
         if not rest or not free:
             break
     numbers = {wanted[i].id: c for c, i in sorted(owner.items(), key=lambda pair: pair[1])}
-    return ImageMatches(numbers, [wanted[i].id for i in rest], list(free), images, given)
+    return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, given)
 
 
-@dataclass(frozen=True, slots=True)
 class _Name:
-    """What an image, or a candidate, is called."""
+    """What an image, or a candidate, is called; its path is the id where there is no other."""
 
-    id: str
-    path: str  # the id where there is no other
-    bare: bool = True  # a candidate that is an id alone
+    __slots__ = ("bare", "base", "id", "path", "stem")
 
-    @property
-    def base(self) -> str:
-        return self.path.rpartition("/")[2]
-
-    @property
-    def stem(self) -> str:
-        return ENDING.sub("", self.base)
+    def __init__(self, image_id: str, path: str, bare: bool = True) -> None:
+        self.id, self.path, self.bare = image_id, path, bare  # bare: a candidate that is an id alone
+        self.base = path.rpartition("/")[2]
+        self.stem = ENDING.sub("", self.base)
 
     @property
     def number(self) -> int | None:

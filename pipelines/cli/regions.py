@@ -18,7 +18,6 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 
-
 Asked = Annotated[
     Path | None, Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids.")
 ]

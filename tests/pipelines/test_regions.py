@@ -20,6 +20,7 @@ from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import Picture, read_pictures
 from capgrade.pipelines.regions import regions
+from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import UNFINISHED, WORK
 from capgrade.schemas.params import RegionsParams
@@ -143,7 +144,7 @@ def damaged(images: Path, folder: Path) -> Path:
 
 
 def test_unreadable_pictures_are_named_after_all_others_are_done(
-    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Skipped, nothing is done again and no row shifts; mended, only their shards are done again; with other settings
     all are."""
@@ -159,12 +160,13 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     for name in ("other", "fresh"):
         run(folder, tmp_path / name, boxes="8", unreadable="skip")
     assert contents(tmp_path / "other") == contents(tmp_path / "fresh")
-    caplog.set_level("INFO")
+    capsys.readouterr()
+    say._said.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.decoded", None)
         left_out = run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]
     assert [one["image_id"] for one in left_out] == ["003", "007"]
-    assert "2 of 14 pictures without regions: 003.jpg (not a readable picture (" in caplog.text
+    assert "2 of 14 pictures without regions: 003.jpg (not a readable picture (" in capsys.readouterr().err
     for name in ("003.jpg", "007.png"):
         shutil.copy(images / name, folder / name)
     run(folder, out)
@@ -187,7 +189,9 @@ def test_a_picture_without_regions_is_left_out_and_may_not_be_all(images: Path, 
         run(tmp_path / "in", tmp_path / "out", unreadable="skip")
     (tmp_path / "in" / "more.jpg").write_bytes((images / "000.jpg").read_bytes())
     done = run(tmp_path / "in", tmp_path / "out", unreadable="skip")
-    assert done["left_out"] == [{"image_id": "dot", "file": "dot.png", "problem": "no region found"}]
+    assert done["left_out"] == [
+        {"image_id": "dot", "file": "dot.png", "problem": "no region found", "reason": "no_region"}
+    ]
 
 
 # ---- interruptions and several processes

@@ -212,8 +212,8 @@ def mean_similarity(
     """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
 
     Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
-    others: a mean would leave a pair out that another model ranked. With `images` and `kept`, of these images and caption
-    rows alone.
+    others: a mean would leave a pair out that another model ranked. With `images` and `kept`, of these images and
+    caption rows alone.
     """
     matrices = [_part(read_similarity(path, captions), images, kept) for path in paths]
     if len(matrices) == 1:
