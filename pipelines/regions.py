@@ -20,20 +20,31 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import Picture, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pipelines.pictures.listing import TABLE, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest
+from capgrade.schemas.files import (
+    entry_of,
+    manifest_of,
+    output_of,
+    parse_manifest,
+    unfinished_folder,
+    whole,
+    write_json,
+    write_manifest,
+)
 from capgrade.schemas.image_matching import SHOWN, Candidate, match_images
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
-from capgrade.schemas.output import UNFINISHED, WORK, output_folder, run_key
+from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard
 from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
+FORMAT = 1  # of shards: to be raised when a detector or the table gives other values of the same parameters
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
 NAMED = 20  # damaged pictures named in one message
 
@@ -64,7 +75,7 @@ class PictureShards:
 
     def receipt_file(self, shard: int) -> Path:
         """Where its receipt is until the stage ends."""
-        return self.folder / WORK / "parts" / f"{shard:05d}.json"
+        return self.folder / PARTS / f"{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
         """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
@@ -95,7 +106,7 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     there = list_pictures(source)
     match = match_pictures(captions.image_files, there, source)
     told = match.lines()
-    left_out = [_no_picture(image_id, captions.image_files[image_id], there) for image_id in match.missing]
+    left_out = _without_picture({image_id: captions.image_files[image_id] for image_id in match.missing}, there)
     if left_out and (params.unreadable == "fail" or not match.numbers):
         why = [f"{one['file']} ({one['problem']})" for one in left_out if one["reason"] != MISSING]
         problem = told[0] + (f"; not taken: {first_of(why, SHOWN)}" if why else "")
@@ -108,14 +119,20 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     return ChosenPictures(pictures, left_out, {"captions": captions.digest})
 
 
-def _no_picture(image_id: str, file: str | None, there: PictureList) -> dict[str, str]:
-    """Why an image has no picture: it is not there, or what is there was not taken."""
+def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> list[dict[str, str]]:
+    """Why these images have no picture, as a manifest's `left_out` has it: it is not there, or was not taken."""
+    why: dict[str, str] = {}
     for reason, names in there.not_taken.items():
         candidates = [Candidate(PurePath(name).stem, name) for name in names]
-        with suppress(InputError):  # of several that were not taken none is looked at
-            if match_images({image_id: file}, candidates).numbers:
-                return {"image_id": image_id, "file": file or image_id, "problem": reason, "reason": UNREADABLE}
-    return {"image_id": image_id, "file": file or image_id, "problem": "no picture", "reason": MISSING}
+        with suppress(InputError):  # several for one image: then it is only missing
+            why |= dict.fromkeys(match_images(missing, candidates).numbers, reason)
+    return [
+        {
+            "image_id": image_id, "file": file or image_id, "problem": why.get(image_id, "no picture"),
+            "reason": UNREADABLE if image_id in why else MISSING,
+        }
+        for image_id, file in missing.items()
+    ]  # fmt: skip
 
 
 def regions(source: Path, out: Path, params: RegionsParams, captions: Path | None = None) -> dict[str, Any] | None:
@@ -130,6 +147,7 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
     process = Process.current()
     chosen = choose_pictures(source, captions, params)
     pictures = chosen.pictures
+    require_detector(source, params)
     detector = make_detector(params, process.local)
     detector.expect({picture.image_id: picture.path for picture in pictures})
     device = device_of(params.device, process.local)
@@ -141,9 +159,9 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize  # with the most boxes
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
     least = 0 if params.boxes_of else params.box_range[0]
-    cut = PictureShards(out / UNFINISHED, pictures, shard_images, schema, least)
-    key = run_key([made_with, inputs, [picture.image_id for picture in pictures]])
-    with together(process) as wait, output_folder(out, KIND, key):
+    cut = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
+    made_of = {"format": FORMAT, "regions": made_with, "inputs": inputs}  # a receipt says which pictures are in a shard
+    with together(process) as wait, output_folder(out, KIND, made_of):
         if process.rank == 0:
             done = size_of(cut.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
@@ -153,11 +171,21 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
         return finish(cut, detector, params, made_with, inputs, chosen.left_out) if process.rank == 0 else None
 
 
+def require_detector(source: Path, params: RegionsParams) -> None:
+    """InputError where none is named and the pictures are no scenes: that detector is of no use on photographs."""
+    if "detector" not in params.model_fields_set and not (source / TABLE).is_file():
+        remedy = "give --detector bottom_up --weights FILE, or --detector patches --model MODEL"
+        raise InputError("no detector for these pictures", file=source, remedy=f"{remedy}, or import features")
+
+
 def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, process: Process) -> None:
     """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread while the
     next is detected."""
-    todo = [k for k in range(process.rank, cut.n_shards, process.world) if not cut.finished(k)]
+    own = range(process.rank, cut.n_shards, process.world)
+    todo = [k for k in own if not cut.finished(k)]
     total = sum(len(cut.numbers(k)) for k in todo)
+    if kept := sum(len(cut.numbers(k)) for k in own) - total:
+        tell(f"{output_of(cut.folder)}: goes on, {kept:,} of {kept + total:,} pictures are done by a stopped run")
     if not total:
         return
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
@@ -211,8 +239,7 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
     read = _sha256(seen[number].digest for number in cut.numbers(shard))  # of the bytes; `stamp` is the file system's
     receipt = manifest_of(
         KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
-        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out,
-        fewer=fewer,
+        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out, fewer=fewer,
     )  # fmt: skip
     write_json(cut.receipt_file(shard), receipt)
 
@@ -221,7 +248,8 @@ def finish(
     cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str],
     without: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """The manifest over all shards; `without` are images that have no picture. InputError if there is no image, or if one was left out that may not be."""
+    """The manifest over all shards; `without` are images that have no picture. InputError if there is no image, or if
+    one was left out that may not be."""
     receipts = [parse_manifest(cut.receipt_file(shard)) for shard in range(cut.n_shards)]
     left_out = [*without, *(one for receipt in receipts for one in receipt["left_out"])]
     rows = {name: entry["rows"] for receipt in receipts for name, entry in receipt["files"].items()}
@@ -237,7 +265,8 @@ def finish(
         cut.folder, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
         rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
-        left_out=left_out, fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes, attributes=detector.attributes,
+        left_out=left_out, fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,
+        attributes=detector.attributes,
     )  # fmt: skip
 
 

@@ -27,10 +27,11 @@ AskedSplit = Annotated[str | None, Option("--split", help="With --captions: thes
 def regions(
     context: typer.Context,
     images: Annotated[
-        Path | None, Option(help="A picture, folder or zip of them, captions folder, or list of image_id<TAB>path.")
+        str | None,
+        Option(help="Pictures: folder, zip, tars, Parquet, dataset, captions folder, or list of image_id<TAB>path."),
     ] = None,
     out: OptionalOut = None,
-    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Default: scenes.")] = None,
+    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")] = None,
     model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
@@ -44,14 +45,26 @@ def regions(
     """
     if context.invoked_subcommand:
         return
-    if images is None or out is None:
+    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes, "split": split}
+    params = load(given.params, given.sets, regions=options).regions
+    images = images or params.images
+    if out is None or (images is None and params.features is None):
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
+    if images is None and params.features is not None:
+        from capgrade.pipelines.features.convert import import_regions as import_stage
+
+        inputs = [Path(name) for name in params.features.input]
+        done = import_stage(
+            params.features.format, inputs, out, dtype=params.features.dtype, captions=captions, split=params.split,
+            unreadable=params.unreadable,
+        )  # fmt: skip
+        say(done, given.as_json, _regions_line(done, out))
+        return
     from capgrade.pipelines.regions import regions as stage
 
-    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes, "split": split}
-    done = stage(images, out, load(given.params, given.sets, regions=options).regions, captions)
-    if done:
-        say(done, given.as_json, _regions_line(done, out))
+    assert images is not None
+    if extracted := stage(Path(images), out, params, captions):
+        say(extracted, given.as_json, _regions_line(extracted, out))
 
 
 def _regions_line(done: dict[str, Any], out: Path) -> str:

@@ -170,7 +170,7 @@ class Detector(ABC):
     attributes: Sequence[str] | None
     prepare: Prepare
 
-    def expect(self, images: Mapping[str, str | None]) -> None:
+    def expect(self, images: Mapping[str, str | None]) -> None:  # noqa: B027  # most need not know
         """Told once which images will come, each with its file where it is known."""
 
     @abstractmethod

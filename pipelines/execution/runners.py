@@ -22,6 +22,7 @@ from apache_beam.utils.shared import Shared
 
 from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import output_of
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
@@ -43,8 +44,7 @@ def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
     Raises the InputError that a worker raised, if it did, and one where a worker process was killed.
     """
     given = PipelineOptions(arguments(options))
-    out = job.work.parents[1]
-    with workers_watched(out), said_once(), plain_errors(), beam.Pipeline(options=given) as pipeline:
+    with workers_watched(output_of(job.work)), said_once(), plain_errors(), beam.Pipeline(options=given) as pipeline:
         graph(pipeline, job, todo, processes_here(given))
 
 

@@ -45,8 +45,8 @@ def import_regions(
     images, left_out = read_regions(format, *sources), list[dict[str, str]]()
     if captions is not None:
         table = read_captions(captions, split or "+".join(splits_of(captions)))
-        own, left_out = _asked(format, sources, table, unreadable == "skip")
-        images = (replace(one, image_id=own[one.image_id]) for one in images if one.image_id in own)
+        called, left_out = _asked(format, sources, table, unreadable == "skip")
+        images = (replace(one, image_id=called[one.image_id]) for one in images if one.image_id in called)
         inputs["captions"] = table.digest
     elif split is not None or unreadable != "fail":
         raise InputError("--split or --unreadable without captions", remedy="give --captions")

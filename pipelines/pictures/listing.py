@@ -1,103 +1,70 @@
-"""What to look at: a list of pictures from a folder, a zip, a text file or a captions folder that carries them."""
+"""What to look at: the pictures of a folder, a zip, tars, Parquet files, a Hugging Face dataset, a list, or a captions
+folder that carries them. The content of a file decides whether it is a picture, not its name."""
 
-import hashlib
+import mimetypes
+import os
+import re
 import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from capgrade.schemas.errors import InputError
+from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
+from capgrade.schemas.captions import row_id
+from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
+from capgrade.schemas.hub import reach_hub
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
-from capgrade.schemas.pictures import SUFFIXES, decode_image, open_picture
+from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
+from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import well_formed
+from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 TABLE = "images.arrow"  # in a captions folder: image_id and png
-ORIENTATION = 0x0112
-SIDEWAYS = (5, 6, 7, 8)
-MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
+SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
+TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
+NO_PICTURE, OTHER, HIDDEN = "no picture by content", "other files", "hidden"
+THUMBNAIL, CLOSED, AGAIN = "thumbnails", "cannot be read", "seen before by a link"
+ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
+SPLIT = re.compile(r"(?:^|[^a-z])(train|training|validation|valid|val|dev|testing|test|eval)(?:[^a-z]|$)")
+HUBS = {
+    "training": "train",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "testing": "test",
+    "eval": "test",
+}
 
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An image by its id: a file, a row of an Arrow table of PNG bytes, or a member of a zip. Small, so that it can be
-    sent about."""
-
-    image_id: str
-    file: str
-    row: int | None = None
-    member: str | None = None
-    path: str | None = None  # with folders, inside of its source; None where an id is all there is
-
-    @property
-    def name(self) -> str:
-        """The file without its folder, which differs between machines."""
-        if self.member is not None:
-            return f"{Path(self.file).name} {self.member}"
-        return Path(self.file).name if self.row is None else f"{Path(self.file).name} row [{self.row}]"
-
-    @property
-    def is_file(self) -> bool:
-        """Whether the file is the picture and nothing else."""
-        return self.row is None and self.member is None
-
-    def read(self) -> bytes:
-        """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than MOST_BYTES."""
-        try:
-            if self.member is None:
-                return Path(self.file).read_bytes() if self.row is None else _column(self.file)[self.row].as_py()
-            if _zip(self.file).getinfo(self.member).file_size > MOST_BYTES:
-                raise InputError(f"more than {MOST_BYTES:,} bytes", file=self.file, row=self.member)
-            return _zip(self.file).read(self.member)
-        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot be read ({reason})", file=self.file, row=self.member) from error
-
-    def decode(self) -> tuple[np.ndarray, str]:
-        """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is no picture."""
-        data = self.read()
-        row = self.member if self.row is None else f"[{self.row}]"
-        return decode_image(data, self.file, row), hashlib.sha256(data).hexdigest()
-
-    def size(self) -> tuple[int, int] | None:
-        """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
-        try:
-            with open_picture(Path(self.file) if self.is_file else self.read()) as image:
-                sideways = "exif" in image.info and image.getexif().get(ORIENTATION) in SIDEWAYS
-                return (image.height, image.width) if sideways else image.size
-        except Exception:  # whatever is wrong is said when it is decoded
-            return None
-
-    def stamp(self) -> str:
-        """What changes when the picture does, or who may read it: id, row, and size and change time of the file."""
-        try:
-            stat = Path(self.file).stat()
-        except OSError:
-            return f"{self.image_id} missing"
-        place = self.row if self.member is None else self.member
-        return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {place}"
+SHOWN = 3  # names in one line
 
 
 class PictureList(Sequence[Picture]):
     """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
 
-    def __init__(self, pictures: Iterable[Picture], not_taken: dict[str, list[str]] | None = None) -> None:
-        self.pictures, self.not_taken = list(pictures), not_taken or {}
+    def __init__(self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None) -> None:
+        self.pictures, self.not_taken = list(pictures), dict(not_taken or {})
 
     def __getitem__(self, key: Any) -> Any:
         return self.pictures[key]
 
     def __len__(self) -> int:
         return len(self.pictures)
+
+    def lines(self) -> list[str]:
+        """What was not taken, a line a reason, with the first names."""
+        return [
+            f"not taken: {len(names):,} {reason}: {first_of(names, SHOWN)}" for reason, names in self.not_taken.items()
+        ]
 
 
 def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
@@ -120,37 +87,38 @@ def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Im
     return opened
 
 
-@lru_cache(maxsize=1)
-def _column(file: str) -> pa.ChunkedArray:
-    return read_arrow(Path(file))["png"]
-
-
-@lru_cache(maxsize=1)
-def _zip(file: str) -> zipfile.ZipFile:
-    return zipfile.ZipFile(file)
-
-
-def list_pictures(source: Path) -> PictureList:
+def list_pictures(source: str | Path) -> PictureList:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
-    or of a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its
-    order, paths relative to it; or one picture by its file. InputError for no picture."""
-    if source.is_dir() and (source / TABLE).is_file():
-        pictures = _of_table(source / TABLE)
-    elif source.is_dir():
-        files = sorted((path.relative_to(source).as_posix(), path) for path in source.rglob("*") if _shown(path))
-        pictures = [Picture(path.stem, str(path), path=name) for name, path in files]
-    elif source.suffix.lower() == ".zip" and source.is_file():
-        pictures = _of_zip(source)
-    elif _shown(source) and source.is_file():
-        pictures = [Picture(source.stem, str(source), path=source.name)]
+    of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of them), the sample's key the id; of Parquet
+    files or of a folder from `save_to_disk`, and of a dataset of the hub (`_Rows` has their ids); of a captions folder
+    with images.arrow, in its order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it;
+    or one picture by its file. InputError for no picture.
+    """
+    path, name = Path(source), str(source)
+    if path.is_dir() and (path / TABLE).is_file():
+        found = PictureList(_of_table(path / TABLE))
+    elif is_tars(name):
+        found = _of_tars([name])
+    elif path.is_dir():
+        found = _of_folder(path)
+    elif path.suffix.lower() == ".zip" and path.is_file():
+        found = _of_zip(path)
+    elif path.suffix.lower() == ".parquet" and path.is_file():
+        found = PictureList(_of_parquet([path], path.parent))
+    elif path.is_file() and is_picture(_start(path)):
+        found = PictureList([Picture(path.stem, name, path=path.name)])
+    elif not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        found = PictureList(_of_hub(name))
     else:
-        pictures = _of_list(source)
-    if not pictures:
-        raise InputError("no picture", file=source, remedy=f"give pictures named {', '.join(sorted(SUFFIXES))}")
-    return PictureList(pictures)
+        found = _of_list(path)
+    if not found:
+        why = "".join(f"; {line}" for line in found.lines())
+        remedy = f"give pictures: {', '.join(FORMATS)}"
+        raise InputError(f"no picture{why}", file=source, remedy=remedy)
+    return found
 
 
-def read_pictures(source: Path) -> PictureList:
+def read_pictures(source: str | Path) -> PictureList:
     """`list_pictures`, where each is called by its own id. InputError for an id that comes twice, and for one that no
     regions can have."""
     pictures = list_pictures(source)
@@ -158,26 +126,256 @@ def read_pictures(source: Path) -> PictureList:
     for picture in pictures:
         first = seen.setdefault(picture.image_id, picture)
         if first is not picture:
-            problem = f"image {picture.image_id!r} is {first.member or first.file} too"
-            remedy = "give every image an id of its own, in a list file"
-            raise InputError(problem, file=picture.file, row=picture.member, remedy=remedy)
+            problem = f"image {picture.image_id!r} is {first.path or first.file} too"
+            remedy = "give every image an id of its own, in a list file, or --captions, which names folders"
+            raise InputError(problem, file=picture.file, row=picture.place, remedy=remedy)
         if not well_formed(picture.image_id):
             problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
             raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
     return pictures
 
 
-def _shown(path: PurePath) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+class _NotTaken(dict[str, list[str]]):
+    """Names of what is no picture, by the reason."""
+
+    def add(self, reason: str, name: str) -> None:
+        self.setdefault(reason, []).append(name)
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a path is passed over by its names, which is counted."""
+        parts = PurePosixPath(name).parts
+        if found := [part for part in parts[:-1] if part in THUMBNAILS] or [p for p in parts if p.startswith("._")]:
+            reason = THUMBNAIL if found[0] in THUMBNAILS else HIDDEN
+            self.add(reason, name)
+            return True
+        if any(part.startswith(".") for part in parts):
+            self.add(HIDDEN, name)
+            return True
+        return False
+
+    def is_other(self, name: str, start: bytes) -> bool:
+        """Whether a file is no picture, which is counted."""
+        if is_picture(start):
+            return False
+        kind = mimetypes.guess_type(name.lower())[0] or ""
+        self.add(NO_PICTURE if kind.startswith("image/") or "." not in name else OTHER, name)
+        return True
 
 
-def _of_zip(path: Path) -> list[Picture]:
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(STARTS_WITHIN)
+
+
+def _of_folder(folder: Path) -> PictureList:
+    """Pictures in it and below; where there are none, rows of the Parquet files, or of a saved dataset."""
+    if any((folder / saved).is_file() for saved in SAVED):
+        return PictureList(_of_saved(folder))
+    pictures, not_taken, tables = list[Picture](), _NotTaken(), list[Path]()
+    with progress(f"looking for pictures in {folder}", None, unit="files") as advance:
+        for path in _walk(folder, not_taken):
+            name = path.relative_to(folder).as_posix()
+            advance()
+            if not_taken.is_hidden(name):
+                continue
+            try:
+                start = _start(path)
+            except OSError:
+                not_taken.add(CLOSED, name)
+                continue
+            if path.suffix.lower() == ".parquet":
+                tables.append(path)
+            if not not_taken.is_other(name, start):
+                pictures.append(Picture(path.stem, str(path), path=name))
+    pictures.sort(key=lambda picture: str(picture.path))
+    if tables and not pictures:
+        return PictureList(_of_parquet(sorted(tables), folder))
+    return PictureList(pictures, not_taken)
+
+
+def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
+    """Files below a folder, links followed, each once."""
+    seen: set[tuple[int, int]] = set()
+    _is_new(folder, seen)
+
+    def closed(error: OSError) -> None:
+        name = Path(str(error.filename))
+        not_taken.add(CLOSED, f"{name.relative_to(folder).as_posix()}/")
+
+    for at, folders, files in os.walk(folder, followlinks=True, onerror=closed):
+        kept = []
+        for name in sorted(folders):
+            path = Path(at, name)
+            below = path.relative_to(folder).as_posix()
+            if name in THUMBNAILS or name.startswith("."):
+                not_taken.add(THUMBNAIL if name in THUMBNAILS else HIDDEN, f"{below}/")
+            elif _is_new(path, seen):
+                kept.append(name)
+            else:
+                not_taken.add(AGAIN, f"{below}/")
+        folders[:] = kept
+        for name in sorted(files, key=lambda name: (Path(at, name).is_symlink(), name)):
+            path = Path(at, name)
+            if not path.exists():
+                not_taken.add(CLOSED, path.relative_to(folder).as_posix())  # a link to nothing
+            elif not _is_new(path, seen):
+                not_taken.add(AGAIN, path.relative_to(folder).as_posix())
+            else:
+                yield path
+
+
+def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
+    """Whether a file or folder was not come to by another way."""
+    stat = path.stat()
+    place = (stat.st_dev, stat.st_ino)
+    new = place not in seen
+    seen.add(place)
+    return new
+
+
+def _of_zip(path: Path) -> PictureList:
+    pictures, not_taken = list[Picture](), _NotTaken()
     try:
-        names = [info.filename for info in _zip(str(path)).infolist() if not info.is_dir()]
+        archive = open_zip(str(path))
+        names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
+        for name in names:
+            if not_taken.is_hidden(name):
+                continue
+            with suppress(RuntimeError, NotImplementedError), archive.open(name) as member:  # packed in an unknown way
+                if not not_taken.is_other(name, member.read(STARTS_WITHIN)):
+                    pictures.append(Picture(PurePosixPath(name).stem, str(path), member=name, path=name))
+                continue
+            not_taken.add(CLOSED, name)
     except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"not a whole zip ({error})", file=path) from error
-    files = sorted((PurePosixPath(name), name) for name in names)
-    return [Picture(at.stem, str(path), member=name, path=at.as_posix()) for at, name in files if _shown(at)]
+        raise InputError(f"not a whole zip ({error})", file=path, remedy="download or write it again") from error
+    return PictureList(pictures, not_taken)
+
+
+def _of_tars(given: Sequence[str]) -> PictureList:
+    """Of samples the members that are pictures; the image id is the sample's key."""
+    pictures, not_taken = list[Picture](), _NotTaken()
+    tars = list_tars(given)
+    with progress(f"looking for pictures in {len(tars):,} tars", len(tars), unit="tars") as advance:
+        for tar in tars:
+            with tar.open("rb") as file:
+                for member in tar_members(tar):
+                    if member.ending in TEXTS or not_taken.is_hidden(member.name):
+                        continue
+                    file.seek(member.offset)
+                    if not not_taken.is_other(member.name, file.read(min(member.size, STARTS_WITHIN))):
+                        pictures.append(
+                            Picture(
+                                member.key,
+                                str(tar),
+                                member=member.name,
+                                path=member.name,
+                                offset=member.offset,
+                                length=member.size,
+                            )  # fmt: skip
+                        )
+            advance()
+    return PictureList(pictures, not_taken)
+
+
+def _of_parquet(files: Sequence[Path], folder: Path) -> Iterator[Picture]:
+    """Rows of Parquet files, those of a split counted through all its files."""
+    counts: dict[str, int] = {}
+    for path in files:
+        split = split_of(path.relative_to(folder).as_posix())
+        try:
+            file = pq.ParquetFile(path)
+            column = _image_column(file.schema_arrow, path)
+            names = [name for name in (ID, *FILES) if name in file.schema_arrow.names]
+            paths = [f"{column}.path"] if pa.types.is_struct(file.schema_arrow.field(column).type) else []
+            table = file.read([*names, *paths])
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"not a whole Parquet file ({error})", file=path, remedy="write it again") from error
+        first = counts.get(split, 0)
+        yield from _rows(table, column, str(path), split, first)
+        counts[split] = first + file.metadata.num_rows
+
+
+def _of_saved(folder: Path) -> Iterator[Picture]:
+    """Rows of what `save_to_disk` wrote, mapped from its files."""
+    from datasets import Dataset, DatasetDict, load_from_disk
+
+    loaded = load_from_disk(str(folder))
+    assert isinstance(loaded, Dataset | DatasetDict)
+    for split, dataset in loaded.items() if isinstance(loaded, DatasetDict) else [(str(loaded.split or "all"), loaded)]:
+        yield from _of_dataset(dataset, str(split), folder)
+
+
+def _of_hub(name: str) -> Iterator[Picture]:
+    """Rows of a dataset of the hub, which `datasets` fetches once and maps from its cache."""
+    from datasets import DatasetDict, load_dataset
+    from datasets.exceptions import DatasetsError
+
+    reach_hub(name, "dataset")
+    try:
+        loaded = load_dataset(name)
+    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+        problem = f"no such file or folder, and no dataset of the hub ({' '.join(str(error).split())[:300]})"
+        raise InputError(problem, file=name, remedy="check the path or the dataset's name") from error
+    assert isinstance(loaded, DatasetDict)
+    for split, dataset in loaded.items():
+        yield from _of_dataset(dataset, str(split), Path(name))
+
+
+def _of_dataset(dataset: Any, split: str, source: Path) -> Iterator[Picture]:
+    """Rows of a dataset in its Arrow files, whose order is the dataset's."""
+    if dataset._indices is not None:
+        remedy = "write it in its order: dataset.flatten_indices().save_to_disk(FOLDER)"
+        raise InputError(f"split '{split}' is a selection or in another order", file=source, remedy=remedy)
+    first = 0
+    for file in (entry["filename"] for entry in dataset.cache_files):
+        table = open_table(file)
+        column = _image_column(table.schema, Path(file))
+        yield from _rows(table, column, file, split, first)
+        first += table.num_rows
+
+
+def _rows(table: pa.Table, column: str, file: str, split: str, first: int) -> Iterator[Picture]:
+    """A picture for each row. It is called by `image_id`, else by the stem of its path; its path is the one beside its
+    bytes, else `filename`, else `row_id`."""
+    rows = [row_id(split, first + k) for k in range(table.num_rows)]
+    paths: list[str | None] = [None] * len(rows)
+    if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
+        paths = pc.struct_field(table.column(column), "path").to_pylist()
+    beside = next((name for name in FILES if name in table.column_names), None)
+    files = table.column(beside).to_pylist() if beside else [None] * len(rows)
+    ids = table.column(ID).to_pylist() if ID in table.column_names else [None] * len(rows)
+    for k, (path, named, image_id) in enumerate(zip(paths, files, ids, strict=True)):
+        name = without_machine(path) or named or rows[k]
+        own = str(image_id) if image_id is not None else PurePosixPath(str(name)).stem if path or named else rows[k]
+        yield Picture(own, file, k, path=str(name), column=column)
+
+
+def without_machine(path: str | None) -> str | None:
+    """A path that is of another machine's folders is its file's name."""
+    return path and (PurePath(path).name if PurePath(path).is_absolute() else path)
+
+
+def _image_column(schema: pa.Schema, path: Path) -> str:
+    """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of bytes."""
+    structs = [
+        field.name for field in schema
+        if pa.types.is_struct(field.type) and {"bytes", "path"} <= {inner.name for inner in field.type}
+    ]  # fmt: skip
+    binary = [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
+    found = structs or binary
+    if "image" in found:
+        return "image"
+    if len(found) != 1:
+        problem = f"several columns of pictures: {', '.join(found)}" if found else "no column of pictures"
+        remedy = "keep one, or call it image; there are: " + ", ".join(schema.names)
+        raise InputError(problem, file=path, remedy=remedy)
+    return found[0]
+
+
+def split_of(name: str) -> str:
+    """The split that the hub reads off a file's name; train where it says none."""
+    found = SPLIT.search(name.lower())
+    return HUBS.get(found[1], found[1]) if found else "train"
 
 
 def _of_table(path: Path) -> list[Picture]:
@@ -188,22 +386,25 @@ def _of_table(path: Path) -> list[Picture]:
     return [Picture(image_id, str(path), k) for k, image_id in enumerate(table["image_id"].to_pylist())]
 
 
-def _of_list(path: Path) -> list[Picture]:
+def _of_list(path: Path) -> PictureList:
+    """Of a text file: lines of image_id<TAB>path, or of tars."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             lines = [line.removesuffix("\n") for line in file]
     except FileNotFoundError:
         raise InputError("no such file or folder", file=path, remedy="check the path") from None
     except UnicodeDecodeError as error:
-        remedy = "give a folder of pictures, a zip, or a text file of lines image_id<TAB>path"
-        raise InputError(f"not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
+        remedy = "give a folder of pictures, a zip, tars, Parquet files, or a text file of lines image_id<TAB>path"
+        raise InputError(f"no picture, and not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
+    if lines and all(line.endswith(".tar") and "\t" not in line for line in lines):
+        return _of_tars([str(path.parent / line) for line in lines])
     pictures = []
     for row, line in enumerate(lines, start=1):
         image_id, _, name = line.partition("\t")
         if not (image_id and name) or "\t" in name or "\0" in name:
             raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
         pictures.append(Picture(image_id, str(path.parent / name), path=name))
-    return pictures
+    return PictureList(pictures)
 
 
 def write_png(path: Path, image: Image.Image) -> None:

@@ -15,7 +15,7 @@ from capgrade.pipelines.page.charts import chart, colour_of, layer, of
 from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent, with_best
 from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
 from capgrade.schemas.lines import read_json
-from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, shown, smaller_is_better
+from capgrade.trainer.evaluation.tables import SUMS, best_of, first_measure, scale, shown
 from capgrade.trainer.fit import EPOCHS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -99,7 +99,7 @@ def runs_section(data: ReportData) -> PageSection:
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
     values = [_value(run, way, name) for run in runs.values()]
     intervals = [_interval(run, way, name) for run in runs.values()]
-    return with_best(values, intervals, partial(said, name), smaller_is_better(name))
+    return with_best(values, intervals, partial(said, name), best_of(name))
 
 
 def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> Chart:

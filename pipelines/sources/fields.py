@@ -34,13 +34,20 @@ def _id(value: Any) -> str:
     return _text(value)
 
 
+def _file(value: Any) -> str | None:
+    return None if value in (None, "") else _text(str(value) if isinstance(value, int) else value)
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
 Text = Annotated[str, PlainValidator(_text)]  # a caption, unchanged; whether it may be empty is the stage's choice
 Id = Annotated[str, PlainValidator(_id)]  # an integer is written in decimal
+File = Annotated[str | None, PlainValidator(_file)]  # an image's file, where it is known
 Texts = Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1)]  # one alone is a list of one
+CaptionText = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]  # absent: an empty one
+CaptionTexts = Annotated[list[CaptionText], BeforeValidator(lambda value: _listed(value) or [""])]
 Ids = Annotated[list[Id], BeforeValidator(_listed)]
 _Fields = TypeVar("_Fields", bound=BaseModel)
 

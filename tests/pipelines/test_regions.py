@@ -18,11 +18,12 @@ from PIL import Image
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.pipelines.regions import regions
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.output import UNFINISHED, WORK
+from capgrade.schemas.files import unfinished_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
@@ -153,10 +154,10 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     with pytest.raises(InputError, match=problem):
         run(folder, out)
     assert not (out / "manifest.json").exists()
-    before = {path.name: path.stat().st_mtime_ns for path in (out / UNFINISHED).glob("*.arrow")}
+    before = {path.name: path.stat().st_mtime_ns for path in (unfinished_folder(out)).glob("*.arrow")}
     assert len(before) == 3
     for name in ("skipped", "other"):
-        shutil.copytree(out, tmp_path / name)
+        shutil.copytree(unfinished_folder(out), unfinished_folder(tmp_path / name))
     for name in ("other", "fresh"):
         run(folder, tmp_path / name, boxes="8", unreadable="skip")
     assert contents(tmp_path / "other") == contents(tmp_path / "fresh")
@@ -220,7 +221,7 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     same bytes. With other settings all is done again."""
     folder, out = many(images, tmp_path / "in", 4), tmp_path / "out"
     process = start(folder, out)
-    receipts = out / UNFINISHED / WORK / "parts"
+    receipts = unfinished_folder(out) / "parts"
     wanted = int(np.random.default_rng(5).integers(2, 6))
     while len(list(receipts.glob("*.json"))) < wanted and process.poll() is None:
         time.sleep(0.002)
@@ -229,9 +230,9 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     finished = sorted(path.stem for path in receipts.glob("*.json"))
     assert wanted <= len(finished) < 12 and not (out / "manifest.json").exists()
     first, *names = [f"regions-{name}.arrow" for name in finished]
-    cut = out / UNFINISHED / first
+    cut = unfinished_folder(out) / first
     cut.write_bytes(cut.read_bytes()[:-8])
-    before = [(out / UNFINISHED / name).stat() for name in names]
+    before = [(unfinished_folder(out) / name).stat() for name in names]
     done = run(folder, out)
     after = [(out / name).stat() for name in names]
     assert [(one.st_ino, one.st_mtime_ns) for one in after] == [(one.st_ino, one.st_mtime_ns) for one in before]
@@ -254,7 +255,7 @@ def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> No
     assert [process.returncode for process in both] == [0, 0], said
     run(images, tmp_path / "one")
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
-    assert not (tmp_path / "two" / UNFINISHED).exists()
+    assert not unfinished_folder(tmp_path / "two").exists()
 
 
 def test_places_that_do_not_fit(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from capgrade.trainer.models.text_encoder import word_pieces
 from capgrade.trainer.search.encode import encode_split
 
 PICTURE, POINTING = "alignment.png", "pointing.json"
+NO_RUN = "alignment.json"
 SIDE = 420  # pixels of the longer side of an image
 LINE = 42  # pixels from one line of words to the next
 COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
@@ -70,6 +71,13 @@ def align(
         inputs |= {} if split is None else {"split": split}
         write_manifest(folder, "alignment", params={"count": count}, inputs=inputs, rows=dict.fromkeys(names, 0))
         return game
+
+
+def align_none(out: Path) -> None:
+    """The folder of a pipeline that asks for no alignment: alignment.json, which says so. InputError as `align`."""
+    with output_folder(out, "alignment") as folder:
+        write_json(folder / NO_RUN, {"run": None})
+        write_manifest(folder, "alignment", params={}, inputs={}, rows={NO_RUN: 0})
 
 
 def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:

@@ -29,7 +29,7 @@ class Pairs:
     """The pairs of a split: its captions as numbers, its images as regions or pictures read from their store when
     asked for.
 
-    Images that the stage before left out are left out, and their captions from `rows`. InputError when the store
+    Images that the stage before left out are left out, with their captions, from `rows`. InputError when the store
     lacks another one, or is of another split.
     """
 

@@ -22,9 +22,18 @@ from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
 from capgrade.text.language import warn_unless_english
+from capgrade.trainer.evaluation.order import (
+    MatrixIds,
+    columns_of_captions,
+    ids_of,
+    order_note,
+    read_ids,
+    require_as_many,
+    rows_of_images,
+)
 from capgrade.trainer.fit import MODEL
 
-FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
+FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
@@ -64,6 +73,7 @@ def load_task(
     instances: Path | None = None,
     split: str | None = None,
     positives: Path | None = None,
+    ids: MatrixIds | None = None,
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
@@ -93,18 +103,22 @@ def load_task(
         matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif embeddings is not None:
-        matrix = similarity_of(*embeddings, table)
+        matrix = similarity_of(*embeddings, table, ids)
+        files = list(embeddings)
     else:
         without = {image_id: why for path in files for image_id, why in images_without(path).items()}
         images = np.flatnonzero([image_id not in without for image_id in table.image_ids])
         kept = np.flatnonzero(np.isin(table.owner, images))
-        matrix = mean_similarity(files, table, images, kept)
+        matrix = mean_similarity(files, table, ids, images, kept)
         lost = table.n_captions - len(kept)
         if without:
             left = counts_of(without, lost)
             notes.append(f"{line_of(without, table.n_images, lost, 'smaller gallery')}")
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
         notes += [note for path in files if (note := left_out(path))]
+    whole = len(images) == table.n_images
+    if whole and files and ids is None and not any(map(has_ids, files)) and (note := order_note(matrix, table)):
+        notes.append(note)
     labels = {} if relevance is None else read_relevance_folder(relevance, table, kept, images)
     codes = None if instances is None else coco_codes(instances, [table.image_ids[i] for i in images])
     notes += [] if labels else ["no relevance given: graded metrics left out"]
@@ -161,13 +175,13 @@ def _among(lists: Sequence[Array], kept: Array, count: int) -> Positives:
     return Positives.from_lists([some[some > -2] for some in places])
 
 
-def read_similarity(path: Path, captions: Captions) -> Array:
+def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
     An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
-    (`read_csv`). One of `capgrade evaluate --run` must be
-    finished, of these captions, and of the model of the run that it lies in.
-    Images that the run was made without get -inf, as their captions do.
+    (`read_csv`). With `ids`, or image_ids and caption_ids beside it in an .npz, rows and columns may be in any order,
+    and more than the table's. One of `capgrade evaluate --run` must be finished, of these captions, and of the model
+    of the run that it lies in. Images that the run was made without get -inf, as their captions do.
     NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
     out may score them -inf.
     """
@@ -175,11 +189,11 @@ def read_similarity(path: Path, captions: Captions) -> Array:
     if without := images_without(path):
         images = np.array([image_id not in without for image_id in captions.image_ids])
         rows = images[captions.owner]
-        known = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)))
+        known = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)), ids)
         whole = np.full((captions.n_images, captions.n_captions), -np.inf, np.float32)
         whole[np.ix_(images, rows)] = known
         return whole
-    return read_similarity_of(path, captions)
+    return read_similarity_of(path, captions, ids)
 
 
 def images_without(path: Path) -> dict[str, str]:
@@ -191,9 +205,9 @@ def images_without(path: Path) -> dict[str, str]:
     return {one["image_id"]: one["reason"] for one in left_out}
 
 
-def read_similarity_of(path: Path, captions: Captions) -> Array:
+def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """A file with a row for each of these images and a column for each caption. Errors as `read_similarity`."""
-    matrix = _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids)
+    matrix = _placed(_read_matrix(path, captions.image_ids, "image_id", captions.caption_ids), path, captions, ids)
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -207,15 +221,16 @@ def read_similarity_of(path: Path, captions: Captions) -> Array:
 
 
 def mean_similarity(
-    paths: Sequence[Path], captions: Captions, images: Array | None = None, kept: Array | None = None
-) -> Array:
+    paths: Sequence[Path], captions: Captions, ids: MatrixIds | None = None, images: Array | None = None,
+    kept: Array | None = None,
+) -> Array:  # fmt: skip
     """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
 
     Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
     others: a mean would leave a pair out that another model ranked. With `images` and `kept`, of these images and
     caption rows alone.
     """
-    matrices = [_part(read_similarity(path, captions), images, kept) for path in paths]
+    matrices = [_part(read_similarity(path, captions, ids), images, kept) for path in paths]
     if len(matrices) == 1:
         return matrices[0]
     known: dict[str, Path] = {}
@@ -262,13 +277,18 @@ def _require_current(path: Path, captions: Captions) -> None:
         raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
 
 
-def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
+def similarity_of(images: Path, texts: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
 
-    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row.
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row. With `ids`, or
+    image_ids or caption_ids in an .npz, rows may be in any order.
     """
-    left = _unit(_read_matrix(images, captions.image_ids, "image_id"), images, captions.n_images)
-    right = _unit(_read_matrix(texts, captions.caption_ids, "caption_id"), texts, captions.n_captions)
+    rows, columns = (ids.rows, ids.columns) if ids else (None, None)
+    left = _read_matrix(images, captions.image_ids, "image_id")
+    left = _unit(_placed(left, images, captions, MatrixIds(rows)), images, captions.n_images)
+    right = _read_matrix(texts, captions.caption_ids, "caption_id")
+    right = _placed(right.T, texts, captions, MatrixIds(columns=columns)).T
+    right = _unit(right, texts, captions.n_captions)
     if left.shape[1] != right.shape[1]:
         problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
         raise InputError(problem, file=texts, remedy="use the tables of one model")
@@ -320,6 +340,63 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
     return np.asarray(vectors / lengths, dtype=np.float32)
 
 
+IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
+
+
+def has_ids(path: Path) -> bool:
+    """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of `evaluate --run`."""
+    if path.suffix == ".npz":
+        with _open_npz(path) as arrays:
+            return any(name in arrays for name in IDS)
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8-sig") as file:
+            return not is_number(file.readline().partition(",")[0])
+    return path.suffix == ".arrow" or (path.parent / MANIFEST).is_file()
+
+
+def _placed(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None) -> Array:
+    """A matrix with rows and columns in the order of the captions table, by the ids given or in the .npz itself."""
+    given = ids or MatrixIds()
+    sources: list[Path | None] = [given.rows, given.columns]
+    known = [None if source is None else read_ids(source) for source in sources]
+    if path.suffix == ".npz":
+        with _open_npz(path) as arrays:
+            for axis, name in enumerate(IDS):
+                if name in arrays and known[axis] is None:
+                    known[axis], sources[axis] = ids_of(arrays[name], path), path
+    places = (rows_of_images, columns_of_captions)
+    for axis, (names, source, place) in enumerate(zip(known, sources, places, strict=True)):
+        if names is not None and source is not None:
+            require_as_many(names, matrix.shape[axis], ("rows", "columns")[axis], source)
+            matrix = np.take(matrix, place(names, captions, source), axis)
+    return matrix
+
+
+def _open_npz(path: Path) -> Any:
+    """The arrays of an .npz. InputError for another file."""
+    try:
+        arrays = np.load(path)
+        if isinstance(arrays, np.lib.npyio.NpzFile):
+            return arrays
+        problem = "no .npz"
+    except Exception as error:  # a damaged header makes numpy raise anything
+        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+    raise InputError(problem, file=path, remedy=f"give {FORMATS}")
+
+
+def _read_npz(path: Path) -> Array:
+    """The one matrix of an .npz; of several, `similarity`."""
+    with _open_npz(path) as arrays:
+        try:
+            found = {name: arrays[name] for name in arrays.files if name not in IDS}
+        except ValueError as error:
+            raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {FORMATS}") from error
+    if "similarity" not in found and len(found) != 1:
+        problem = f"arrays {', '.join(found) or 'none'}"
+        raise InputError(problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids")
+    return np.asarray(found.get("similarity", next(iter(found.values()))))
+
+
 def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
     open_bytes(path).close()
     if path.suffix == ".arrow":
@@ -331,6 +408,8 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
             from capgrade.schemas.pickles import read_torch
 
             matrix = as_numpy(read_torch(path))
+        elif path.suffix == ".npz":
+            matrix = _read_npz(path)
         else:
             matrix = np.load(path, mmap_mode="r")
     except InputError:

@@ -1,6 +1,5 @@
 """Everything a run needs, read and checked before the first step."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from capgrade.measures import choose, names_of, read_by
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
+from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest, found_digests
+from capgrade.schemas.output import run_key
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import partners, rows_of_share
@@ -31,7 +31,7 @@ from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
 
-FORMAT = 4  # of what a stopped run keeps; 3 had averaged weights alone, without the model's running statistics
+FORMAT = 5  # of what a stopped run keeps, to be raised too when training gives other values of the same parameters
 VALIDATION = TrainParams().validation  # where no other is named
 
 
@@ -61,8 +61,12 @@ class Setup:
     validation: Pairs | None
     validation_relevance: np.ndarray | None  # [n_images, n_captions]
     inputs: dict[str, str]
-    key: str  # of everything the result depends on
+    made_of: dict[str, Any]  # everything the result depends on
     not_initial: list[str] | None  # weights that `train.init` did not give; None without it
+
+    @property
+    def key(self) -> str:
+        return run_key(self.made_of)
 
 
 def with_validation(data: Data, params: TrainParams) -> TrainParams:
@@ -139,7 +143,7 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
     return Setup(
         model=model, config=config, tokens=tokens, feature_dim=dim, pairs=pairs, plan=plan, loss=loss,
         first_loss=first_loss, relevance=relevance, validation=validation, validation_relevance=dense,
-        inputs=inputs, key=_key(params, measures.used(computed), inputs), not_initial=not_initial,
+        inputs=inputs, made_of=_made_of(params, measures.used(computed), inputs), not_initial=not_initial,
     )  # fmt: skip
 
 
@@ -160,12 +164,11 @@ def _computed(
     return []
 
 
-def _key(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
+def _made_of(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) -> dict[str, Any]:
+    """What the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
     passing = {"device", "workers", "epochs", "patience", "unreadable"}
     lasting = params.model_dump(mode="json", exclude=passing | {"init"})  # its weights are among the inputs
-    content = [FORMAT, package_version(), lasting, measures, inputs]
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
+    return {"format": FORMAT, "train": lasting, "measures": measures, "inputs": inputs}
 
 
 def model_inputs(config: Config) -> dict[str, str]:

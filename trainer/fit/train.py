@@ -21,14 +21,15 @@ from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.output import output_folder, refuse_foreign
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.progress import progress
+from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
-from capgrade.trainer.fit.checkpoint import AFRESH, History, Parts, also, finish, left, save_model
+from capgrade.trainer.fit.checkpoint import AFRESH, History, Parts, also, done_epochs, finish, left, save_model
 from capgrade.trainer.fit.distributed import device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
@@ -57,14 +58,22 @@ def train(
     if device.type == "cuda":
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
-    in_turn, precision = together(process, backend), precision_of(params.precision, device)
-    with output_folder(out, "run", key="run") as folder, in_turn as wait, precision:
-        try:
-            summary = _train(data, out, folder, params, measures, restart, device, process)
-        except torch.OutOfMemoryError as error:
-            remedy = "lower train.batch_size, or set train.precision=bf16"
-            raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
-        wait()
+    with together(process, backend) as wait, precision_of(params.precision, device):
+        if process.rank == 0:  # before anything is read, too
+            refuse_foreign(out, "run")
+        torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
+        params = with_validation(data, params)
+        setup = prepare(data, params, measures)
+        for size in (params.batch_size, *setup.plan.rests):
+            _part(size, process)
+        with output_folder(out, "run", setup.made_of, afresh=restart, done=done_epochs) as folder:
+            wait()  # nobody goes on before the folder is ready
+            try:
+                summary = _train(setup, out, folder, params, restart, device, process)
+            except torch.OutOfMemoryError as error:
+                remedy = "lower train.batch_size, or set train.precision=bf16"
+                raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
+            wait()
         return summary
 
 
@@ -101,18 +110,12 @@ class TrainingRun:
 
 
 def _train(
-    data: Data, out: Path, folder: Path, params: TrainParams, measures: MeasuresParams, restart: bool,
-    device: torch.device, process: Process,
-) -> dict[str, Any]:  # fmt: skip
-    torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
-    params = with_validation(data, params)
-    setup = prepare(data, params, measures)
-    for size in (params.batch_size, *setup.plan.rests):
-        _part(size, process)
-    key, state, done = setup.key, None, None
+    setup: Setup, out: Path, folder: Path, params: TrainParams, restart: bool, device: torch.device, process: Process
+) -> dict[str, Any]:
+    state, done = None, None
     if not restart:
-        done, state = from_first(lambda: left(folder, out, key))
-    history = History(folder, key, state)
+        done, state = from_first(lambda: left(folder, out, setup.key))
+    history = History(out, folder, setup.key, state)
     if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
     model = setup.model.to(device)
@@ -143,12 +146,11 @@ def _train(
 
 
 def _open(run: TrainingRun, out: Path) -> None:
-    """The folder as it is while a run trains: of a new run all goes that an earlier one left there; one that goes on
-    from a finished one in `out` begins with a copy of its files. Then what it is, and the digests of what it reads."""
+    """The folder as it is while a run trains: one that goes on from a finished one in `out` begins with a copy of its
+    files. Then what it is, and the digests of what it reads."""
     folder, setup, history = run.folder, run.setup, run.history
-    for path in () if history.epoch else folder.iterdir():
-        if path.is_file():
-            path.unlink()
+    if history.epoch:
+        tell(f"{out}: goes on after epoch {history.epoch}")
     if history.epoch and not (folder / STATE).is_file():
         names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
         for name in sorted(names, key=STATE.__eq__):  # the state last

@@ -15,7 +15,7 @@ from capgrade.measures.embeddings import embed as sentence_vectors
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, digest, read_manifest, write_json, write_manifest
+from capgrade.schemas.files import atomic, digest, read_manifest, reserve, write_json, write_manifest
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
@@ -78,6 +78,7 @@ def embed(
         with atomic(folder / ENCODINGS) as encodings, atomic(folder / SIMILARITY) as temporary:
             shape = (captions.n_images, captions.n_captions)
             matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            reserve(temporary, temporary.stat().st_size)
             _score(model, pairs, encodings, matrix, wanted)
             matrix.flush()
             require_unchanged(inputs, sources())

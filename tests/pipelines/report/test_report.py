@@ -30,9 +30,8 @@ from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.runs import SUMMARY, WAYS, first_runs, runs_section, said, training
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_manifest
+from capgrade.schemas.files import UNFINISHED, write_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
@@ -91,7 +90,7 @@ def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, see
     write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
-    (at := folder / "runs" / run / (UNFINISHED if seed == 1 else "")).mkdir(parents=True)  # the second still trains
+    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(parents=True)  # the second still trains
     (at / "config.json").write_text(json.dumps({"inputs": {"captions": manifest}}))
     (at / "epochs.csv").write_text("epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1)))
 

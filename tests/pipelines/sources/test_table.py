@@ -87,6 +87,24 @@ def test_an_optional_field_is_in_all_rows_of_json_lines_or_in_none(read: Read, f
     assert len(read("jsonl", named, columns=renamed)) == 2, "a column that was not asked for"
 
 
+def test_the_image_s_file_is_a_column_or_an_id_that_is_a_path(read: Read) -> None:
+    text = "image_id,caption,{}\n7,A dog.,a/7.jpg\n8,A cat.,\n"
+    for name in ("image_file", "file_name", "filename"):
+        assert [c.image_file for c in read("csv", text.format(name))] == ["a/7.jpg", None]
+    assert [c.image_file for c in read("csv", text.format("at"), columns={"image_file": "at"})] == ["a/7.jpg", None]
+    assert [c.image_file for c in read("csv", text.format("at"))] == [None, None]
+    found = read("tsv", "path\tcaption\nbatch 1/photo.JPG\tA dog.\nv1.2\tA cat.\n", columns={"image_id": "path"})
+    assert [(c.image_id, c.image_file) for c in found] == [("batch 1/photo.JPG",) * 2, ("v1.2", None)]
+
+
+def test_an_absent_caption_is_an_empty_one(read: Read) -> None:
+    rows = [{"image_id": k, "caption": caption} for k, caption in enumerate([None, [], ["A", None], ""])]
+    found = read("jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    assert [(c.caption_id, c.text) for c in found] == [("0#0", ""), ("1#0", ""), ("2#0", "A"), ("2#1", ""), ("3#0", "")]
+    row = {"image_id": 7, "caption": [], "caption_id": []}
+    assert [c.caption_id for c in read("jsonl", json.dumps(row))] == ["7#0"]
+
+
 def test_rows_are_read_as_they_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "captions.tsv"
     path.write_bytes(TSV.encode() + b"\xff")

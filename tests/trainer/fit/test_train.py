@@ -15,8 +15,7 @@ from capgrade.measures.embeddings import embed as embed_texts
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.reproduce.recipe import SMALL
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, read_manifest
-from capgrade.schemas.output import UNFINISHED
+from capgrade.schemas.files import digest, read_manifest, unfinished_folder
 from capgrade.schemas.params import MeasuresParams, SbertParams, load_params
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
@@ -86,13 +85,14 @@ def test_a_device_that_is_out_of_memory_is_one_error(small, tmp_path, monkeypatc
 def test_a_loss_that_is_no_number_stops_and_keeps_its_batch(small, tmp_path):
     with pytest.raises(InputError, match="the loss is (nan|inf) at step") as error:
         run(small.data, tmp_path, "train.loss=[{name: triplet, margin: .inf}]")
-    unfit = tmp_path / UNFINISHED / "unfit_batch.json"
+    unfit = unfinished_folder(tmp_path) / "unfit_batch.json"
     assert len(json.loads(unfit.read_text())["captions"]) == 8 and error.value.file == unfit
+    again = lambda: run(small.data, tmp_path, "train.lr=.inf", "train.batch_size=48", epochs=1)  # noqa: E731  # its one step is the last
     with pytest.raises(InputError, match="a weight is NaN or infinite after epoch 1 -> lower train.lr"):
-        run(small.data, tmp_path, "train.lr=.inf", "train.batch_size=48", epochs=1)  # its one step is the last
-    (tmp_path / UNFINISHED / "state.pt").write_bytes(b"x" * 100)
+        again()
+    (unfinished_folder(tmp_path) / "state.pt").write_bytes(b"x" * 100)
     with pytest.raises(InputError, match="not a state to go on from"):
-        run(small.data, tmp_path, epochs=1)
+        again()
 
 
 LOOKED_UP = ("train.relevance=shards", "train.relevance_of=image_set")
