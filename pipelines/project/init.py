@@ -5,6 +5,8 @@ Captions are read and pictures looked for before anything is written.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from capgrade.pipelines.features import READERS
+from capgrade.pipelines.features.convert import list_found
 from capgrade.pipelines.pictures.listing import list_pictures
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
@@ -42,6 +44,7 @@ FIRST = 20  # images of a feature file that are looked at: to read it whole may 
 TITLES = {
     "captions": "where captions come from",
     "regions": "pictures and the detector, or features that others made",
+    "measures": "how each is computed, where not by default",
     "relevance": "every pair of this split, to evaluate on",
     "shards": "a sample of the pairs of this split, to train on",
     "train": "what all runs share",
@@ -132,10 +135,8 @@ def _with_pictures(found: Found, images: str) -> Found:
 
 def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     params = validated(FeaturesParams, dict(features))
-    read = READERS.get(params.format)
-    if read is None:
-        raise InputError(f"unknown format '{params.format}'", remedy=f"choose from: {', '.join(READERS)}")
-    ids = [regions.image_id for path in params.input for regions, _, _ in islice(read(Path(path)), FIRST)]
+    sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
+    ids = [one.image_id for one in islice(list_found(params.format, sources, files, params.input_dtype), FIRST)]
     matched = match_images(found.files, ids)
     if not matched.numbers:
         shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
@@ -173,6 +174,7 @@ def params_of(
     tree: dict[str, Any] = {
         "captions": captions,
         "regions": {"features": dataset.features} if dataset.features else {"images": dataset.images},
+        "measures": {},
         "relevance": {"measures": list(MEASURES)},
         "shards": {"measures": list(MEASURES)},
         "train": {},
@@ -238,17 +240,14 @@ def _lines(tree: Mapping[str, Any]) -> Iterator[str]:
 
 def _set_up(folder: Path) -> bool:
     """Make a folder one of DVC, in the git repository around it if there is one. False where DVC is there."""
-    from dvc.exceptions import NotDvcRepoError
-    from dvc.repo import Repo
-
     folder = folder.resolve()
-    try:
-        Repo.find_root(str(folder))
-    except NotDvcRepoError:
-        git = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
-        Repo.init(str(folder), no_scm=git is None, subdir=git not in (None, folder)).close()
-        return True
-    return False
+    above = [folder, *folder.parents]
+    if any((one / ".dvc").is_dir() for one in above):
+        return False
+    git = next((one for one in above if (one / ".git").exists()), None)
+    how = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet", *how], cwd=folder, check=True)
+    return True
 
 
 README = """# {name}

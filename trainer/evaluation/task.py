@@ -1,6 +1,7 @@
 """A retrieval task as the stage reads it: images x captions, with every label there is, each checked against them."""
 
 import csv
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.scan_ids import REPEAT
 from capgrade.text.language import warn_unless_english
 from capgrade.trainer.evaluation.order import (
     MatrixIds,
@@ -37,6 +39,8 @@ FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,7 @@ def images_without(path: Path) -> dict[str, str]:
 def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """A file with a row for each of these images and a column for each caption. Errors as `read_similarity`."""
     matrix = _placed(_read_matrix(path, captions.image_ids, "image_id", captions.caption_ids), path, captions, ids)
+    matrix = _once_an_image(matrix, captions.n_images, path)  # with ids rows are one an image already
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -285,7 +290,8 @@ def similarity_of(images: Path, texts: Path, captions: Captions, ids: MatrixIds 
     """
     rows, columns = (ids.rows, ids.columns) if ids else (None, None)
     left = _read_matrix(images, captions.image_ids, "image_id")
-    left = _unit(_placed(left, images, captions, MatrixIds(rows)), images, captions.n_images)
+    left = _once_an_image(_placed(left, images, captions, MatrixIds(rows)), captions.n_images, images)
+    left = _unit(left, images, captions.n_images)
     right = _read_matrix(texts, captions.caption_ids, "caption_id")
     right = _placed(right.T, texts, captions, MatrixIds(columns=columns)).T
     right = _unit(right, texts, captions.n_captions)
@@ -327,6 +333,19 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
         for caption in row:
             others[caption].append(image)
     return Positives.from_lists(rows), Positives.from_lists(others)
+
+
+def _once_an_image(matrix: Array, images: int, path: Path) -> Array:
+    """One row an image of a table that has each five times in turn, as VSE++ dumps them, which is said; else as it is.
+    InputError for five that differ."""
+    if len(matrix) != images * REPEAT or not images:
+        return matrix
+    for first in range(0, len(matrix), REPEAT):
+        if not (matrix[first : first + REPEAT] == matrix[first]).all():
+            problem = f"{len(matrix)} rows for {images} images, and rows {first} to {first + REPEAT - 1} differ"
+            raise InputError(problem, file=path, remedy="give one row an image, or five equal rows in turn")
+    log.info("%s: each image has %d equal rows in turn, taken as one", path.name, REPEAT)
+    return matrix[::REPEAT]
 
 
 def _unit(vectors: Array, path: Path, rows: int) -> Array:
