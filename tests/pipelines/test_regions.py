@@ -22,6 +22,7 @@ from capgrade.pipelines.pictures.decode import decoded, plan
 from capgrade.pipelines.pictures.listing import read_pictures
 from capgrade.pipelines.pictures.picture import Picture
 from capgrade.pipelines.regions import regions
+from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder
 from capgrade.schemas.params import CaptionsParams, RegionsParams, ScenesParams
@@ -169,6 +170,8 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     for name in ("other", "fresh"):
         run(folder, tmp_path / name, boxes="8", unreadable="skip")
     assert contents(tmp_path / "other") == contents(tmp_path / "fresh")
+    capsys.readouterr()
+    say._said.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.decoded", None)
         left_out = run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]
