@@ -1,4 +1,4 @@
-"""`dvc repro`, killed with -9 in the middle of a stage and typed again: it goes on, to the bytes of a run left alone."""
+"""`dvc repro`, killed with -9 within a stage and typed again: it goes on, to the bytes of a run left alone."""
 
 import os
 import re
