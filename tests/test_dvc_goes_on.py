@@ -31,7 +31,7 @@ job.Worker.make = lambda self, block: (make(self, block), time.sleep(0.05))  # s
 if __name__ == "__main__":
     main()
 """
-LEARNT = "train.split=test train.validation=null train.batch_size=8 train.epochs=40 train.device=cpu"
+LEARNT = "train.split=test train.validation=null train.batch_size=8 train.epochs=12 train.device=cpu"
 COMMANDS = {  # its output is data/STAGE
     "regions": "--images pictures --set regions.device=cpu --set regions.workers=0 --set regions.boxes=4",
     "relevance": "--captions captions --measures rouge_l --set relevance.block_images=2",
