@@ -33,7 +33,7 @@ if __name__ == "__main__":
 """
 LEARNT = "train.split=test train.validation=null train.batch_size=8 train.epochs=12 train.device=cpu"
 COMMANDS = {  # its output is data/STAGE
-    "regions": "--images pictures --set regions.detector=scenes --set regions.device=cpu --set regions.workers=0 --set regions.boxes=4",
+    "regions": "--images pictures --detector scenes --set regions.device=cpu --set regions.workers=0",
     "relevance": "--captions captions --measures rouge_l --set relevance.block_images=2",
     "shards": "--captions captions --measures rouge_l --set shards.block_images=2",
     "train": f"--captions captions --regions data/regions {' '.join(f'--set {one}' for one in LEARNT.split())}",
