@@ -159,7 +159,7 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     """Skipped, nothing is done again and no row shifts; mended, only their shards are done again; with other settings
     all are."""
     folder, out = damaged(images, tmp_path / "in"), tmp_path / "out"
-    problem = r"2 of 14 .*: 003.jpg \(not a .*, 007.png \(not a readable .* --set regions.unreadable=sk"
+    problem = r"2 of 14 .*: 003.jpg \(not a .*; 007.png \(not a readable .* --set regions.unreadable=sk"
     with pytest.raises(InputError, match=problem):
         run(folder, out)
     assert not (out / "manifest.json").exists()
