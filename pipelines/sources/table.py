@@ -105,7 +105,8 @@ def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[C
         fields.update(columns_of(params.columns, present, name, 1))
         return fields.values()
 
-    records = table_rows(Path(name), f".{params.source}", chosen)
+    records: Iterable[Record] = table_rows(Path(name), f".{params.source}", chosen)
+    records = iter(records)
     first = list(islice(records, 1))  # with which the columns are known
     records = chain(first, records)
     if params.source != "jsonl":
