@@ -89,8 +89,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
-    known = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]  # learnt later
-    _require_use_of_shards(data, params, LossTerms(known).needs)
+    asked = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]  # learnt later
+    _require_use_of_shards(data, params, LossTerms(asked).needs)
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images, params.unreadable)
