@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
+from capgrade.schemas.say import warn
 
 REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
+REJECTED, PRECANNED = "rejected captions (is_rejected)", "precanned captions (is_precanned)"  # VizWiz marks them
 TABLE = "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE, orient='records')"
 
 
 def read_references(path: Path) -> dict[Any, list[str]]:
-    """Image id -> captions of a file such as captions_val2014.json. InputError names an entry that is none."""
+    """Image id -> captions of a file such as captions_val2014.json. Captions that VizWiz marks as rejected or precanned
+    are left out, as by its own evaluation, and counted in a warning. InputError names an entry that is none."""
     content = read_json(path, REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
     found: dict[Any, list[str]] = {}
-    for image, caption, _ in _captions(rows, path, "annotations", REFERENCES):
-        found.setdefault(image, []).append(caption)
+    left_out = Counter[str]()
+    for row, (image, caption, _) in zip(rows or (), _captions(rows, path, "annotations", REFERENCES), strict=False):
+        if row.get("is_rejected") or row.get("is_precanned"):
+            left_out[REJECTED if row.get("is_rejected") else PRECANNED] += 1
+        else:
+            found.setdefault(image, []).append(caption)
+    if left_out:
+        warn(f"{path}: left out: " + ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()))
     return found
 
 
@@ -44,6 +54,8 @@ def _captions(rows: Any, path: Path, key: str, remedy: str) -> Iterator[tuple[An
         raise InputError(f"no list of {key or 'results'}", file=path, remedy=remedy)
     for k, row in enumerate(rows):
         image, caption = (row.get("image_id"), row.get("caption")) if isinstance(row, dict) else (None, None)
+        if isinstance(image, float) and image.is_integer():
+            image = int(image)  # pandas makes 1.0 of the id 1 where another one is absent
         known = isinstance(image, int | str) and not isinstance(image, bool)
         if not known or not isinstance(caption, str):
             lacks = "no text as caption" if known else "no number or text as image_id"

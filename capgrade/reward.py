@@ -17,6 +17,7 @@ from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.measures.scores.given import are_ids, given, token_ids
 from capgrade.measures.scores.measures import SIGMA, cider_scores
 from capgrade.schemas.errors import InputError
+from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import one_line_each, tokenized
 from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
 
@@ -74,6 +75,7 @@ class CiderReward:
             words, sizes, ref_ptr = self._ids(candidates, references)
         else:
             found = given(candidates, references)
+            warn_of_scripts(found.texts, self.tokenizer)
             texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
             words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
             sizes = np.bincount(found.owner)

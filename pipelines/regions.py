@@ -35,7 +35,7 @@ from capgrade.schemas.files import (
     write_json,
     write_manifest,
 )
-from capgrade.schemas.image_matching import Candidate, match_images
+from capgrade.schemas.image_matching import SHOWN, Candidate, match_images
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
@@ -46,7 +46,7 @@ from capgrade.schemas.space import require_space, size_of
 
 FORMAT = 1  # of shards: to be raised when a detector or the table gives other values of the same parameters
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
-SHOWN = 3  # pictures named in one message
+NAMED = 20  # damaged pictures named in one message
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     if captions_dir is None:
         if params.split is not None:
             raise InputError("a split without captions", remedy="give --captions, or leave --split out")
-        return ChosenPictures(read_pictures(source))
+        return ChosenPictures(read_pictures(source, params.image_column, params.image_id))
     captions = read_captions(captions_dir, params.split or "+".join(splits_of(captions_dir)))
-    there = list_pictures(source)
+    there = list_pictures(source, params.image_column, params.image_id)
     match = match_pictures(captions.image_files, there, source)
     told = match.lines()
-    left_out = [_no_picture(image_id, captions.image_files[image_id], there) for image_id in match.missing]
+    left_out = _without_picture({image_id: captions.image_files[image_id] for image_id in match.missing}, there)
     if left_out and (params.unreadable == "fail" or not match.numbers):
         why = [f"{one['file']} ({one['problem']})" for one in left_out if one["reason"] != MISSING]
         problem = told[0] + (f"; not taken: {first_of(why, SHOWN)}" if why else "")
@@ -119,14 +119,20 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     return ChosenPictures(pictures, left_out, {"captions": captions.digest})
 
 
-def _no_picture(image_id: str, file: str | None, there: PictureList) -> dict[str, str]:
-    """Why an image has no picture: it is not there, or what is there was not taken."""
+def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> list[dict[str, str]]:
+    """Why these images have no picture, as a manifest's `left_out` has it: it is not there, or was not taken."""
+    why: dict[str, str] = {}
     for reason, names in there.not_taken.items():
         candidates = [Candidate(PurePath(name).stem, name) for name in names]
-        with suppress(InputError):  # of several that were not taken none is looked at
-            if match_images({image_id: file}, candidates).numbers:
-                return {"image_id": image_id, "file": file or image_id, "problem": reason, "reason": UNREADABLE}
-    return {"image_id": image_id, "file": file or image_id, "problem": "no picture", "reason": MISSING}
+        with suppress(InputError):  # several for one image: then it is only missing
+            why |= dict.fromkeys(match_images(missing, candidates).numbers, reason)
+    return [
+        {
+            "image_id": image_id, "file": file or image_id, "problem": why.get(image_id, "no picture"),
+            "reason": UNREADABLE if image_id in why else MISSING,
+        }
+        for image_id, file in missing.items()
+    ]  # fmt: skip
 
 
 def regions(source: Path, out: Path, params: RegionsParams, captions: Path | None = None) -> dict[str, Any] | None:
@@ -233,8 +239,7 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
     read = _sha256(seen[number].digest for number in cut.numbers(shard))  # of the bytes; `stamp` is the file system's
     receipt = manifest_of(
         KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
-        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out,
-        fewer=fewer,
+        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out, fewer=fewer,
     )  # fmt: skip
     write_json(cut.receipt_file(shard), receipt)
 
@@ -266,8 +271,9 @@ def finish(
 
 
 def _named(left_out: Sequence[Mapping[str, str]], others: int) -> str:
-    names = first_of([f"{one['file']} ({one['problem']})" for one in left_out], SHOWN)
-    return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}"
+    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:NAMED])
+    more = f"; and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
+    return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
 
 
 def _sha256(lines: Iterator[str]) -> str:

@@ -95,12 +95,15 @@ def verify(root: Path) -> Report:
     return report
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """Parents first, in order of name; without those of unfinished runs, and without links."""
+def _folders(root: Path, seen: set[Path] | None = None) -> Iterator[Path]:
+    """Parents first, in order of name; without those of unfinished runs. A link is followed, as a stage's folder may
+    lie on another disk, but each folder is looked into once, by its own name if it has one here."""
+    seen = set() if seen is None else seen
+    seen.add(root.resolve())
     yield root
-    for path in sorted(root.iterdir()):
-        if path.is_dir() and not path.is_symlink() and not _at_work(path):
-            yield from _folders(path)
+    for path in sorted(root.iterdir(), key=lambda path: (path.is_symlink(), path)):
+        if path.is_dir() and path.resolve() not in seen and not _at_work(path):
+            yield from _folders(path, seen)
 
 
 def _at_work(folder: Path) -> bool:

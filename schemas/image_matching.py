@@ -85,21 +85,15 @@ def match_images(
     return ImageMatches(numbers, [wanted[i].id for i in rest], free, images, given)
 
 
-@dataclass(frozen=True, slots=True)
 class _Name:
-    """What an image, or a candidate, is called."""
+    """What an image, or a candidate, is called; its path is the id where there is no other."""
 
-    id: str
-    path: str  # the id where there is no other
-    bare: bool = True  # a candidate that is an id alone
+    __slots__ = ("bare", "base", "id", "path", "stem")
 
-    @property
-    def base(self) -> str:
-        return self.path.rpartition("/")[2]
-
-    @property
-    def stem(self) -> str:
-        return ENDING.sub("", self.base)
+    def __init__(self, image_id: str, path: str, bare: bool = True) -> None:
+        self.id, self.path, self.bare = image_id, path, bare  # bare: a candidate that is an id alone
+        self.base = path.rpartition("/")[2]
+        self.stem = ENDING.sub("", self.base)
 
     @property
     def number(self) -> int | None:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN
 from capgrade.schemas.lines import read_text
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
@@ -309,7 +309,7 @@ class ShardsParams(ParamsBlock):
 
 
 # Of `regions`: where files lie, and how the work is spread.
-NOT_OF_FEATURES = {"images", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
+NOT_OF_FEATURES = {"images", "image_id", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
 
 
 class FeaturesParams(ParamsBlock):
@@ -327,6 +327,8 @@ class RegionsParams(ParamsBlock):
 
     images: str | None = None  # pictures, as --images takes them
     features: FeaturesParams | None = None  # instead of pictures and a detector
+    image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
+    image_id: str | None = None  # the column of ids there; None: image_id, else the picture's path or row
     detector: str = "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
@@ -471,7 +473,7 @@ class PublishParams(ParamsBlock):
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
-        if self.license not in (None, OTHER, *SPDX):
+        if self.license not in (None, OTHER, UNKNOWN, *SPDX):
             close = get_close_matches(str(self.license).lower(), [OTHER, *SPDX], n=3, cutoff=0.4)
             raise ValueError(f"licence '{self.license}' is unknown to the hub; near it: {', '.join([*close, OTHER])}")
         if self.license == OTHER and not (self.license_name and self.license_link):

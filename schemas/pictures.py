@@ -50,12 +50,17 @@ SIDEWAYS = (5, 6, 7, 8)  # orientations that exchange width and height
 
 
 def orientation(image: Image.Image) -> int:
-    """EXIF's, 1 where there is none, and for a TIFF, which Pillow turns itself. Its own `exif_transpose` would take
-    XMP's, which cv2.imread does not read."""
+    """EXIF's; 1 where there is none or it is damaged, and for a TIFF, which Pillow turns itself. Its own
+    `exif_transpose` would take XMP's, which cv2.imread does not read."""
     exif = Image.Exif()
-    if "exif" in image.info and not isinstance(image, TiffImageFile):
+    if "exif" not in image.info or isinstance(image, TiffImageFile):
+        return 1
+    try:
         exif.load(image.info["exif"])
-    return int(exif.get(ORIENTATION, 1))
+        found = exif.get(ORIENTATION)
+    except Exception:  # the parser lets through whatever damaged bytes make it raise; the pixels may be whole
+        return 1
+    return found if found in TURNS else 1
 
 
 def decode_image(data: bytes, name: str | Path, row: int | str | None = None) -> np.ndarray:
@@ -66,6 +71,7 @@ def decode_image(data: bytes, name: str | Path, row: int | str | None = None) ->
     """
     try:
         with open_picture(data) as image:
+            image.info.pop("xmp", None)  # else Pillow would turn a TIFF by it
             image.load()  # which turns a TIFF
             turn = TURNS.get(orientation(image))
             turned = image if turn is None else image.transpose(turn)

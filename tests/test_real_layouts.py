@@ -66,7 +66,7 @@ def made(environment: dict[str, str], project: Path, layout: str, given: list[st
 def whole(project: Path) -> dict:
     """The metrics of a project that has run to its end."""
     assert (project / "data" / "report.html").is_file()
-    read_manifest(project / "data" / "dataset", "dataset")
+    read_manifest(project / "data" / "dataset", "publish")
     return json.loads((project / "data" / "metrics" / "small.json").read_text())
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -58,6 +59,26 @@ def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path,
     with only_run(tmp_path / "out"):
         assert (tmp_path / "out.unfinished" / LOCK).is_file()
     assert not list(tmp_path.iterdir())
+
+
+def test_whoever_asks_for_the_holder_hinders_no_run(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            assert holder(tmp_path / "out") in (None, os.getpid())
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    for one in asking:
+        one.start()
+    try:
+        for _ in range(200):
+            with only_run(tmp_path / "out"):
+                pass
+    finally:
+        ended.set()
+        for one in asking:
+            one.join()
 
 
 def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:

@@ -136,7 +136,8 @@ def main() -> None:
         command, said = sys.argv[1:3], "stopped"
         if set(command[:1]) & GOING_ON and command not in (["regions", "import"], ["regions", "export"]):
             unit = "after the last finished epoch" if command[0] == "train" else "where it was stopped"
-            said = f"stopped; the same command goes on {unit}"
+            without = " without --restart" if "--restart" in sys.argv else ""
+            said = f"stopped; the same command{without} goes on {unit}"
         typer.echo(said, err=True)
         sys.exit(130)
 

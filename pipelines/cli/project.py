@@ -52,10 +52,10 @@ def init(
         refuse("without --template", data=data)
         dataset = _own(own)
     found = look(dataset)
-    for line in [found.line(), *found.notes]:
-        typer.echo(line)
     name, presets = folder.resolve().name, preset or ["triplet"]
     tree = params_of(dataset, found, name, presets, licence or "unknown", language, given.sets or [])
+    for line in [found.line(), *found.notes]:
+        typer.echo(line)
     made = write(folder, tree, f"{found.line()}.")
     say({"files": made, "params": tree}, given.as_json, f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro")
 

@@ -90,9 +90,7 @@ def import_regions(
     ],
     out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
     dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
-    unreadable: Annotated[
-        str | None, Option(help="Bad or missing images: fail, or skip and list them. Default: fail.")
-    ] = None,
+    unreadable: Annotated[str | None, Option(help="Bad or missing: fail, or skip and list. Default: fail.")] = None,
     ids: Annotated[list[Path] | None, Option(help="Of npy: a text file with one image id a line.")] = None,
     input_dtype: Annotated[
         str | None, Option(help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values.")

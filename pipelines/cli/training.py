@@ -59,6 +59,7 @@ def train(
     loaded = load(given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs})
     asked = loaded.train
     require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
+    regions, images = _read_by(asked.model.name, regions, images, loaded.regions.images)
     from capgrade.schemas.locks import first_process
 
     with if_silent(f"{asked.model.name}: reading {captions}") if first_process() else nullcontext():
@@ -72,6 +73,22 @@ def train(
     best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
     line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}"
     say(done, given.as_json, line)
+
+
+def _read_by(
+    model: str, regions: Path | None, images: Path | None, pictures: str | None
+) -> tuple[Path | None, Path | None]:
+    """The regions or images that a model reads: in a pipeline, whose stages are the same for all models, one that reads
+    pictures has those of `regions.images`."""
+    if images is not None or pictures is None or regions is None:
+        return regions, images
+    from capgrade.schemas.say import tell
+    from capgrade.trainer.models import model_of
+
+    if model_of(model).reads != "pictures":
+        return regions, images
+    tell(f"model '{model}' reads the pictures of regions.images, not {regions}")
+    return None, Path(pictures)
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,8 @@ def evaluate(
     from capgrade.trainer.evaluation.task import load_task
 
     options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
-    block = load(given.params, given.sets, evaluate=options).evaluate
+    loaded = load(given.params, given.sets, evaluate=options)
+    block = loaded.evaluate
     if compared:
         refuse(
             "with --compare", captions=captions, split=split, fold=fold, **vars(encode), **vars(scores), **vars(against)
@@ -144,7 +162,11 @@ def evaluate(
     if encode.run is not None:
         refuse("with --run", **{**vars(scores), "stand_in": block.stand_in})
         index = encode.index or encode.run / "index"
-        typer.echo(_encoded(encode.run, captions, encode.regions, encode.images, index, block), err=given.as_json)
+        from capgrade.trainer.fit.checkpoint import read_config
+
+        model = read_config(encode.run)["params"]["model"]["name"]
+        regions, images = _read_by(model, encode.regions, encode.images, loaded.regions.images)
+        typer.echo(_encoded(encode.run, captions, regions, images, index, block), err=given.as_json)
         similarity = [index / "similarity.npy"]
     else:
         refuse("without --run", index=encode.index, regions=encode.regions, images=encode.images)
@@ -195,13 +217,13 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
     if len(given) > 1:
         typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
     from capgrade.pipelines.cli.tables import compared_table
-    from capgrade.trainer.evaluation.compare import Comparison, compare
+    from capgrade.trainer.evaluation.compare import Comparison, compare, reported
     from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
 
     runs = labelled(given)
-    if len(runs) < 2 and (as_json or not metrics):
+    if len(runs) < 2 and as_json:
         problem = f"a paired test is of two evaluations or more, not {len(runs)}"
-        raise InputError(problem, remedy="name the metrics of a table, such as --metric rsum")
+        raise InputError(problem, remedy="name another one, or leave --json out for a table of this one")
     found: list[Comparison] = []
     if len(runs) > 1:
         try:
@@ -210,7 +232,7 @@ def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None
             if as_json or not metrics:
                 raise
             typer.echo(f"no test: {error}", err=True)
-    names = metrics or list(dict.fromkeys(one.metric for one in found))
+    names = metrics or list(dict.fromkeys(one.metric for one in found)) or reported(next(iter(runs.values())))
     if out is not None:
         write_tables(runs, names, out, found)
     if as_json:

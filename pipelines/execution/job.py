@@ -295,7 +295,7 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range |
     damaged = fetch(job, [block for block in todo if block in elsewhere])
     todo = sorted([*damaged, *(block for block in todo if block not in elsewhere)])
     if kept := len(wanted) - len(todo):
-        tell(f"{output_of(job.work)}: goes on, {kept:,} of {len(wanted):,} blocks are there, of a run that was stopped")
+        tell(f"{output_of(job.work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
     if todo:
         job.share()
         with watch(job, what, len(todo)):

@@ -7,6 +7,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
@@ -35,24 +36,71 @@ TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's
 NO_PICTURE, OTHER, HIDDEN = "no picture by content", "other files", "hidden"
 THUMBNAIL, CLOSED, AGAIN = "thumbnails", "cannot be read", "seen before by a link"
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
-SPLIT = re.compile(r"(?:^|[^a-z])(train|training|validation|valid|val|dev|testing|test|eval)(?:[^a-z]|$)")
-HUBS = {
-    "training": "train",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "testing": "test",
-    "eval": "test",
-}
-
 SHOWN = 3  # names in one line
+BESIDE = "pictures beside a dataset"
+SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
+PARTS = re.compile(r".*-\d{5}-of-\d{5}")
+HUBS = {
+    "train": {"train", "training"},
+    "validation": {"validation", "valid", "dev", "val"},
+    "test": {"test", "testing", "eval", "evaluation"},
+}  # words that name a split
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """Which columns of a dataset have the pictures and their ids; None: found by type; `image_id` if it is there."""
+
+    image: str | None = None
+    image_id: str | None = None
+
+    def of(self, schema: pa.Schema, path: Path) -> str:
+        """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of bytes. InputError
+        where there is none, where there are several, and for a column of ids that is not there."""
+        names = ", ".join(schema.names)
+        for name in (self.image, self.image_id):
+            if name is not None and name not in schema.names:
+                raise InputError(f"no column '{name}'", file=path, remedy=f"choose from: {names}")
+        if self.image is not None:
+            return self.image
+        structs, binary = _structs(schema), _binary(schema)
+        found = structs or binary
+        if "image" in found:
+            return "image"
+        if len(found) > 1:
+            remedy = f"choose one: --set regions.image_column={found[0]}"
+            raise InputError(f"several columns of pictures: {', '.join(found)}", file=path, remedy=remedy)
+        if not found:
+            problem = f"no column of pictures among: {names}"
+            raise InputError(problem, file=path, remedy="give Parquet files with a column `image`")
+        return found[0]
+
+    def are_in(self, path: Path) -> bool:
+        """Whether a Parquet file has pictures."""
+        try:
+            schema = pq.read_schema(path)
+        except (pa.ArrowException, OSError):
+            return False
+        return bool(_structs(schema)) or self.image in schema.names or "image" in _binary(schema)
+
+
+def _structs(schema: pa.Schema) -> list[str]:
+    return [
+        field.name for field in schema
+        if pa.types.is_struct(field.type) and {"bytes", "path"} <= {inner.name for inner in field.type}
+    ]  # fmt: skip
+
+
+def _binary(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
 
 
 class PictureList(Sequence[Picture]):
     """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
 
     def __init__(self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None) -> None:
-        self.pictures, self.not_taken = list(pictures), dict(not_taken or {})
+        self.pictures = list(pictures)
+        self.not_taken = {reason: sorted(names) for reason, names in (not_taken or {}).items()}
 
     def __getitem__(self, key: Any) -> Any:
         return self.pictures[key]
@@ -87,28 +135,30 @@ def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Im
     return opened
 
 
-def list_pictures(source: str | Path) -> PictureList:
+def list_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
     of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of them), the sample's key the id; of Parquet
     files or of a folder from `save_to_disk`, and of a dataset of the hub (`_Rows` has their ids); of a captions folder
     with images.arrow, in its order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it;
-    or one picture by its file. InputError for no picture.
+    or one picture by its file. `image_column` and `image_id` name the columns of a dataset's pictures and ids.
+    InputError for no picture.
     """
     path, name = Path(source), str(source)
+    columns = ImageColumns(image_column, image_id)
     if path.is_dir() and (path / TABLE).is_file():
         found = PictureList(_of_table(path / TABLE))
     elif is_tars(name):
         found = _of_tars([name])
     elif path.is_dir():
-        found = _of_folder(path)
+        found = _of_folder(path, columns)
     elif path.suffix.lower() == ".zip" and path.is_file():
         found = _of_zip(path)
     elif path.suffix.lower() == ".parquet" and path.is_file():
-        found = PictureList(_of_parquet([path], path.parent))
+        found = PictureList(_of_parquet([path], path.parent, columns))
     elif path.is_file() and is_picture(_start(path)):
         found = PictureList([Picture(path.stem, name, path=path.name)])
     elif not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        found = PictureList(_of_hub(name))
+        found = PictureList(_of_hub(name, columns))
     else:
         found = _of_list(path)
     if not found:
@@ -118,10 +168,10 @@ def list_pictures(source: str | Path) -> PictureList:
     return found
 
 
-def read_pictures(source: str | Path) -> PictureList:
+def read_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:
     """`list_pictures`, where each is called by its own id. InputError for an id that comes twice, and for one that no
     regions can have."""
-    pictures = list_pictures(source)
+    pictures = list_pictures(source, image_column, image_id)
     seen: dict[str, Picture] = {}
     for picture in pictures:
         first = seen.setdefault(picture.image_id, picture)
@@ -167,10 +217,10 @@ def _start(path: Path) -> bytes:
         return file.read(STARTS_WITHIN)
 
 
-def _of_folder(folder: Path) -> PictureList:
-    """Pictures in it and below; where there are none, rows of the Parquet files, or of a saved dataset."""
+def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
+    """Rows of a saved dataset, or of Parquet files that have pictures; else the pictures in it and below."""
     if any((folder / saved).is_file() for saved in SAVED):
-        return PictureList(_of_saved(folder))
+        return PictureList(_of_saved(folder, columns))
     pictures, not_taken, tables = list[Picture](), _NotTaken(), list[Path]()
     with progress(f"looking for pictures in {folder}", None, unit="files") as advance:
         for path in _walk(folder, not_taken):
@@ -185,17 +235,21 @@ def _of_folder(folder: Path) -> PictureList:
                 continue
             if path.suffix.lower() == ".parquet":
                 tables.append(path)
-            if not not_taken.is_other(name, start):
+                not_taken.add(OTHER, name)
+            elif not not_taken.is_other(name, start):
                 pictures.append(Picture(path.stem, str(path), path=name))
     pictures.sort(key=lambda picture: str(picture.path))
-    if tables and not pictures:
-        return PictureList(_of_parquet(sorted(tables), folder))
+    tables.sort()
+    hub = [path for path in tables if PARTS.fullmatch(path.stem)]
+    if tables and (not pictures or (hub and columns.are_in(hub[0]))):  # pictures beside a dataset are of its page
+        beside = {BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
+        return PictureList(_of_parquet(tables, folder, columns), beside)
     return PictureList(pictures, not_taken)
 
 
 def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
-    """Files below a folder, links followed, each once."""
-    seen: set[tuple[int, int]] = set()
+    """Files below a folder, links followed. A folder, and a link to a file of the same name, is taken once."""
+    seen, links = set[tuple[int, int]](), list[Path]()
     _is_new(folder, seen)
 
     def closed(error: OSError) -> None:
@@ -204,7 +258,7 @@ def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
 
     for at, folders, files in os.walk(folder, followlinks=True, onerror=closed):
         kept = []
-        for name in sorted(folders):
+        for name in sorted(folders, key=lambda name: (Path(at, name).is_symlink(), name)):
             path = Path(at, name)
             below = path.relative_to(folder).as_posix()
             if name in THUMBNAILS or name.startswith("."):
@@ -214,14 +268,18 @@ def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
             else:
                 not_taken.add(AGAIN, f"{below}/")
         folders[:] = kept
-        for name in sorted(files, key=lambda name: (Path(at, name).is_symlink(), name)):
-            path = Path(at, name)
-            if not path.exists():
-                not_taken.add(CLOSED, path.relative_to(folder).as_posix())  # a link to nothing
-            elif not _is_new(path, seen):
-                not_taken.add(AGAIN, path.relative_to(folder).as_posix())
+        for path in (Path(at, name) for name in files):
+            if not path.is_file():
+                not_taken.add(CLOSED, path.relative_to(folder).as_posix())  # a link to nothing, a pipe
+            elif path.is_symlink():
+                links.append(path)
             else:
                 yield path
+    for path in links:  # when all folders are known
+        if _is_new_file(path, seen):
+            yield path
+        else:
+            not_taken.add(AGAIN, path.relative_to(folder).as_posix())
 
 
 def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
@@ -231,6 +289,13 @@ def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
     new = place not in seen
     seen.add(place)
     return new
+
+
+def _is_new_file(link: Path, seen: set[tuple[int, int]]) -> bool:
+    """Whether a link gives its file another name than it has in a folder that was looked into."""
+    target = link.resolve()
+    stat = target.parent.stat()
+    return target.name != link.name or (stat.st_dev, stat.st_ino) not in seen
 
 
 def _of_zip(path: Path) -> PictureList:
@@ -277,35 +342,35 @@ def _of_tars(given: Sequence[str]) -> PictureList:
     return PictureList(pictures, not_taken)
 
 
-def _of_parquet(files: Sequence[Path], folder: Path) -> Iterator[Picture]:
+def _of_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of Parquet files, those of a split counted through all its files."""
     counts: dict[str, int] = {}
     for path in files:
         split = split_of(path.relative_to(folder).as_posix())
         try:
             file = pq.ParquetFile(path)
-            column = _image_column(file.schema_arrow, path)
-            names = [name for name in (ID, *FILES) if name in file.schema_arrow.names]
+            column = columns.of(file.schema_arrow, path)
+            names = [name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names]
             paths = [f"{column}.path"] if pa.types.is_struct(file.schema_arrow.field(column).type) else []
             table = file.read([*names, *paths])
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"not a whole Parquet file ({error})", file=path, remedy="write it again") from error
         first = counts.get(split, 0)
-        yield from _rows(table, column, str(path), split, first)
+        yield from _rows(table, column, columns.image_id, str(path), split, first)
         counts[split] = first + file.metadata.num_rows
 
 
-def _of_saved(folder: Path) -> Iterator[Picture]:
+def _of_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of what `save_to_disk` wrote, mapped from its files."""
     from datasets import Dataset, DatasetDict, load_from_disk
 
     loaded = load_from_disk(str(folder))
     assert isinstance(loaded, Dataset | DatasetDict)
     for split, dataset in loaded.items() if isinstance(loaded, DatasetDict) else [(str(loaded.split or "all"), loaded)]:
-        yield from _of_dataset(dataset, str(split), folder)
+        yield from _of_dataset(dataset, str(split), folder, columns)
 
 
-def _of_hub(name: str) -> Iterator[Picture]:
+def _of_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of a dataset of the hub, which `datasets` fetches once and maps from its cache."""
     from datasets import DatasetDict, load_dataset
     from datasets.exceptions import DatasetsError
@@ -318,10 +383,10 @@ def _of_hub(name: str) -> Iterator[Picture]:
         raise InputError(problem, file=name, remedy="check the path or the dataset's name") from error
     assert isinstance(loaded, DatasetDict)
     for split, dataset in loaded.items():
-        yield from _of_dataset(dataset, str(split), Path(name))
+        yield from _of_dataset(dataset, str(split), Path(name), columns)
 
 
-def _of_dataset(dataset: Any, split: str, source: Path) -> Iterator[Picture]:
+def _of_dataset(dataset: Any, split: str, source: Path, columns: ImageColumns) -> Iterator[Picture]:
     """Rows of a dataset in its Arrow files, whose order is the dataset's."""
     if dataset._indices is not None:
         remedy = "write it in its order: dataset.flatten_indices().save_to_disk(FOLDER)"
@@ -329,21 +394,25 @@ def _of_dataset(dataset: Any, split: str, source: Path) -> Iterator[Picture]:
     first = 0
     for file in (entry["filename"] for entry in dataset.cache_files):
         table = open_table(file)
-        column = _image_column(table.schema, Path(file))
-        yield from _rows(table, column, file, split, first)
+        column = columns.of(table.schema, source)
+        yield from _rows(table, column, columns.image_id, file, split, first)
         first += table.num_rows
 
 
-def _rows(table: pa.Table, column: str, file: str, split: str, first: int) -> Iterator[Picture]:
-    """A picture for each row. It is called by `image_id`, else by the stem of its path; its path is the one beside its
-    bytes, else `filename`, else `row_id`."""
+def _rows(table: pa.Table, column: str, id_column: str | None, file: str, split: str, first: int) -> Iterator[Picture]:
+    """A picture for each row. It is called by its column of ids, else by the stem of its path; its path is the one
+    beside its bytes, else `filename`, else `row_id`."""
     rows = [row_id(split, first + k) for k in range(table.num_rows)]
     paths: list[str | None] = [None] * len(rows)
     if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
         paths = pc.struct_field(table.column(column), "path").to_pylist()
     beside = next((name for name in FILES if name in table.column_names), None)
     files = table.column(beside).to_pylist() if beside else [None] * len(rows)
-    ids = table.column(ID).to_pylist() if ID in table.column_names else [None] * len(rows)
+    id_column = id_column or (ID if ID in table.column_names else None)
+    ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
+    if id_column and None in ids:
+        k = ids.index(None)
+        raise InputError(f"no '{id_column}'", file=file, row=f"{split}[{first + k}]", remedy="give every row its id")
     for k, (path, named, image_id) in enumerate(zip(paths, files, ids, strict=True)):
         name = without_machine(path) or named or rows[k]
         own = str(image_id) if image_id is not None else PurePosixPath(str(name)).stem if path or named else rows[k]
@@ -355,27 +424,21 @@ def without_machine(path: str | None) -> str | None:
     return path and (PurePath(path).name if PurePath(path).is_absolute() else path)
 
 
-def _image_column(schema: pa.Schema, path: Path) -> str:
-    """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of bytes."""
-    structs = [
-        field.name for field in schema
-        if pa.types.is_struct(field.type) and {"bytes", "path"} <= {inner.name for inner in field.type}
-    ]  # fmt: skip
-    binary = [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
-    found = structs or binary
-    if "image" in found:
-        return "image"
-    if len(found) != 1:
-        problem = f"several columns of pictures: {', '.join(found)}" if found else "no column of pictures"
-        remedy = "keep one, or call it image; there are: " + ", ".join(schema.names)
-        raise InputError(problem, file=path, remedy=remedy)
-    return found[0]
-
-
 def split_of(name: str) -> str:
-    """The split that the hub reads off a file's name; train where it says none."""
-    found = SPLIT.search(name.lower())
-    return HUBS.get(found[1], found[1]) if found else "train"
+    """The split that the hub reads off a file of a dataset: data/SPLIT-00000-of-00004.parquet, else a word in its
+    folders, else in its own name; train where none says it."""
+    if found := SHARD.fullmatch(name):
+        return found[1]
+    folders, _, file = name.lower().rpartition("/")
+    for part in (folders, file):
+        for split, words in HUBS.items():
+            if _words(part) & words:
+                return split
+    return "train"
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[-._ 0-9/]+", name))
 
 
 def _of_table(path: Path) -> list[Picture]:

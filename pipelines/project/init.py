@@ -5,6 +5,8 @@ Captions are read and pictures looked for before anything is written.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +44,7 @@ FIRST = 20  # images of a feature file that are looked at: to read it whole may 
 TITLES = {
     "captions": "where captions come from",
     "regions": "pictures and the detector, or features that others made",
+    "measures": "how each is computed, where not by default",
     "relevance": "every pair of this split, to evaluate on",
     "shards": "a sample of the pairs of this split, to train on",
     "train": "what all runs share",
@@ -171,6 +174,7 @@ def params_of(
     tree: dict[str, Any] = {
         "captions": captions,
         "regions": {"features": dataset.features} if dataset.features else {"images": dataset.images},
+        "measures": {},
         "relevance": {"measures": list(MEASURES)},
         "shards": {"measures": list(MEASURES)},
         "train": {},
@@ -236,17 +240,14 @@ def _lines(tree: Mapping[str, Any]) -> Iterator[str]:
 
 def _set_up(folder: Path) -> bool:
     """Make a folder one of DVC, in the git repository around it if there is one. False where DVC is there."""
-    from dvc.exceptions import NotDvcRepoError
-    from dvc.repo import Repo
-
     folder = folder.resolve()
-    try:
-        Repo.find_root(str(folder))
-    except NotDvcRepoError:
-        git = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
-        Repo.init(str(folder), no_scm=git is None, subdir=git not in (None, folder)).close()
-        return True
-    return False
+    above = [folder, *folder.parents]
+    if any((one / ".dvc").is_dir() for one in above):
+        return False
+    git = next((one for one in above if (one / ".git").exists()), None)
+    how = ["--no-scm"] if git is None else [] if git == folder else ["--subdir"]
+    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet", *how], cwd=folder, check=True)
+    return True
 
 
 README = """# {name}

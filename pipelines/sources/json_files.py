@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from capgrade.coco_files import PRECANNED, REJECTED
 from capgrade.pipelines.sources.fields import CaptionText, Id, Text, entries
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
@@ -15,6 +16,7 @@ from capgrade.schemas.params import CaptionsParams
 
 COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
 KARPATHY = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
+UNDESCRIBED = "images with rejected or precanned captions alone"
 TWICE = "keep one of the two entries"
 
 
@@ -27,6 +29,8 @@ class Annotation(BaseModel):
     image_id: Id
     id: Id
     caption: CaptionText
+    is_rejected: bool = False  # VizWiz's, whose own evaluation leaves both kinds out
+    is_precanned: bool = False
 
 
 class Sentence(BaseModel):
@@ -65,19 +69,28 @@ def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iter
 
 def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
     document = read_json(path)
+    listed = not isinstance(document, dict) or "images" in document  # else the images are those of the captions
     files: dict[str, str | None] = {}
     bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
-    for row, image in entries(document, "images", CocoImage, path, COCO):
+    out, kept = set[str](), set[str]()  # images with captions of either kind
+    for row, image in entries(document, "images", CocoImage, path, COCO) if listed else ():
         if image.id in files:
             raise InputError(f"image {image.id} is listed twice", file=path, row=row, remedy=TWICE)
         files[image.id], bare[image.id] = image.file_name, row
     for row, one in entries(document, "annotations", Annotation, path, COCO):
         image_id = one.image_id
-        if image_id not in files:
+        if image_id not in files and listed:
             problem = f"image {image_id} is not in 'images'"
             raise InputError(problem, file=path, row=row, remedy="list the image or drop the caption")
         bare.pop(image_id, None)
-        yield Caption(image_id, one.id, split, one.caption, str(path), row, files[image_id])
+        if one.is_rejected or one.is_precanned:
+            left_out[REJECTED if one.is_rejected else PRECANNED] += 1
+            out.add(image_id)
+            continue
+        kept.add(image_id)
+        yield Caption(image_id, one.id, split, one.caption, str(path), row, files.get(image_id))
+    if out - kept:
+        left_out[UNDESCRIBED] += len(out - kept)
     for image_id, row in bare.items():
         remedy = "drop the image from 'images' or add its captions; test2014 and test2015 have none"
         raise InputError(f"image {image_id} has no caption", file=path, row=row, remedy=remedy)

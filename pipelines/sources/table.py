@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry
+from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry, listed_cell
 from capgrade.schemas.captions import Caption, row_id
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import reach_hub
@@ -31,10 +31,15 @@ NAMES = {"image_id": ("image_id",), "caption": ("caption",), "caption_id": ("cap
          "image_file": ("image_file", "file_name", "filename")}  # fmt: skip
 OPTIONAL = ("caption_id", "split")  # in every row or in none
 ROW, PATH = "row of the split", "path of the picture"  # what stands for a column, of a dataset without one
+LIST = re.compile(r"\s*\[.*\]\s*$", re.DOTALL)
+FLOAT = re.compile(r"^(-?\d+)\.0$")
 IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  # columns that are ids, by name
 IN_ALL = "give it in every row, or in none"
 REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+# Words of a file's name that say its split, as `datasets` has them.
+SPLITS = {"validation": {"validation", "valid", "dev", "val"}, "test": {"test", "testing", "eval", "evaluation"},
+          "train": {"train", "training"}}  # fmt: skip
 BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
 
@@ -100,9 +105,38 @@ def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[C
         fields.update(columns_of(params.columns, present, name, 1))
         return fields.values()
 
-    records = table_rows(Path(name), f".{params.source}", chosen)
+    records: Iterable[Record] = table_rows(Path(name), f".{params.source}", chosen)
+    records = iter(records)
     first = list(islice(records, 1))  # with which the columns are known
-    yield from captions_of(chain(first, records), fields, params.split or "all", name)
+    records = chain(first, records)
+    if params.source != "jsonl":
+        records = _typed(records, fields, name)
+    yield from captions_of(records, fields, params.split or "all", name)
+
+
+def _typed(records: Iterable[Record], fields: Mapping[str, str], file: str) -> Iterable[Record]:
+    """Cells of .csv and .tsv, which are texts, as what was written into them: a column of lists of captions or of their
+    ids, and ids such as 1.0, which pandas makes of 1. A column is of lists where every cell of it is one."""
+    rows = iter(records)
+    first = list(islice(rows, 1))
+    columns = {fields[name] for name in ("caption", "caption_id") if name in fields}
+    listed = {name for _, record in first for name in columns if LIST.match(record[name])}
+    whole: Iterable[Record] = chain(first, rows)
+    if listed:
+        whole = list(whole)
+        listed = {name for name in listed if all(LIST.match(record[name]) for _, record in whole)}
+    ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - listed
+    for row, record in whole:
+        found = dict(record)
+        for name in listed:
+            try:
+                found[name] = listed_cell(record[name])
+            except ValueError as error:
+                remedy = "write it with json.dumps, or a caption a row"
+                raise InputError(f"'{name}' holds {error}", file=file, row=row, remedy=remedy) from None
+        for name in ids:
+            found[name] = FLOAT.sub(r"\1", record[name])
+        yield row, found
 
 
 def table_rows(path: Path, kind: str, chosen: Callable[[Collection[str]], Iterable[str]]) -> Iterator[Record]:
@@ -165,10 +199,13 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     have, and a value of the wrong type.
     """
     if name.endswith(".csv") and Path(name).is_file():  # the library would make 7 of the id 007
-        yield from read_table(name, params.model_copy(update={"source": "csv", "split": "train"}), left_out)
+        split = split_of_file(Path(name)) or params.split or "train"
+        yield from read_table(name, params.model_copy(update={"source": "csv", "split": split}), left_out)
         return
-    # A dataset saved alone may not know which split it is.
-    datasets = {split or params.split or "all": dataset for split, dataset in _load(name, params).items()}
+    # A dataset saved alone may not know which split it is, and of one file the library always says that it is `train`.
+    loaded, alone = _load(name, params), Path(name).is_file()
+    own = split_of_file(Path(name)) or params.split or "train"
+    datasets = {own if alone else split or params.split or "all": dataset for split, dataset in loaded.items()}
     columns: dict[str, dict[str, str]] = {}
     for split, one in datasets.items():
         more = [] if any(map(IDS.fullmatch, one.column_names)) or params.columns.image_id else [ROW]
@@ -194,6 +231,12 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         yield from captions_of(records, {**({"image_file": PATH} if paths else {}), **fields}, split, name)
 
 
+def split_of_file(path: Path) -> str | None:
+    """The split that a file's name tells, as the hub reads it off: test-00000-of-00001.parquet, val.json; else None."""
+    words = re.split(r"[-._ ]", path.stem.lower())
+    return next((split for split, names in SPLITS.items() if not names.isdisjoint(words)), None)
+
+
 def _picture_paths(dataset: Dataset) -> list[str | None] | None:
     """The paths that a column of pictures has, without its bytes; None where there is none. A path that is of another
     machine's folders is its file's name."""
@@ -212,7 +255,6 @@ def _picture_paths(dataset: Dataset) -> list[str | None] | None:
 def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
     """The dataset's splits by name; "" for one that has no name."""
     from datasets import DatasetDict, load_dataset, load_from_disk  # seconds to import
-    from datasets.exceptions import DatasetsError
 
     path = Path(name)
     try:
@@ -226,8 +268,13 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
         else:
             reach_hub(name, "dataset")
             loaded = load_dataset(name, params.config, revision=params.revision)
-    except (DatasetsError, OSError, ValueError, RuntimeError, StopIteration) as error:
-        reason = shorten(str(error), 300) or "empty"
+    except InputError:
+        raise
+    except Exception as error:  # whatever a builder's reader raises of a damaged file
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # "an error occurred while generating the dataset" tells nothing
+            cause = cause.__cause__
+        reason = shorten(str(cause), 300) or "empty"
         remedy = "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that save_to_disk wrote"
         raise InputError(f"cannot be loaded as a dataset ({reason})", file=name, remedy=remedy) from error
     if isinstance(loaded, DatasetDict):

@@ -154,3 +154,16 @@ def test_nothing_to_verify(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             verify(folder)
+
+
+def test_a_folder_behind_a_link_is_verified_once(tree: Path, tmp_path: Path) -> None:
+    """A stage's folder may lie on another disk; a link to a folder above has no end."""
+    shutil.move(tree / "s", tmp_path / "disk")
+    (tree / "s").symlink_to(tmp_path / "disk")
+    (tree / "again").symlink_to(tree / "c")
+    (tree / "c" / "up").symlink_to(tree)
+    report = verify(tree)
+    assert not report.problems and [Path(one.folder).name for one in report.usable] == ["c", "d", "s"]
+    flip(next((tmp_path / "disk").glob("*.arrow")))
+    (problem,) = verify(tree).problems
+    assert Path(str(problem.file)).parent == tree / "s"

@@ -160,6 +160,6 @@ def test_it_is_the_rule_read_slowly(images: dict[str, str | None], candidates: l
 def test_a_large_table_takes_seconds() -> None:
     images = {f"{k}": f"train2014/COCO_train2014_{k:012d}.jpg" for k in range(200_000)}
     there = [picture(f"train2017/{k:012d}.jpg") for k in range(200_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(match_images(images, there).numbers) == 200_000
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 15

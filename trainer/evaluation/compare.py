@@ -112,6 +112,12 @@ def compare(
     ]  # fmt: skip
 
 
+def reported(folder: Path) -> list[str]:
+    """Names of at most MOST metrics of a finished evaluation, those that papers report. InputError as `compare`."""
+    run = StoredQueries(folder)
+    return list(dict.fromkeys(_with_measure(name, run.measure) for _, name in _reported(_columns(run.names))))
+
+
 class _Values:
     """What the columns need of a run: values of each query by direction and metric, the parts of sums too."""
 

@@ -1,7 +1,7 @@
 """Everything a run needs, read and checked before the first step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,8 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
-    asked = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]  # learnt later
-    _require_use_of_shards(data, params, LossTerms(asked).needs)
+    plain = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]  # learnt later
+    data = _without_unread(data, params, LossTerms(plain).needs)
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
     store = open_images(params.model.name, params.model.options, data.regions, data.images, params.unreadable)
@@ -182,15 +182,17 @@ def model_inputs(config: Config) -> dict[str, str]:
     return known | {key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)}
 
 
-def _require_use_of_shards(data: Data, params: TrainParams, needed: set[str]) -> None:
-    """InputError where this run would not read the shards that were given, or would look up what is not there."""
+def _without_unread(data: Data, params: TrainParams, needed: set[str]) -> Data:
+    """The data without shards that this run does not read, which is said. InputError where it looks up relevance and
+    there are none."""
     looked_up = params.relevance == "shards" and "relevance" in needed
-    if data.shards is not None and not looked_up and params.composition != "seeded":
-        problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
-        remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
-        raise InputError(problem, file=data.shards, remedy=remedy)
     if data.shards is None and looked_up:
         raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+    if data.shards is None or looked_up or params.composition == "seeded":
+        return data
+    why = "batches are random and relevance is not looked up; train.relevance=shards would, with a graded loss"
+    tell(f"{data.shards}: these labels are not read: {why}")
+    return replace(data, shards=None)
 
 
 def _shards(data: Data, params: TrainParams, captions: Captions) -> LookedUp | None:

@@ -149,6 +149,8 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
     (tmp_path / "x.zip").write_bytes(b"PK\3\4")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
         packed.writestr("other.png", png(1))
+    with zipfile.ZipFile(tmp_path / "twice.zip", "w") as packed:
+        packed.writestr("a/val/Ä 0.png", png(1)), packed.writestr("b/val/Ä 0.png", png(1))
     for source, said in {
         "https://example.org/x.jpg": "write {file} or {id}",
         "https://{file}": "the host is not the same for every image -> write the host",
@@ -157,6 +159,7 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
         str(tmp_path / "x.zip"): "not a whole zip",
         str(tmp_path / "other.zip"): f"none of the {N} images",
         str(tmp_path / "no.zip"): "no such file",
+        str(tmp_path / "twice.zip"): "twice.zip: image '0' has two, 'Ä 0' (a/val/Ä 0.png) and 'Ä 0' (b/val/Ä 0.png)",
     }.items():
         line = ["report", "--data", str(world / "data"), "--out", str(tmp_path / "x.html"), "--images", source]
         assert call(*line) == 2

@@ -82,8 +82,8 @@ def test_links_are_followed_once(tmp_path: Path) -> None:
     (folder / "3.jpg").write_bytes(picture(3))
     (folder / "same.jpg").symlink_to(folder / "3.jpg")
     found = list_pictures(folder)
-    assert [one.path for one in found] == ["2.jpg", "3.jpg", "x/1.jpg"]
-    assert sorted(found.not_taken["seen before by a link"]) == ["back/", "same.jpg"]
+    assert [one.path for one in found] == ["2.jpg", "3.jpg", "same.jpg", "x/1.jpg"], "by each of its names"
+    assert found.not_taken["seen before by a link"] == ["back/"]
     assert found.not_taken["cannot be read"] == ["broken.jpg"]
 
 
@@ -187,7 +187,7 @@ def test_what_a_row_is_called(tmp_path: Path) -> None:
         assert [(one.image_id, one.path) for one in found][: len(expected)] == expected, name
         assert [int(one.decode()[0].max()) for one in found] == [1, 2, 3, 4, 5]
     pq.write_table(pa.table({"a": ROWS, "b": ROWS}), tmp_path / "two.parquet")
-    with pytest.raises(InputError, match="several columns of pictures: a, b -> keep one, or call it image"):
+    with pytest.raises(InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"):
         list_pictures(tmp_path / "two.parquet")
     pq.write_table(pa.table({"n": [1]}), tmp_path / "none.parquet")
     with pytest.raises(InputError, match="no column of pictures"):
@@ -233,9 +233,10 @@ def test_orientation_is_exifs_alone(tmp_path: Path) -> None:
     """XMP says that the picture lies on its side; cv2.imread does not read XMP."""
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
     xmp += b'<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>'
-    Image.new("L", (20, 10)).save(tmp_path / "x.jpg", xmp=xmp)
-    one = list_pictures(tmp_path / "x.jpg")[0]
-    assert one.decode()[0].shape == (10, 20, 3) and one.size() == (20, 10)
+    for name, how in {"x.jpg": {"xmp": xmp}, "x.webp": {"xmp": xmp}, "x.tif": {"tiffinfo": {700: xmp}}}.items():
+        Image.new("L", (20, 10)).save(tmp_path / name, **how)
+        one = list_pictures(tmp_path / name)[0]
+        assert one.decode()[0].shape == (10, 20, 3) and one.size() == (20, 10), name
 
 
 @pytest.mark.parametrize("kind", ["jpg", "png", "webp", "tif"])
@@ -261,3 +262,70 @@ def test_metadata_beside_pictures_is_not_taken_for_them(tmp_path: Path) -> None:
     found = list_pictures(tmp_path)
     assert [one.path for one in found] == ["1.jpg"]
     assert found.not_taken == {"other files": ["metadata.jsonl", "more.parquet"]}
+
+
+def test_a_file_with_several_names_is_each_of_them(tmp_path: Path) -> None:
+    """Hard links, as tools leave them that join equal files; of links those that repeat a name are left out."""
+    folder = write(tmp_path, {"train/1.jpg": picture(1), "train/2.jpg": picture(2)})
+    os.link(folder / "train" / "1.jpg", folder / "train" / "3.jpg")
+    (folder / "again").symlink_to(folder / "train")
+    (folder / "flat").mkdir()
+    (folder / "flat" / "2.jpg").symlink_to("../train/2.jpg")
+    (folder / "2.jpg").symlink_to("train/2.jpg")
+    (folder / "flat" / "391895").symlink_to("../train/2.jpg")
+    (folder / "train" / "4.jpg").symlink_to("../flat")
+    found = list_pictures(folder)
+    assert [one.path for one in found] == ["flat/391895", "train/1.jpg", "train/2.jpg", "train/3.jpg"]
+    assert found.not_taken == {"seen before by a link": ["2.jpg", "again/", "flat/2.jpg", "train/4.jpg/"]}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path, {"1.jpg": picture(1)})
+    os.mkfifo(tmp_path / "2.jpg")
+    assert list_pictures(tmp_path).not_taken == {"cannot be read": ["2.jpg"]}
+
+
+def test_a_dataset_of_the_hub_with_a_picture_on_its_page(tmp_path: Path) -> None:
+    write(tmp_path, {"README.md": b"# Cats", "logo.png": picture(9)})
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"image": ROWS}), tmp_path / "data" / "train-00000-of-00001.parquet")
+    found = list_pictures(tmp_path)
+    assert [one.image_id for one in found] == ["1", "2", "3", "4", "5"]
+    assert found.not_taken == {"pictures beside a dataset": ["logo.png"]}
+
+
+def test_columns_are_chosen(tmp_path: Path) -> None:
+    """Which one has the pictures, and which their ids."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": ROWS, "b": ROWS[::-1], "cocoid": [11, 12, 13, 14, 15]}), path)
+    found = read_pictures(path, "b", "cocoid")
+    assert [(one.image_id, int(one.decode()[0].max())) for one in found][:2] == [("11", 5), ("12", 4)]
+    with pytest.raises(InputError, match="a.parquet: no column 'c' -> choose from: a, b, cocoid"):
+        list_pictures(path, "c")
+    with pytest.raises(InputError, match="a.parquet: no column 'id' -> choose from: a, b, cocoid"):
+        list_pictures(path, "a", "id")
+    pq.write_table(pa.table({"a": ROWS, "cocoid": [11, None, 13, 14, 15]}), path)
+    with pytest.raises(InputError, match=r"row train\[1\]: no 'cocoid' -> give every row its id"):
+        list_pictures(path, None, "cocoid")
+
+
+NAMES = [
+    "data/train-00000-of-00002.parquet", "data/restval-00000-of-00001.parquet", "train/a.parquet", "dev/test.parquet",
+    "a_val_1.parquet", "contest.parquet", "evaluation.parquet", "TRAIN.parquet", "Karpathy/test-00000-of-00001.parquet",
+    "test_set/validation.parquet", "train2014.parquet", "x/val-images/a.parquet",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splits_are_those_of_datasets(name: str, tmp_path: Path) -> None:
+    from datasets.data_files import get_data_patterns
+
+    write(tmp_path, {name: b""})
+    assert list(map(str, get_data_patterns(str(tmp_path)))) == [split_of(name)]
+
+
+def test_a_damaged_exif_is_none(tmp_path: Path) -> None:
+    """The pixels are whole, and cv2.imread reads them."""
+    Image.new("L", (20, 10)).save(tmp_path / "x.jpg", exif=b"Exif\0\0no more")
+    one = list_pictures(tmp_path / "x.jpg")[0]
+    assert one.decode()[0].shape == (10, 20, 3) and one.size() == (20, 10)

@@ -134,7 +134,7 @@ def test_what_cannot_be_batched_is_refused(pairs, sampled, tmp_path):
     with pytest.raises(InputError, match="no caption is sampled as relevant to another image"):
         partners(some(pairs, np.array([0, 1])), sampled)
     write_regions(tmp_path, [pairs.store[k] for k in range(5)])
-    with pytest.raises(InputError, match="no regions of image 'train-i5', 19 such of 24 -> extract them"):
+    with pytest.raises(InputError, match="no regions of 19 of the 24 images of split 'train': 'train-i5'"):
         Pairs(pairs.captions, RegionStore(tmp_path), pairs.tokens)
 
 

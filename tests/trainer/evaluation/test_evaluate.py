@@ -279,10 +279,10 @@ def test_nothing_is_said_of_coco_for_other_data_sets(monkeypatch):
     flickr, coco = ["1000092795", "10002456"], sorted(original_images())[:2]
     for ids, said in ((flickr, 0), (coco, 2)):
         notes: list[str] = []
-        assert _human(ids, ["1", "2"], np.arange(2), notes) == {} and len(notes) == said
+        assert _human(ids, ["1", "2"], np.arange(2), np.arange(2), notes) == {} and len(notes) == said
     assert of_coco(coco) and not of_coco(flickr) and not of_coco(["scene-1"])
     monkeypatch.setattr("capgrade.metrics.eccv.find_spec", lambda name: None)
-    assert _human([str(k) for k in range(5_000)], ["1"], np.arange(1), notes := []) == {}
+    assert _human([str(k) for k in range(5_000)], ["1"], np.arange(1), np.arange(5_000), notes := []) == {}
     assert notes[0] == "eccv left out: the ECCV Caption lists are not installed (pip install eccv-caption)"
 
 
