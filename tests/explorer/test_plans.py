@@ -120,7 +120,7 @@ def test_semantic_map_is_of_images_and_their_captions_as_in_the_paper() -> None:
     plan = misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 8)
     assert (plan.facts["queries"], plan.facts["hits"], plan.facts["images"]) == (8, 7, 8)
     assert {item.query for item in plan.items} == {"i7"}, "an image beyond the gallery is not asked about"
-    scores[:, 23], scores[2:, 5] = 2, 3  # a caption beyond the gallery is never found
+    scores[:, 23], scores[2:, 5] = 30, 40  # a caption beyond the gallery is never found
     texts = {item.caption_id for item in misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 8).items}
     assert "i11#1" not in texts and "i2#1" in texts
     scores[0, 0] = -1  # its own image ranks last
