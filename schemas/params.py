@@ -528,7 +528,9 @@ class ExploreParams(ParamsBlock):
     judgements: str | None = None  # people's scores, as `agree` reads them
     host: str = "127.0.0.1"  # address to listen on; the default is this machine only
     port: Annotated[int, Field(ge=0, le=65535)] = 7860  # 0 takes a free one
-    count: Positive = 100  # --sample: pairs; with --run, missed captions of ten pairs each
+    count: Positive = 100  # --sample: pairs; with --run, missed queries of ten pairs each
+    direction: Literal["i2t", "t2i"] = "i2t"  # --sample --run: whose misses: i2t of images, t2i of captions
+    gallery: Positive | None = None  # --sample --run: search the first so many images alone
     seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
     pool: Positive | None = None  # --sample: so many best of each label and similarity, unsure and random pairs
     similarity: tuple[str, ...] = ()  # --sample with a pool: models' similarity matrices

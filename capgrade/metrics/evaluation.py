@@ -255,10 +255,10 @@ def evaluate(
         )
         for way in asked
     }  # fmt: skip
-    shown = asked if fold is None and any(name.startswith("lambda") for name in names) else ()
+    shown = asked if any(name.startswith("lambda") for name in names) else ()
     return Evaluation(
         "whole" if fold is None else f"folds of {fold}", scored, _counts(ways["i2t"], scored, len(parts)),
-        {way: collapse(ways[way].similarity) for way in shown},
+        {way: collapse(*(part[way].similarity for part in parts)) for way in shown},
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -279,10 +279,32 @@ def _keep(run: TrainingRun) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
     run.history.save(run.parts, run.device)
     _save_best(run)
-    epoch = run.history.epochs[-1]
-    shares = [f"{share:.1%} of {key.removeprefix(ACTIVE)}" for key, share in epoch.items() if key.startswith(ACTIVE)]
-    if shares:
-        print(f"epoch {epoch['epoch']}: active hinges: {', '.join(shares)}", file=sys.stderr, flush=True)
+    for line in told(run.history.epochs):
+        print(line, file=sys.stderr, flush=True)
+
+
+# Of a term that has been inactive, or wholly active, for two epochs: what that means, and which key changes it.
+IDLE = {
+    0: "nothing is learnt from it; see its margin, negatives, tau or alpha in train.loss",
+    1: "as near chance, and labels have no say in its gradient; set train.all_negatives_first=1, a lower train.lr "
+    "or larger model options",
+}
+
+
+def told(epochs: Sequence[Mapping[str, float]]) -> list[str]:
+    """What is printed after the last epoch: its loss, its validation and the shares of active hinges; and once, which
+    terms have had none, or all, for two epochs."""
+    last, before = epochs[-1], epochs[-3:-1]
+    shares = {key.removeprefix(ACTIVE): share for key, share in last.items() if key.startswith(ACTIVE)}
+    others = {key: value for key, value in last.items() if key not in ("epoch", "pairs_per_s") and ACTIVE not in key}
+    line = f"epoch {last['epoch']}: " + ", ".join(f"{key} {value:.4g}" for key, value in others.items())
+    hinges = [f"{share:.1%} of {name}" for name, share in shares.items()]
+    lines = [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line]
+    for name in shares:
+        past = [round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)]  # as they are printed
+        if past[-1] in IDLE and past[-2:] == 2 * past[-1:] and past[:-2] != past[-1:]:
+            lines.append(f"{name} has had {past[-1]:.0%} of active hinges for two epochs: {IDLE[int(past[-1])]}")
+    return lines
 
 
 def _save_best(run: TrainingRun) -> None:
