@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import capgrade
-from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
@@ -116,19 +115,20 @@ def test_half_a_character_does_not_stop_a_run() -> None:
         assert found[0, 0] == found[0, 1] > 0, tokenizer
 
 
-def test_bleu_that_is_0_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(say, "_said", set())
+def test_bleu_that_is_0_says_why(recwarn: pytest.WarningsRecorder) -> None:
     found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "rouge_l"])
     assert found.corpus["bleu_2"] > 0.3 and found.corpus["bleu_3"] < 1e-3
-    assert capsys.readouterr().err == (
-        "warning: bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger "
-        "corpora)\n"
+    (warned,) = recwarn.list
+    assert warned.category is capgrade.CapgradeWarning and warned.filename == __file__
+    assert str(warned.message) == (
+        "bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger corpora)"
     )
+    recwarn.clear()
     capgrade.score(CANDIDATES, REFERENCES, ["bleu_1", "bleu_2"])
     capgrade.score(["a dog runs fast"], [["a dog runs fast"]], ["bleu"])
-    assert not capsys.readouterr().err
+    assert not recwarn.list
     capgrade.score(["", ""], [["a dog"], ["a cat"]], ["bleu"])
-    assert capsys.readouterr().err.count("warning") == 1, "one cause, one note"
+    assert len(recwarn) == 1, "one cause, one note"
 
 
 def test_token_ids_are_their_texts(tmp_path: Path) -> None:
