@@ -69,7 +69,7 @@ def score(
             "corpus": first.corpus,
             "intervals": {name: [one.low, one.high] for name, one in intervals.items()},
             "images": len(first.ids),
-            "of_images": len(known),
+            "of_images": sum(map(bool, known.values())),
         }
         say(result | ({"compare": {name: asdict(one) for name, one in tests.items()}} if tests else {}), True)
         return
