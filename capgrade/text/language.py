@@ -37,14 +37,14 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
         )
 
 
-def not_english(captions: Captions) -> str | None:
-    """How many captions have no common English word among their FIRST ones, where they are more than MOST_OTHER of
-    all; None where they are not."""
+def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:
+    """How many captions have no common English word among their FIRST ones, where they are more than a share of all;
+    None where they are not."""
     words, start = captions.tokens()
     english = pc.is_in(pc.utf8_lower(words.dictionary), value_set=_ENGLISH).to_numpy(zero_copy_only=False)
     before = np.concatenate([[0], np.cumsum(english[words.indices.to_numpy()])])
     without = int((before[np.minimum(start[:-1] + FIRST, start[1:])] == before[start[:-1]]).sum())
-    if without <= MOST_OTHER * captions.n_captions:
+    if without <= most * captions.n_captions:
         return None
     return f"{without:,} of {captions.n_captions:,} captions have no common English word"
 

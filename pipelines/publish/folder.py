@@ -125,15 +125,13 @@ def _labels(folder: Path, captions_dir: Path, mteb: bool) -> Labels:
 
 
 def _languages(given: Sequence[str], captions_dir: Path, splits: Sequence[Captions]) -> tuple[str, ...]:
-    """The languages that are given; without any `en`, if the captions of every split are English."""
+    """The languages that are given; without any `en`, unless half of a split's captions have no English word."""
     for captions in splits:
-        if (found := not_english(captions)) is None:
-            continue
-        if not given:
-            remedy = "say which languages they are in: --set publish.language=de, or =[en, de]"
+        if not given and (found := not_english(captions, 0.5)):
+            remedy = "say which languages they are in: --set publish.language=de, or '--set publish.language=[en, de]'"
             problem = f"no language given, and these captions seem not to be English alone: {found}"
             raise InputError(problem, file=captions_dir, remedy=remedy)
-        if {one.lower().split("-")[0] for one in given} == {"en"}:
+        if {one.lower().split("-")[0] for one in given} <= {"en"} and (found := not_english(captions)):
             warn(f"{captions_dir}: the card will say that these captions are English, but {found}")
     return tuple(given) or ("en",)
 
