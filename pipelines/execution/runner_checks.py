@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.dask.dask_runner import DaskOptions, DaskRunner
@@ -80,7 +81,7 @@ def _check_address(option: str, address: str) -> None:
         raise InputError(problem, file=f"{option}={address}", remedy="start the job server, or correct it") from None
 
 
-def _client(options: PipelineOptions, name: str) -> tuple[object, str]:
+def _client(options: PipelineOptions, name: str) -> tuple[Any, str]:
     """A client of Dask beside Beam's, and the scheduler's address; None where Beam starts a cluster of its own."""
     from distributed import Client
 

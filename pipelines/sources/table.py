@@ -55,6 +55,8 @@ def columns_of(columns: Columns, present: Collection[str], file: str, row: int |
             found[field] = name
         elif asked or field in ("image_id", "caption"):
             remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
+            if any("://" in name for name in present):
+                remedy = "the first row has no names but data (a URL): write a row of names above it"
             raise InputError(f"no column '{asked or names[0]}' for the {field}", file=file, row=row, remedy=remedy)
     return found
 

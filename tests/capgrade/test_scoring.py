@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import capgrade
+import capgrade.reward
+from capgrade.coco_files import read_candidates
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
@@ -287,3 +289,38 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, row in found.items():
         assert {"seconds", "peer_seconds", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-6, name
+
+
+def test_files_of_references_and_results_that_people_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"image_id": k, "caption": text} for k, texts in REFERENCES.items() for text in texts]
+    marked = [*rows, {"image_id": "1", "caption": "spam", "is_rejected": True}]
+    marked += [{"image_id": "9", "caption": "quality issues", "is_precanned": True}]
+    for name, found in (("all", rows), ("marked", marked)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"annotations": found}))
+    results = [{"image_id": k, "caption": texts[0]} for k, texts in CANDIDATES.items()]
+    (tmp_path / "ours.json").write_text(json.dumps(results))
+    (tmp_path / "more.json").write_text(json.dumps([*results, {"image_id": "9", "caption": "a dog"}]))
+
+    def corpus(references: str, candidates: str) -> dict:
+        files = ("--references", str(tmp_path / references), "--candidates", str(tmp_path / candidates))
+        assert call("score", *files, "--measures", "cider,rouge_l", "--json") == 0
+        return json.loads(capsys.readouterr().out.strip())["corpus"]
+
+    assert corpus("marked.json", "ours.json") == corpus("all.json", "ours.json") == corpus("marked.json", "more.json")
+    rows = [{"image_id": k, "caption": "a dog"} for k in (1, 2)]
+    (tmp_path / "floats.json").write_text(json.dumps([{**row, "image_id": float(row["image_id"])} for row in rows]))
+    references = {1: ["a"], 2: ["b"]}
+    assert read_candidates(tmp_path / "floats.json", references) == {1: ["a dog"], 2: ["a dog"]}
+    (tmp_path / "lines.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"lines.json: JSON Lines, an object a row -> make it one list: jq -s"):
+        read_candidates(tmp_path / "lines.json", references)
+
+
+def test_the_reward_takes_references_as_a_dataset_of_numpy_has_them() -> None:
+    reward = capgrade.reward.Cider(capgrade.Frequencies.of(list(REFERENCES.values())))
+    sets = list(REFERENCES.values())
+    arrays = [np.array(texts) for texts in sets]
+    texts = [text for own in CANDIDATES.values() for text in own]
+    assert reward(completions=texts, references=arrays) == reward(completions=texts, references=sets)
+    with pytest.raises(InputError, match="3 completions, but 2 reference sets -> give a set of references for each"):
+        reward(completions=texts, references=arrays[:2])
