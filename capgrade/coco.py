@@ -22,6 +22,7 @@ from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SpiceParams
 from capgrade.schemas.say import warn
+from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenized
 from capgrade.text.words import NO_TOKENIZER
 
@@ -41,7 +42,8 @@ class PTBTokenizer:
         {1: ["a man 's dog running"]}
         """
         texts = [_text(one, image, k) for image, found in captions_for_image.items() for k, one in enumerate(found)]
-        words = tokenized(texts, "ptb_py")
+        warn_of_scripts(texts, "ptb_py")
+        words = tokenized(texts, "ptb_py", lists=(0,))
         lines = iter([" ".join(words.sentence(k)) for k in range(len(texts))])
         return {image: [next(lines) for _ in found] for image, found in captions_for_image.items()}
 

@@ -17,6 +17,7 @@ from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.measures.scores.given import are_ids, given, token_ids
 from capgrade.measures.scores.measures import SIGMA, cider_scores
 from capgrade.schemas.errors import InputError
+from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import one_line_each, tokenized
 from capgrade.text.words import NO_TOKENIZER, Words, split_at_white_space
 
@@ -74,6 +75,7 @@ class CiderReward:
             words, sizes, ref_ptr = self._ids(candidates, references)
         else:
             found = given(candidates, references)
+            warn_of_scripts(found.texts, self.tokenizer)
             texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
             words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr
             sizes = np.bincount(found.owner)
@@ -111,7 +113,11 @@ class Cider:
 
     def __call__(self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any) -> list[float]:
         texts = [_text(completion, k) for k, completion in enumerate(completions)]
-        together = groupby(zip(references, texts, strict=True), key=itemgetter(0))  # a prompt's completions are
+        if len(references) != len(texts):
+            problem = f"{len(texts)} completions, but {len(references)} reference sets"
+            raise InputError(problem, remedy="give a set of references for each completion")
+        sets = [own.tolist() if hasattr(own, "tolist") else own for own in references]  # numpy compares cell by cell
+        together = groupby(zip(sets, texts, strict=True), key=itemgetter(0))  # a prompt's completions are
         groups = [(own, [text for _, text in some]) for own, some in together]
         return self._reward.each([some for _, some in groups], [own for own, _ in groups])[0].tolist()
 

@@ -1,5 +1,6 @@
 """Stage `captions`: a source's captions, checked and tokenised, as one Arrow table."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -16,9 +17,13 @@ from capgrade.schemas.files import digests, with_metadata, write_arrow, write_ma
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.say import warn
+from capgrade.schemas.tars import list_tars
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import ptb_jar, tokenize
 
+# Why captions are left out, and images with them.
+ABSENT, WORDLESS, BARE = "captions absent", "captions without words", "images left without captions"
 BATCH = 65_536  # captions
 BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits
 
@@ -33,7 +38,8 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
     """
     with output_folder(out, "captions") as folder:
         if params.source != "scenes":
-            return write_records(folder, list(read_source(params)), params)
+            left_out = Counter[str]()
+            return write_records(folder, list(read_source(params, left_out)), params, left_out=left_out)
         from capgrade.pipelines.sources import scenes
 
         world = scenes.generate(params.scenes)
@@ -41,13 +47,20 @@ def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
 
 
 def write_records(
-    out: Path, records: list[Caption], params: CaptionsParams, extra: Mapping[str, int] | None = None
-) -> dict[str, Any]:
-    """Check and tokenise captions and write them, in this order; `extra` files with their rows are there already.
-    Returns the manifest. InputError as `captions`."""
+    out: Path, records: list[Caption], params: CaptionsParams, extra: Mapping[str, int] | None = None,
+    left_out: Mapping[str, int] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Check and tokenise captions and write them, in this order; `extra` files with their rows are there already, and
+    the source has `left_out` so many of what, by reason. Returns the manifest. InputError as `captions`."""
     records, tokens, dropped = checked(records, params)
     splits, images = dict(Counter(r.split for r in records)), len({r.image_id for r in records})
-    facts = {"images": images, "splits": splits, "dropped_empty": dropped}
+    twins = len(records) - len({(r.image_id, r.text) for r in records})
+    facts = {"images": images, "splits": splits, "left_out": {**(left_out or {}), **dropped}, "duplicates": twins}
+    if twins:
+        warn(
+            f"{twins:,} captions repeat another caption of their image word for word: a value with the caption left "
+            "out of its references (sbert_left_out) is then that of its twin, the highest there is"
+        )
     return write_table(out, caption_batches(records, tokens), params, facts, extra)
 
 
@@ -62,11 +75,11 @@ def write_table(
     return write_manifest(out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts)
 
 
-def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], int]:
-    """The records that stay, their tokens, and how many empty ones were dropped; refuses what a source may not give."""
+def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Caption], list[list[str]], dict[str, int]]:
+    """The records that stay, their tokens, and how many were dropped, by reason; refuses what a source may not give."""
     if not records:
         remedy = "check that it is whole, and the source's format"
-        raise InputError("no captions: empty, or a header alone", file=params.input, remedy=remedy)
+        raise InputError("no captions: empty, or a header alone", file=" ".join(params.inputs), remedy=remedy)
     first: dict[str, Caption] = {}
     split_of: dict[str, str] = {}
     for record in records:
@@ -82,15 +95,18 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
     warn_of_scripts(texts, params.tokenizer)
     tokens = tokenize(params.tokenizer, texts)
     empty = [record for record, words in zip(records, tokens, strict=True) if not words]
+    counts = dict(Counter(WORDLESS if record.text else ABSENT for record in empty))
+    told = " and ".join(f"{count:,} {reason}" for reason, count in counts.items())
     if empty and params.empty == "refuse":
-        problem = f"caption '{empty[0].caption_id}' has no words ({empty[0].text!r}), {len(empty)} such in all"
+        what = f"has no words ({empty[0].text!r})" if empty[0].text else "is absent"
+        problem = f"caption '{empty[0].caption_id}' {what}; in all {told}"
         raise _refused(empty[0], problem, "mend them, or leave them out: --set captions.empty=drop")
     kept = [record for record, words in zip(records, tokens, strict=True) if words]
-    images = {record.image_id for record in kept}
-    if bare := [record for record in empty if record.image_id not in images]:
-        problem = f"image '{bare[0].image_id}' has no caption left once empty ones are dropped"
-        raise _refused(bare[0], problem, "remove the image or give it a caption")
-    return kept, [words for words in tokens if words], len(empty)
+    if not kept:
+        raise _refused(empty[0], f"no caption with words: {told}", "name the column or key that holds captions")
+    if bare := {record.image_id for record in empty} - {record.image_id for record in kept}:
+        counts[BARE] = len(bare)
+    return kept, [words for words in tokens if words], counts
 
 
 def _refused(record: Caption, problem: str, remedy: str) -> InputError:
@@ -121,7 +137,10 @@ def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
 def _inputs(params: CaptionsParams) -> dict[str, str]:
     """SHA-256 of each file or folder the source read, by name, and of Java's tokenizer; of a SCAN folder the text files
     of the splits, no features."""
-    given = [Path(p) for p in (params.input, *params.split_lists.values()) if p is not None]
+    if params.source == "webdataset":  # tars are mostly pictures, and may be a hundred gigabytes
+        sizes = "\n".join(f"{tar.name} {tar.stat().st_size}" for tar in list_tars(params.inputs))
+        return {"names and sizes of tars": hashlib.sha256(sizes.encode()).hexdigest()}
+    given = [Path(p) for p in (*params.inputs, *params.split_lists.values())]
     folders = [path for path in given if path.is_dir()]
     if params.source == "precomp":
         given, folders = [*given, *(text for folder in folders for text in sorted(folder.glob("*.txt")))], []

@@ -1,7 +1,5 @@
 """Agreement of caption scores with human scores of candidates, from a table of candidates, references and scores."""
 
-import ast
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +10,7 @@ from pydantic import BeforeValidator, Field, create_model
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
 from capgrade.measures.scores.measures import BLEUS, MEASURES
-from capgrade.pipelines.sources.fields import Text, Texts, entry
+from capgrade.pipelines.sources.fields import Text, Texts, entry, listed_cell
 from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST
@@ -91,17 +89,5 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     return rows
 
 
-def _listed(value: Any) -> Any:
-    """A list that stands in a cell as JSON or Python write one; other text is one reference."""
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
-        return value
-    for read in (json.loads, ast.literal_eval):
-        try:
-            return read(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-    raise ValueError("a list that neither JSON nor Python reads")
-
-
-References = Annotated[Texts, BeforeValidator(_listed)]
+References = Annotated[Texts, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST, le=LARGEST)]

@@ -2,7 +2,10 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import parent_process
+from threading import Timer
 from typing import TextIO
 
 _told: set[str] = set()
@@ -36,3 +39,16 @@ def tell(message: str) -> None:
     if parent_process() is None and message not in _told:
         _told.add(message)
         print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
+    """Tell this where the block has lasted so long and nothing has been told."""
+    before = len(_told)
+    timer = Timer(seconds, lambda: tell(message) if len(_told) == before else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -28,6 +28,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
 from capgrade.schemas.output import arrow_of, refuse_file
+from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenized
 from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space
 
@@ -68,7 +69,8 @@ class Frequencies:
         else:
             found = given(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
-            words = split_at_white_space(tokenized(texts, tokenizer))
+            warn_of_scripts(texts, tokenizer)
+            words = split_at_white_space(tokenized(texts, tokenizer, lists=(0,)))
         owner = np.repeat(np.arange(len(sizes)), sizes)
         return cls.counted(numbered(words), owner, len(sizes), tokenizer, f"{len(sizes)} reference sets")
 

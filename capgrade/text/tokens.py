@@ -20,6 +20,7 @@ from capgrade.text.language import TOGETHER
 from capgrade.text.ptb import alone, kept, ptb_tokens
 from capgrade.text.words import NO_TOKENIZER, Words, number_words, read_once, split_at_spaces
 
+AHEAD = 3  # captions that are looked at behind one; the lexer skips line breaks between
 JAR = "stanford-corenlp-3.4.1.jar"
 _BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
 _LINE_BREAKS = re.compile(f"[{_BREAKS}]")
@@ -35,11 +36,12 @@ def tokenize(name: str, captions: Sequence[str]) -> list[list[str]]:
     return TOKENIZERS[name](captions)
 
 
-def tokenized(texts: Sequence[str], tokenizer: str) -> Words:
-    """As `tokenize`, as numbers; also `NO_TOKENIZER`."""
+def tokenized(texts: Sequence[str], tokenizer: str, lists: Sequence[int] = ()) -> Words:
+    """As `tokenize`, as numbers; also `NO_TOKENIZER`. `lists` are where lists begin in which the jar would read the
+    captions one after the other; without them each is read by itself."""
     if tokenizer == NO_TOKENIZER:
         return split_at_spaces(texts)
-    return ptb_words(texts) if tokenizer in ("ptb_py", "ptb") else number_words(tokenize(tokenizer, texts))
+    return ptb_words(texts, lists) if tokenizer in ("ptb_py", "ptb") else number_words(tokenize(tokenizer, texts))
 
 
 def ptb(captions: Sequence[str]) -> list[list[str]]:
@@ -85,11 +87,17 @@ def ptb_py(captions: Sequence[str]) -> list[list[str]]:
     return [words.sentence(k) for k in range(len(captions))]
 
 
-def ptb_words(captions: Sequence[str]) -> Words:
+def ptb_words(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
     """As `ptb_py`: what stands between spaces is mostly read alike everywhere, so each such piece is read once; a
-    caption with any other piece is read by itself."""
+    caption with any other piece is read by itself, or with the next ones of its list (see `tokenized`)."""
     lines = one_line_each(captions)
-    return read_once(split_at_spaces(lines), alone, lambda row: ptb_tokens(lines[row]))
+    ends = [*lists[1:], len(lines)] if len(lists) else []
+
+    def read(row: int) -> list[str]:
+        end = next((end for end in ends if end > row), 0)
+        return ptb_tokens(lines[row], "".join(f"{line}\n" for line in lines[row + 1 : min(row + 1 + AHEAD, end)]))
+
+    return read_once(split_at_spaces(lines), alone, read)
 
 
 def lower_split(captions: Sequence[str]) -> list[list[str]]:

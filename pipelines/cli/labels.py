@@ -38,12 +38,17 @@ if TYPE_CHECKING:
 def captions(
     out: OptionalOut = None,
     source: Annotated[
-        str | None, Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub. Default: scenes.")
+        str | None,
+        Option(help="scenes, coco, karpathy, flickr, precomp, tsv, csv, jsonl, hub, webdataset. Default: scenes."),
     ] = None,
-    input: Annotated[str | None, Option(help="File, folder or Hugging Face dataset to read.")] = None,
+    input: Annotated[
+        list[str] | None, Option(help="File, folder or Hugging Face dataset to read; of most sources several.")
+    ] = None,
     split: Annotated[str | None, Option(help="Split to keep, or its name if the source has no splits.")] = None,
     split_list: Annotated[list[str] | None, Option(help="SPLIT=FILE of image ids (flickr).")] = None,
-    column: Annotated[list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split.")] = None,
+    column: Annotated[
+        list[str] | None, Option(help="FIELD=COLUMN: image_id, caption_id, caption, split, image_file.")
+    ] = None,
     tokenizer: Annotated[
         str | None, Option(help="ptb_py, ptb, lower_split, word_unigram, characters. Default: ptb_py.")
     ] = None,
@@ -66,22 +71,25 @@ def captions(
         return
     if frequencies is not None:
         refuse("with --frequencies", out=out, source=source)
-        if input is None:
-            raise InputError("no captions to count", remedy="give --input, a folder that capgrade captions wrote")
-        _frequencies(Path(input), split, frequencies)
+        if input is None or len(input) > 1:
+            problem = "no captions to count" if input is None else f"{len(input)} inputs"
+            raise InputError(problem, remedy="give one --input, a folder that capgrade captions wrote")
+        _frequencies(Path(input[0]), split, frequencies)
         return
     if out is None:
         raise InputError("no folder to write", remedy="give --out")
     from capgrade.pipelines.captions import captions as stage
 
     lists = pairs(split_list, "--split-list") or None
-    kept = {"source": source, "input": input, "split": split, "split_lists": lists}
+    one = input[0] if input and len(input) == 1 else input
+    kept = {"source": source, "input": one, "split": split, "split_lists": lists}
     columns = {f"columns.{field}": name for field, name in pairs(column, "--column").items()}
     options = {**kept, **columns, "tokenizer": tokenizer}
     done = stage(out, load(given.params, given.sets, captions=options).captions)
     rows = done["files"]["captions.arrow"]["rows"]
     splits = ", ".join(f"{name} {count:,}" for name, count in done["splits"].items())
-    say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}")
+    left_out = (f"\nleft out: {count:,} {reason}" for reason, count in done["left_out"].items())
+    say(done, given.as_json, f"{rows:,} captions of {done['images']:,} images ({splits}) -> {out}{''.join(left_out)}")
 
 
 def _parse(caption: str, as_json: bool) -> None:
@@ -201,6 +209,11 @@ def agree(
         refuse("with --reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
         _raters(reviews, judgements or [], given.as_json)
         return
+    asked = load(given.params, given.sets).agree
+    judgements = judgements or ([Path(asked.judgements)] if asked.judgements else [])
+    if not judgements and captions is not None and "judgements" in asked.model_fields_set:
+        _agree_with_none(captions, split, out, pairs, given)
+        return
     if not judgements:
         raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
     if len(judgements) > 1:
@@ -220,7 +233,8 @@ def agree(
         refuse("without --captions", **unused)
         result, facts = _of_texts(judgements[0], measures, given)
     else:
-        loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
+        loaded = load(given.params, given.sets, measures)
+        names = names_of(measures, loaded.relevance.measures)
         require_all(measures=names, params=loaded.measures)
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.agree import agree as stage
@@ -236,6 +250,22 @@ def agree(
     elif out:
         write_json(out, {"judgements": facts, "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True) if given.as_json else agreement_table(result)
+
+
+def _agree_with_none(
+    captions: Path, split: str | None, out: Path | None, pairs: Path | None, given: CommonOptions
+) -> None:
+    from capgrade.pipelines.agree import agree_with_none
+    from capgrade.schemas.files import write_json
+    from capgrade.schemas.judges import are_agreement
+    from capgrade.schemas.output import json_with, refuse_file
+
+    if out:
+        refuse_file(out, "agreement figures", json_with(are_agreement))
+    found = agree_with_none(captions, split, pairs)
+    if out:
+        write_json(out, found)
+    say(found, given.as_json, "agree.judgements is null: no measure was compared with judgements")
 
 
 def _of_texts(table: Path, measures: str | None, given: CommonOptions) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -23,6 +23,7 @@ from apache_beam.utils.shared import Shared
 from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.pipelines.execution.runner_checks import check_runner, dask_watched
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import output_of
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
@@ -46,9 +47,8 @@ def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
     """
     given = PipelineOptions(arguments(options))
     check_runner(given)
-    out = job.work.parents[1]
     with (
-        workers_watched(out) as lose, dask_watched(given, lose), said_once(), plain_errors(),
+        workers_watched(output_of(job.work)) as lose, dask_watched(given, lose), said_once(), plain_errors(),
         beam.Pipeline(options=given) as pipeline,
     ):  # fmt: skip
         graph(pipeline, job, todo, processes_here(given))

@@ -63,7 +63,7 @@ def croissant(contents: Contents) -> dict[str, Any]:
         "description": contents.introduction,
         "version": params.version,
         "license": licence_address(str(params.license), params.license_link),
-        "inLanguage": params.language,
+        "inLanguage": params.languages[0] if len(params.languages) == 1 else list(params.languages),
         "keywords": ["image-text retrieval", "graded relevance", "captions"],
         **{key: value for key, value in facts.items() if value},
         **_responsible(contents),

@@ -230,6 +230,16 @@ class Contents:
         return [name for name in self.measures if name + LEFT_OUT in self.splits[0].tables[0].schema.names]
 
     @cached_property
+    def captions_counts(self) -> list[str]:
+        """What the captions table left out, by reason, and the captions that repeat another of their image."""
+        manifest = read_manifest(self.captions_dir, "captions")
+        counts = [f"{count:,} {reason} were left out" for reason, count in manifest.get("left_out", {}).items()]
+        if twins := manifest.get("duplicates"):
+            told = "their `*_left_out` values are of a reference that is the caption's twin"
+            counts.append(f"{twins:,} captions repeat another caption of their image word for word: {told}")
+        return counts
+
+    @cached_property
     def captions_params(self) -> dict[str, Any]:
         """How the captions were made, without the folders of this machine."""
         return base_names(read_manifest(self.captions_dir, "captions")["params"])

@@ -63,7 +63,7 @@ def corpus(data: ReportData) -> PageSection:
         "images": f"{manifest['images']:,}",
         "source": str(manifest["params"].get("source", "–")),
         "tokenizer": splits[0].tokenizer,
-        "left out, without words": f"{manifest.get('dropped_empty', 0):,}",
+        **{f"left out, {reason}": f"{count:,}" for reason, count in manifest.get("left_out", {}).items()},
     }
     heads = ("split", "images", "captions", "captions per image", "words per caption", "different words")
     lines = [

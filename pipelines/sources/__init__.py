@@ -1,16 +1,24 @@
 """Caption sources: the catalogue of their readers."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import chain
 
+from capgrade.pipelines.sources.divide import divide
 from capgrade.pipelines.sources.fields import keep_splits
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
 from capgrade.pipelines.sources.table import read_hub, read_table
 from capgrade.pipelines.sources.text_files import read_flickr, read_precomp
+from capgrade.pipelines.sources.webdataset import read_webdataset
 from capgrade.schemas.captions import Caption
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.tars import is_tars
 
-# Each takes what --input names. The embedded world, `scenes`, also draws pictures and is not a reader of files.
-SOURCES: dict[str, Callable[[str, CaptionsParams], Iterator[Caption]]] = {
+# Each takes what --input names, and counts in `left_out`, by reason, what it does not hand on. The embedded world,
+# `scenes`, also draws pictures and is not a reader of files.
+Reader = Callable[[str, CaptionsParams, Counter[str]], Iterator[Caption]]
+SOURCES: dict[str, Reader] = {
     "coco": read_coco,
     "karpathy": read_karpathy,
     "flickr": read_flickr,
@@ -19,11 +27,20 @@ SOURCES: dict[str, Callable[[str, CaptionsParams], Iterator[Caption]]] = {
     "csv": read_table,
     "jsonl": read_table,
     "hub": read_hub,
+    "webdataset": read_webdataset,
 }
 
 
-def read_source(params: CaptionsParams) -> Iterator[Caption]:
-    """The captions of a source in file order, of the splits asked for. Checks that every source shares (duplicate ids,
-    empty captions, images without captions) are the stage's; a source refuses what only it can see, by InputError."""
-    assert params.input is not None  # CaptionsParams asks for it
-    return keep_splits(SOURCES[params.source](params.input, params), params.split, params.input)
+def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) -> Iterator[Caption]:
+    """The captions of a source in file order, of the splits asked for; several inputs one after the other.
+
+    What the source leaves out is counted in `left_out`, by reason. Checks that every source shares (duplicate ids,
+    empty captions, images without captions) are the stage's; a source refuses what only it can see, by InputError.
+    """
+    counted = Counter[str]() if left_out is None else left_out
+    if params.source != "webdataset" and (tars := [name for name in params.inputs if is_tars(name)]):
+        raise InputError("WebDataset tars", file=tars[0], remedy="read them with --source webdataset")
+    read = SOURCES[params.source]
+    captions = chain.from_iterable(read(name, params, counted) for name in params.inputs)
+    given = divide(captions, params.divide, params.inputs[0]) if params.divide else captions
+    return keep_splits(given, params.split, params.inputs[0])

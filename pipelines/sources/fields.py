@@ -3,6 +3,9 @@
 Every refusal names the file and the row; `capgrade.schemas.lines` reads rows and JSON.
 """
 
+import ast
+import json
+import re
 import reprlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,6 +28,8 @@ def _text(value: Any) -> str:
 
 
 def _id(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas makes 1.0 of the id 1 where another one is absent
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value:
@@ -34,15 +39,40 @@ def _id(value: Any) -> str:
     return _text(value)
 
 
+def _file(value: Any) -> str | None:
+    return None if value in (None, "") else _text(str(value) if isinstance(value, int) else value)
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
 Text = Annotated[str, PlainValidator(_text)]  # a caption, unchanged; whether it may be empty is the stage's choice
 Id = Annotated[str, PlainValidator(_id)]  # an integer is written in decimal
+File = Annotated[str | None, PlainValidator(_file)]  # an image's file, where it is known
 Texts = Annotated[list[Text], BeforeValidator(_listed), Field(min_length=1)]  # one alone is a list of one
+CaptionText = Annotated[Text, BeforeValidator(lambda value: "" if value is None else value)]  # absent: an empty one
+CaptionTexts = Annotated[list[CaptionText], BeforeValidator(lambda value: _listed(value) or [""])]
 Ids = Annotated[list[Id], BeforeValidator(_listed)]
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)  # as Python writes a text
+_WITHOUT_COMMA = re.compile(r'""\s*""')
 _Fields = TypeVar("_Fields", bound=BaseModel)
+
+
+def listed_cell(text: str) -> Any:
+    """The list that a cell holds as JSON or Python write one; other text as it is. ValueError for what only looks like
+    a list, and for numpy's way without commas, which Python would read as one text."""
+    if not text.strip().startswith("["):
+        return text
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if read is ast.literal_eval and _WITHOUT_COMMA.search(_TEXT.sub('""', text)):
+            break
+        return found
+    raise ValueError("a list that neither JSON nor Python reads")
 
 
 def entry(fields: type[_Fields], value: Any, file: str | Path, row: int | str, remedy: str) -> _Fields:

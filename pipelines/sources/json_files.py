@@ -1,12 +1,14 @@
 """JSON of captions: MS-COCO's annotations and Karpathy's splits."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from capgrade.pipelines.sources.fields import Id, Text, entries
+from capgrade.coco_files import PRECANNED, REJECTED
+from capgrade.pipelines.sources.fields import CaptionText, Id, Text, entries
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
@@ -14,6 +16,7 @@ from capgrade.schemas.params import CaptionsParams
 
 COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
 KARPATHY = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
+UNDESCRIBED = "images with rejected or precanned captions alone"
 TWICE = "keep one of the two entries"
 
 
@@ -24,55 +27,81 @@ class CocoImage(BaseModel):
 
 class Annotation(BaseModel):
     image_id: Id
-    id: Id
-    caption: Text
+    id: Id | None = None
+    caption: CaptionText
+    is_rejected: bool = False  # VizWiz's, whose own evaluation leaves both kinds out
+    is_precanned: bool = False
 
 
 class Sentence(BaseModel):
-    raw: Text
+    raw: CaptionText
     sentid: Id
 
 
 class KarpathyImage(BaseModel):
     filename: Id
+    filepath: Id | None = None  # the folder, such as train2014
     split: Id
     sentences: list[Sentence]
     cocoid: Id | None = None
 
 
-def read_coco(name: str, params: CaptionsParams) -> Iterator[Caption]:
+def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
     """Captions of captions_train2014.json, or of a file laid out like it, in the order of `annotations`; ids as COCO
-    gives them.
+    gives them. Of a folder, all its captions_*.json.
 
-    The split is `params.split`, else the middle of the file name: captions_train2014.json is "train2014".
-    Raises InputError for a malformed file, an image listed twice or without a caption, and a caption of an
-    image that is not listed.
+    The split is the middle of the file name: captions_train2014.json is "train2014". Of one file alone it is
+    `params.split` where that is given. Raises InputError for a malformed file, an image listed twice or without a
+    caption, and a caption of an image that is not listed.
     """
-    path = Path(name)
-    middle = re.fullmatch(r"captions_(.+)\.json", path.name)
-    if params.split is None and middle is None:
-        raise InputError("the file name does not tell the split", file=path, remedy="name it with --split")
-    split = params.split or str(middle and middle[1])
+    paths = sorted(Path(name).glob("captions_*.json")) if Path(name).is_dir() else [Path(name)]
+    if not paths:
+        raise InputError("no captions_*.json in this folder", file=name, remedy=COCO)
+    for path in paths:
+        middle = re.fullmatch(r"captions_(.+)\.json", path.name)
+        alone = len(params.inputs) == len(paths) == 1
+        split = (params.split if alone else None) or (middle and middle[1])
+        if not split:
+            remedy = "name it with --split" if alone else "call it captions_SPLIT.json"
+            raise InputError("the file name does not tell the split", file=path, remedy=remedy)
+        yield from _coco(path, split, left_out)
+
+
+def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
     document = read_json(path)
+    listed = not isinstance(document, dict) or "images" in document  # else the images are those of the captions
     files: dict[str, str | None] = {}
     bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
-    for row, image in entries(document, "images", CocoImage, path, COCO):
+    numbers = Counter[str]()
+    out, kept = set[str](), set[str]()  # images with captions of either kind
+    for row, image in entries(document, "images", CocoImage, path, COCO) if listed else ():
         if image.id in files:
             raise InputError(f"image {image.id} is listed twice", file=path, row=row, remedy=TWICE)
         files[image.id], bare[image.id] = image.file_name, row
     for row, one in entries(document, "annotations", Annotation, path, COCO):
         image_id = one.image_id
-        if image_id not in files:
+        if image_id not in files and listed:
             problem = f"image {image_id} is not in 'images'"
             raise InputError(problem, file=path, row=row, remedy="list the image or drop the caption")
         bare.pop(image_id, None)
-        yield Caption(image_id, one.id, split, one.caption, name, row, files[image_id])
+        if one.is_rejected or one.is_precanned:
+            left_out[REJECTED if one.is_rejected else PRECANNED] += 1
+            out.add(image_id)
+            continue
+        kept.add(image_id)
+        if one.id is None and listed:
+            raise InputError("no 'id'", file=path, row=row, remedy=COCO)
+        caption_id = one.id or f"{image_id}#{numbers[image_id]}"  # as `score` reads it, without ids and images
+        numbers[image_id] += 1
+        yield Caption(image_id, caption_id, split, one.caption, str(path), row, files.get(image_id))
+    if out - kept:
+        left_out[UNDESCRIBED] += len(out - kept)
     for image_id, row in bare.items():
         remedy = "drop the image from 'images' or add its captions; test2014 and test2015 have none"
         raise InputError(f"image {image_id} has no caption", file=path, row=row, remedy=remedy)
 
 
-def read_karpathy(name: str, _: CaptionsParams) -> Iterator[Caption]:
+def read_karpathy(name: str, _: CaptionsParams, __: Counter[str]) -> Iterator[Caption]:
     """Captions of dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json, image by image, in file order:
     the text is `raw`, the caption id `sentid` (COCO's own there).
 
@@ -95,6 +124,7 @@ def read_karpathy(name: str, _: CaptionsParams) -> Iterator[Caption]:
         if not image.sentences:
             remedy = "drop the image or add its captions"
             raise InputError(f"image {image_id} has no sentences", file=path, row=row, remedy=remedy)
+        file = image.filename if image.filepath is None else f"{image.filepath}/{image.filename}"
         for k, one in enumerate(image.sentences):
             at = f"{row}.sentences[{k}]"
-            yield Caption(image_id, one.sentid, image.split, one.raw, name, at, image.filename)
+            yield Caption(image_id, one.sentid, image.split, one.raw, name, at, file)

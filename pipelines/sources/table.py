@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from glob import escape
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import Id, Ids, Texts, entry
-from capgrade.schemas.captions import Caption
+from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry, listed_cell
+from capgrade.schemas.captions import Caption, row_id
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
+from capgrade.schemas.pictures import SUFFIXES
+from capgrade.schemas.say import tell
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-KINDS = {"image_id": Id, "caption": Texts, "caption_id": Ids, "split": Id}
-OPTIONAL = ("caption_id", "split")
+KINDS = {"image_id": Id, "caption": CaptionTexts, "caption_id": Ids, "split": Id, "image_file": File}
+# What the column of a field is called where no name is asked for, the first that is there.
+NAMES = {"image_id": ("image_id",), "caption": ("caption",), "caption_id": ("caption_id",), "split": ("split",),
+         "image_file": ("image_file", "file_name", "filename")}  # fmt: skip
+OPTIONAL = ("caption_id", "split")  # in every row or in none
+ROW, PATH = "row of the split", "path of the picture"  # what stands for a column, of a dataset without one
+LIST = re.compile(r"\s*\[.*\]\s*$", re.DOTALL)
+FLOAT = re.compile(r"^(-?\d+)\.0$")
+IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  # columns that are ids, by name
 IN_ALL = "give it in every row, or in none"
 REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+# Words of a file's name that say its split, as `datasets` has them.
+SPLITS = {"validation": {"validation", "valid", "dev", "val"}, "test": {"test", "testing", "eval", "evaluation"},
+          "train": {"train", "training"}}  # fmt: skip
 BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
 
 
 def columns_of(columns: Columns, present: Collection[str], file: str, row: int | str) -> dict[str, str]:
-    """The column of each field: as it was asked for, or an optional one that is called as its field. InputError that
-    names the first which is missing."""
-    asked = {field: name for field, name in columns if name is not None}  # as a pydantic model yields them
-    for field, name in asked.items():
-        if name not in present:
+    """The column of each field: as it was asked for, else one of NAMES. InputError that names the first which is
+    missing."""
+    found: dict[str, str] = {}
+    for field, names in NAMES.items():
+        asked = getattr(columns, field)
+        name = next((name for name in ((asked,) if asked else names) if name in present), None)
+        if name is not None:
+            found[field] = name
+        elif asked or field in ("image_id", "caption"):
             remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
-            raise InputError(f"no column '{name}' for the {field}", file=file, row=row, remedy=remedy)
-    return {field: field for field in OPTIONAL if field in present} | asked
+            if any("://" in name for name in present):
+                remedy = "the first row has no names but data (a URL): write a row of names above it"
+            raise InputError(f"no column '{asked or names[0]}' for the {field}", file=file, row=row, remedy=remedy)
+    return found
 
 
 def captions_of(records: Iterable[Record], columns: Mapping[str, str], split: str, file: str) -> Iterator[Caption]:
@@ -62,17 +81,20 @@ def captions_of(records: Iterable[Record], columns: Mapping[str, str], split: st
         counts[image_id] += len(texts)
         ids = [f"{image_id}#{k}" for k in range(start, start + len(texts))]
         if "caption_id" in columns:
-            ids = values.caption_id
+            ids = values.caption_id or ids[: texts == [""]]  # of a list without captions, none is needed
             if len(ids) != len(texts):
                 problem = f"{len(ids)} caption ids in '{columns['caption_id']}' for {len(texts)} captions"
                 remedy = "give an id for each caption, or leave the column out"
                 raise InputError(problem, file=file, row=row, remedy=remedy)
         own = values.split if "split" in columns else split
+        image_file = getattr(values, "image_file", None)
+        if image_file is None and PurePath(image_id).suffix.lower() in SUFFIXES:
+            image_file = image_id  # an id that is a path
         for caption_id, text in zip(ids, texts, strict=True):
-            yield Caption(image_id, caption_id, own, text, file, row)
+            yield Caption(image_id, caption_id, own, text, file, row, image_file)
 
 
-def read_table(name: str, params: CaptionsParams) -> Iterator[Caption]:
+def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[Caption]:
     """Captions of a .tsv (a tab always separates, a quotation mark is text), .csv (quoted as in RFC 4180; a record in
     quotes may span rows) or .jsonl file, a row each. In JSON Lines a caption may be a list that shares the row's image.
 
@@ -85,9 +107,38 @@ def read_table(name: str, params: CaptionsParams) -> Iterator[Caption]:
         fields.update(columns_of(params.columns, present, name, 1))
         return fields.values()
 
-    records = table_rows(Path(name), f".{params.source}", chosen)
+    records: Iterable[Record] = table_rows(Path(name), f".{params.source}", chosen)
+    records = iter(records)
     first = list(islice(records, 1))  # with which the columns are known
-    yield from captions_of(chain(first, records), fields, params.split or "all", name)
+    records = chain(first, records)
+    if params.source != "jsonl":
+        records = _typed(records, fields, name)
+    yield from captions_of(records, fields, params.split or "all", name)
+
+
+def _typed(records: Iterable[Record], fields: Mapping[str, str], file: str) -> Iterable[Record]:
+    """Cells of .csv and .tsv, which are texts, as what was written into them: a column of lists of captions or of their
+    ids, and ids such as 1.0, which pandas makes of 1. A column is of lists where every cell of it is one."""
+    rows = iter(records)
+    first = list(islice(rows, 1))
+    columns = {fields[name] for name in ("caption", "caption_id") if name in fields}
+    listed = {name for _, record in first for name in columns if LIST.match(record[name])}
+    whole: Iterable[Record] = chain(first, rows)
+    if listed:
+        whole = list(whole)
+        listed = {name for name in listed if all(LIST.match(record[name]) for _, record in whole)}
+    ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - listed
+    for row, record in whole:
+        found = dict(record)
+        for name in listed:
+            try:
+                found[name] = listed_cell(record[name])
+            except ValueError as error:
+                remedy = "write it with json.dumps, or a caption a row"
+                raise InputError(f"'{name}' holds {error}", file=file, row=row, remedy=remedy) from None
+        for name in ids:
+            found[name] = FLOAT.sub(r"\1", record[name])
+        yield row, found
 
 
 def table_rows(path: Path, kind: str, chosen: Callable[[Collection[str]], Iterable[str]]) -> Iterator[Record]:
@@ -138,37 +189,74 @@ def _objects(path: Path) -> Iterator[Record]:
         yield row, value
 
 
-def read_hub(name: str, params: CaptionsParams) -> Iterator[Caption]:
+def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
     """Captions of a dataset on the hub, of a folder from `save_to_disk`, or of data files, in the order of the dataset,
     one split of it after another.
 
     The caption column holds a string, or a list of strings that share the row's image. A split column
-    (`params.columns.split`, or one called "split") says each row's split, else it is the dataset's own. Only the
-    columns in use are read, so images are neither decoded nor loaded.
+    (`params.columns.split`, or one called "split") says each row's split, else it is the dataset's own. The image's
+    file is a column, or the path in a column of pictures, whose bytes are neither decoded nor loaded. Where no column
+    is an id, an image's id is `row_id`.
     Raises InputError for a dataset that cannot be loaded, a missing column, an optional one that only some splits
     have, and a value of the wrong type.
     """
     if name.endswith(".csv") and Path(name).is_file():  # the library would make 7 of the id 007
-        yield from read_table(name, params.model_copy(update={"source": "csv", "split": "train"}))
+        split = split_of_file(Path(name)) or params.split or "train"
+        yield from read_table(name, params.model_copy(update={"source": "csv", "split": split}), left_out)
         return
-    # A dataset saved alone may not know which split it is.
-    datasets = {split or params.split or "all": dataset for split, dataset in _load(name, params).items()}
-    columns = {split: columns_of(params.columns, one.column_names, name, split) for split, one in datasets.items()}
+    # A dataset saved alone may not know which split it is, and of one file the library always says that it is `train`.
+    loaded, alone = _load(name, params), Path(name).is_file()
+    own = split_of_file(Path(name)) or params.split or "train"
+    datasets = {own if alone else split or params.split or "all": dataset for split, dataset in loaded.items()}
+    columns: dict[str, dict[str, str]] = {}
+    for split, one in datasets.items():
+        more = [] if any(map(IDS.fullmatch, one.column_names)) or params.columns.image_id else [ROW]
+        named = params.columns.model_copy(update={"image_id": ROW}) if more else params.columns
+        columns[split] = columns_of(named, [*one.column_names, *more], name, split)
+        if more:
+            there = ", ".join(one.column_names)
+            tell(
+                f"{name}: no column of image ids, so images are called '{row_id(split, 0)}', '{row_id(split, 1)}' and "
+                f"so on, by their rows; --column image_id=NAME names a column of ids; there are: {there}"
+            )
     for split, fields in columns.items():
         for other, theirs in columns.items():
             if missing := set(theirs.values()) - set(fields.values()):
                 problem = f"no column '{min(missing)}', which split '{other}' has"
                 raise InputError(problem, file=name, row=split, remedy="give it in every split, or in none")
     for split, dataset in datasets.items():
-        rows = enumerate(dataset.select_columns(list(set(columns[split].values()))).with_format(None))
-        records = ((f"{split}[{index}]", record) for index, record in rows)
-        yield from captions_of(records, columns[split], split, name)
+        fields = columns[split]
+        paths = _picture_paths(dataset) if "image_file" not in fields else None
+        rows = enumerate(dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None))
+        names = [path or row_id(split, k) for k, path in enumerate(paths or [])]  # as pictures of such rows are called
+        records = ((f"{split}[{k}]", {ROW: row_id(split, k), PATH: names and names[k], **row}) for k, row in rows)
+        yield from captions_of(records, {**({"image_file": PATH} if paths else {}), **fields}, split, name)
+
+
+def split_of_file(path: Path) -> str | None:
+    """The split that a file's name tells, as the hub reads it off: test-00000-of-00001.parquet, val.json; else None."""
+    words = re.split(r"[-._ ]", path.stem.lower())
+    return next((split for split, names in SPLITS.items() if not names.isdisjoint(words)), None)
+
+
+def _picture_paths(dataset: Dataset) -> list[str | None] | None:
+    """The paths that a column of pictures has, without its bytes; None where there is none. A path that is of another
+    machine's folders is its file's name."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = (dataset if dataset._indices is None else dataset.flatten_indices()).data
+    for name in dataset.column_names:
+        kind = table.schema.field(name).type
+        if pa.types.is_struct(kind) and {"bytes", "path"} <= {field.name for field in kind}:
+            paths = pc.struct_field(table.column(name), "path").to_pylist()
+            return [path and (PurePath(path).name if PurePath(path).is_absolute() else path) for path in paths]
+    return None
 
 
 def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
     """The dataset's splits by name; "" for one that has no name."""
     from datasets import DatasetDict, load_dataset, load_from_disk  # seconds to import
-    from datasets.exceptions import DatasetsError
 
     path = Path(name)
     try:
@@ -182,8 +270,13 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
         else:
             source = hub_source(name, "dataset", params.revision)
             loaded = load_dataset(source, params.config, revision=params.revision if source == name else None)
-    except (DatasetsError, OSError, ValueError, RuntimeError, StopIteration) as error:
-        reason = shorten(str(error), 300) or "empty"
+    except InputError:
+        raise
+    except Exception as error:  # whatever a builder's reader raises of a damaged file
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # "an error occurred while generating the dataset" tells nothing
+            cause = cause.__cause__
+        reason = shorten(str(cause), 300) or "empty"
         remedy = "give a dataset id, or a file or folder of parquet, JSON or CSV, or one that save_to_disk wrote"
         raise InputError(f"cannot be loaded as a dataset ({reason})", file=name, remedy=remedy) from error
     if isinstance(loaded, DatasetDict):

@@ -1,58 +1,96 @@
-"""Text files with a caption a row, of fixed layouts: Flickr8k's and Flickr30K's token files, and SCAN's folders."""
+"""Text files with a caption a row, of fixed layouts: Flickr8k's and Flickr30K's, and SCAN's folders."""
 
-import logging
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePath
+from textwrap import shorten
 
 from capgrade.schemas.captions import Caption, parts_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import read_lines
+from capgrade.schemas.lines import open_table, read_lines
 from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.say import tell
 from capgrade.schemas.scan_ids import REPEAT, read_ids
 
 LAYOUT = "write each row as file.jpg#k, a tab, the caption"
 TABLE = "use --source tsv, which takes any number of captions per image"
-logger = logging.getLogger(__name__)
+NOT_LISTED = "captions of images in no list"
+HEADS = {"image": ("caption",), "image_name": ("comment",)}  # of Kaggle's tables: the first column, and the last
+BARRED = re.compile(r"(?P<image>[^|]+)\|\s*(?P<number>\d+)(?:\s*(?P<bar>\|) ?|\s+)(?P<text>.*)")
 Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
 
 
-def read_flickr(name: str, params: CaptionsParams) -> Iterator[Caption]:
-    """Captions of Flickr8k.token.txt or results_20130124.token in file order; the image id is the file name, the
-    caption id `file.jpg#k`.
+def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iterator[Caption]:
+    """Captions of Flickr8k.token.txt or results_20130124.token, or of Kaggle's captions.txt and results.csv, in file
+    order; the image id is the file name, the caption id `file.jpg#k`. The first row tells which of the layouts it is.
 
     Without `params.split_lists` everything is in `params.split`, or "all". With lists the split of a caption is
-    the name of the list that has its image, and captions of images in no list are left out: 460 of Flickr8k's,
-    one of them of 2258277193_586949ec62.jpg.1, a slip in the file. How many is logged.
+    the name of the list that has its image, with or without the file's ending, and captions of images in no list are
+    left out: 460 of Flickr8k's, one of them of 2258277193_586949ec62.jpg.1, a slip in the file.
     Raises InputError for a malformed row, an image in two lists, and a listed image without captions.
     """
     listed = _read_lists(params.split_lists)
-    bare, left_out = dict(listed), 0  # listed images without a caption so far
-    for caption in _tokens(name, params.split or "all"):
+    bare = dict(listed)  # listed images without a caption so far
+    for caption in _flickr_rows(Path(name), params.split or "all"):
         if not params.split_lists:
             yield caption
-        elif caption.image_id in listed:
-            bare.pop(caption.image_id, None)
-            yield replace(caption, split=listed[caption.image_id][0])
+            continue
+        image = caption.image_id if caption.image_id in listed else PurePath(caption.image_id).stem
+        bare.pop(image, None)
+        if image in listed:
+            yield replace(caption, split=listed[image][0])
         else:
-            left_out += 1
+            left_out[NOT_LISTED] += 1
     for image, (_, file, row) in bare.items():
         remedy = f"drop it from the list, or name images as {Path(name).name} does"
         raise InputError(f"image '{image}' has no caption in {name}", file=file, row=row, remedy=remedy)
-    if left_out:
-        logger.info("%s: %s captions left out, their images are in no list", name, f"{left_out:,}")
 
 
-def _tokens(name: str, split: str) -> Iterator[Caption]:
-    for row, line in read_lines(Path(name)):
+def _flickr_rows(path: Path, split: str) -> Iterator[Caption]:
+    _, first = next(read_lines(path), (1, ""))
+    head = [field.strip() for field in re.split(r"[,|]", first)]
+    if len(head) < 2 or head[0] not in HEADS or head[-1] not in HEADS[head[0]]:
+        yield from _tokens(path, split)
+        return
+    counts = Counter[str]()
+    for row, image, number, text in _barred(path) if "|" in first else _quoted(path):
+        if not image or image != image.strip():
+            remedy = f"write the picture's file name under {head[0]}"
+            raise InputError(f"'{image}' is not a file name", file=path, row=row, remedy=remedy)
+        yield Caption(image, f"{image}#{number or counts[image]}", split, text, str(path), row, image_file=image)
+        counts[image] += 1
+
+
+def _quoted(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    for row, values in open_table(path)[1]:
+        image, *number, text = values.values()
+        yield row, image, "".join(number), text
+
+
+def _barred(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    """Rows `image| number| caption`. Of Flickr30K's, one lacks the second bar: `2199200615.jpg| 4   A dog runs ...`."""
+    for row, line in islice(read_lines(path), 1, None):
+        if (match := BARRED.fullmatch(line)) is None:
+            remedy = "write each row as image| number| caption"
+            raise InputError(f"{shorten(line, 60)!r} has too few bars", file=path, row=row, remedy=remedy)
+        if match["bar"] is None:
+            tell(f"{path} row {row}: the bar behind the number is missing; read as caption {match['number']}")
+        yield row, match["image"], match["number"], match["text"]
+
+
+def _tokens(path: Path, split: str) -> Iterator[Caption]:
+    for row, line in read_lines(path):
         caption_id, tab, text = line.partition("\t")
         image, hash_sign, number = caption_id.rpartition("#")
         problem = None if tab else "no tab between the caption id and the caption"
         if tab and not (image and image == image.strip() and hash_sign and number.isdecimal()):
             problem = f"'{caption_id}' is not a file name, '#' and a number"
         if problem:
-            raise InputError(problem, file=name, row=row, remedy=LAYOUT)
-        yield Caption(image, caption_id, split, text, name, row, image_file=image)
+            raise InputError(problem, file=path, row=row, remedy=LAYOUT)
+        yield Caption(image, caption_id, split, text, str(path), row, image_file=image)
 
 
 def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
@@ -73,7 +111,7 @@ def _read_lists(lists: Mapping[str, str]) -> dict[str, Listed]:
     return listed
 
 
-def read_precomp(name: str, params: CaptionsParams) -> Iterator[Caption]:
+def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[Caption]:
     """Captions of `{params.split}_caps.txt` in a folder that SCAN shared, in file order, five per image; caption ids
     are `<image id>#<k>`. Of several splits joined by `+`, one after the other.
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import capgrade
+import capgrade.reward
+from capgrade.coco_files import read_candidates
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
@@ -203,6 +205,51 @@ def test_command(line: list[str], capsys: pytest.CaptureFixture) -> None:
     assert "3 captions of 4 images" in capsys.readouterr().out
 
 
+def test_any_number_of_systems(line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Candidates and --compare, each repeated: one table, in files too, with tests of the first against the others."""
+    files = [line[-1]]
+    for k, text in enumerate(TEXTS):
+        files.append(f"{tmp_path}/system{k}.json")
+        rows = [{"image_id": 10 * int(i), "caption": text} for i in CANDIDATES]
+        Path(files[-1]).write_text(json.dumps(rows))
+    line = [*line, "--measures", "cider,bleu_1", "--set", "score.samples=50"]
+    both = [*line, "--candidates", files[1], "--compare", files[2]]
+    assert call(*both, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["systems"]) == ["results.json", "system0.json", "system1.json"]
+    wanted = [capgrade.score(CANDIDATES, REFERENCES, ["cider"]).corpus["cider"]]
+    wanted += [capgrade.score(dict.fromkeys(CANDIDATES, t), REFERENCES, ["cider"]).corpus["cider"] for t in TEXTS]
+    assert [one["corpus"]["cider"] for one in found["systems"].values()] == pytest.approx(wanted)
+    assert found["compare"]["system1.json"]["cider"]["difference"] == pytest.approx(wanted[0] - wanted[2])
+    for name in ("t.md", "t.tex"):
+        assert call(*both, "--out", tmp_path / name) == call(*both, "--out", tmp_path / name) == 0
+    text = (tmp_path / "t.md").read_text().splitlines()
+    assert text[0] == "| score | results.json | system0.json | system1.json |"
+    assert re.fullmatch(r"\| cider \| [\d.]+ \|( [\d.]+ \(p [\d.]+\) \|){2}", text[2])
+    assert r"cider &" in (tmp_path / "t.tex").read_text() and r"bleu\_1 &" in (tmp_path / "t.tex").read_text()
+    assert "against each other system" in " ".join(capsys.readouterr().out.split())
+    assert call(*line, "--out", tmp_path / "t.md") == 0
+    assert (tmp_path / "t.md").read_text().startswith("| score | value | 95% interval |\n")
+    (tmp_path / "mine.md").write_text("my notes")
+    for name, message in (("t.csv", "end --out with .md or .tex"), ("mine.md", "it is there and is no table of score")):
+        assert call(*line, "--out", tmp_path / name) == 2
+        assert message in capsys.readouterr().err
+    Path(files[1]).write_text(json.dumps([{"image_id": 10, "caption": "a"}]))
+    assert call(*line, "--compare", files[1]) == 2
+    assert f"{files[1]}: candidates of other images than in {files[0]}" in capsys.readouterr().err
+
+
+TEXTS = ("a dog", "a red bus")
+
+
+def test_scores_print_on_a_line() -> None:
+    many = {str(k): "a dog" for k in range(500)}
+    found = capgrade.score(many, dict.fromkeys(many, ["the dog"]), ["bleu_1", "rouge_l"])
+    assert str(found) == repr(found) and re.fullmatch(
+        r"Scores of 500 candidates: bleu_1 [\d.]+, rouge_l [\d.]+", str(found)
+    )
+
+
 @pytest.mark.parametrize(
     ("results", "message"),
     [
@@ -242,3 +289,38 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, row in found.items():
         assert {"seconds", "peer_seconds", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-6, name
+
+
+def test_files_of_references_and_results_that_people_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"image_id": k, "caption": text} for k, texts in REFERENCES.items() for text in texts]
+    marked = [*rows, {"image_id": "1", "caption": "spam", "is_rejected": True}]
+    marked += [{"image_id": "9", "caption": "quality issues", "is_precanned": True}]
+    for name, found in (("all", rows), ("marked", marked)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"annotations": found}))
+    results = [{"image_id": k, "caption": texts[0]} for k, texts in CANDIDATES.items()]
+    (tmp_path / "ours.json").write_text(json.dumps(results))
+    (tmp_path / "more.json").write_text(json.dumps([*results, {"image_id": "9", "caption": "a dog"}]))
+
+    def corpus(references: str, candidates: str) -> dict:
+        files = ("--references", str(tmp_path / references), "--candidates", str(tmp_path / candidates))
+        assert call("score", *files, "--measures", "cider,rouge_l", "--json") == 0
+        return json.loads(capsys.readouterr().out.strip())["corpus"]
+
+    assert corpus("marked.json", "ours.json") == corpus("all.json", "ours.json") == corpus("marked.json", "more.json")
+    rows = [{"image_id": k, "caption": "a dog"} for k in (1, 2)]
+    (tmp_path / "floats.json").write_text(json.dumps([{**row, "image_id": float(row["image_id"])} for row in rows]))
+    references = {1: ["a"], 2: ["b"]}
+    assert read_candidates(tmp_path / "floats.json", references) == {1: ["a dog"], 2: ["a dog"]}
+    (tmp_path / "lines.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"lines.json: JSON Lines, an object a row -> make it one list: jq -s"):
+        read_candidates(tmp_path / "lines.json", references)
+
+
+def test_the_reward_takes_references_as_a_dataset_of_numpy_has_them() -> None:
+    reward = capgrade.reward.Cider(capgrade.Frequencies.of(list(REFERENCES.values())))
+    sets = list(REFERENCES.values())
+    arrays = [np.array(texts) for texts in sets]
+    texts = [text for own in CANDIDATES.values() for text in own]
+    assert reward(completions=texts, references=arrays) == reward(completions=texts, references=sets)
+    with pytest.raises(InputError, match="3 completions, but 2 reference sets -> give a set of references for each"):
+        reward(completions=texts, references=arrays[:2])

@@ -76,14 +76,17 @@ def test_a_review_is_chosen_and_exported(folder: Path, tmp_path: Path, monkeypat
     def loaded(name: str, run: Path, index: Path, captions: Captions) -> SimpleNamespace:
         first = [np.delete(np.arange(captions.n_images), owner)[:DEPTH] for owner in captions.owner]
         assert index == run / "index"
-        return SimpleNamespace(name=name, first_images=lambda _: (np.arange(captions.n_captions), np.array(first)))
+        images = np.arange(captions.n_captions), np.array(first)
+        return SimpleNamespace(name=name, first_images=lambda *_: images, first_captions=None)
 
     monkeypatch.setattr("capgrade.explorer.models.model_voice", loaded)
     sample = ("explore", "--dataset", folder / "dataset", "--set", "explore.count=3", "--set", "explore.seed=5")
     assert call(*sample, "--sample", tmp_path / "review") == 0
     plan = read_plan(tmp_path / "review")
     assert (len(plan.items), plan.seed, plan.protocol) == (3, 5, "information")
-    assert call(*sample, "--sample", tmp_path / "misses", "--run", tmp_path / "mine") == 0
+    assert call(*sample, "--sample", tmp_path / "x", "--set", "explore.gallery=2") == 2, "without a run it says nothing"
+    texts = "--set", "explore.direction=t2i"
+    assert call(*sample, *texts, "--sample", tmp_path / "misses", "--run", tmp_path / "mine") == 0
     plan = read_plan(tmp_path / "misses")
     assert (len(plan.items), plan.facts["model"], plan.facts["hits"]) == (3 * DEPTH, "mine", 0)
     for item in range(3):

@@ -68,12 +68,26 @@ def test_splits_one_several_or_none(tmp_path: Path) -> None:
 
 
 def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> None:
-    params = write(tmp_path / "c.tsv", TSV + "v\t5\t \tval\nv\t6\t...\tval\n").model_copy(update={"empty": "drop"})
-    manifest = captions(tmp_path / "out", params)
-    assert (manifest["dropped_empty"], manifest["splits"]["val"]) == (2, 1)
-    write(tmp_path / "c.tsv", TSV + "e\t9\t-\tval\n")
-    with pytest.raises(InputError, match="row 6: image 'e' has no caption left once empty ones are dropped"):
+    params = write(tmp_path / "c.tsv", TSV + "v\t5\t \tval\nv\t6\t...\tval\ne\t9\t\tval\n")
+    message = r"row 6: caption '5' has no words \(' '\); in all 2 captions without words and 1 captions absent -> mend"
+    with pytest.raises(InputError, match=message):
         captions(tmp_path / "out", params)
+    manifest = captions(tmp_path / "out", params.model_copy(update={"empty": "drop"}))
+    left_out = {"captions without words": 2, "captions absent": 1, "images left without captions": 1}
+    assert (manifest["left_out"], manifest["splits"]["val"], manifest["images"]) == (left_out, 1, 3)
+    params = write(tmp_path / "c.tsv", ROWS + "e\t9\t-\tval\n").model_copy(update={"empty": "drop"})
+    with pytest.raises(InputError, match="row 2: no caption with words: 1 captions without words -> name the column"):
+        captions(tmp_path / "out", params)
+
+
+def test_captions_that_repeat_another_of_their_image_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = captions(
+        tmp_path / "out", write(tmp_path / "c.tsv", TSV + "a\t9\tTwo cats\ttrain\nv\t8\tTwo cats\tval\n")
+    )
+    assert manifest["duplicates"] == 1
+    assert "1 captions repeat another caption of their image word for word" in capsys.readouterr().err
 
 
 def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
@@ -91,7 +105,7 @@ def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
     [
         ("a\t2\tagain\ttrain\n", r"c.tsv row 6: duplicate caption id '2', first at row 3 -> caption ids must be"),
         ("a\t9\tagain\tval\n", r"row 6: image 'a' is in split 'train' and in 'val'"),
-        ("a\t9\t \ttrain\n", r"row 6: caption '9' has no words \(' '\), 1 such in all -> mend them, or leave them"),
+        ("a\t9\t \ttrain\n", r"row 6: caption '9' has no words \(' '\); in all 1 captions without words -> mend them"),
         ("a\t9\t. !\ttrain\n", "row 6: caption '9' has no words"),
     ],
 )
@@ -111,6 +125,11 @@ def test_what_is_refused(more: str, message: str, tmp_path: Path) -> None:
         ({"split": "test"}, "source scenes takes no input or split, here 'test'"),
         ({"source": "tsv", "input": "x", "split_lists": {"a": "b"}}, "source tsv takes no split lists"),
         ({"source": "coco", "input": "x", "columns": {"caption": "b"}}, "source coco takes no columns"),
+        (
+            {"source": "webdataset", "input": "x", "columns": {"image_id": "b"}},
+            "source webdataset takes the column capt",
+        ),
+        ({"source": "flickr", "input": ["x", "y"]}, "source flickr takes one input; coco, karpathy, .* take several"),
     ],
 )
 def test_what_a_source_would_pass_over(given: dict, message: str) -> None:

@@ -14,6 +14,7 @@ from capgrade.measures.scores.given import Given
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
+from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenized
 from capgrade.text.words import Words, split_at_white_space, without_empty_sentences
 
@@ -45,7 +46,9 @@ class Corpus:
     @cached_property
     def tokens(self) -> Words:
         """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
-        return without_empty_sentences(tokenized(self.given.texts, self.tokenizer))
+        warn_of_scripts(self.given.texts, self.tokenizer)
+        lists = (0, len(self.given.owner))  # candidates, then references, as pycocoevalcap hands them to the jar
+        return without_empty_sentences(tokenized(self.given.texts, self.tokenizer, lists))
 
     @cached_property
     def words(self) -> Words:

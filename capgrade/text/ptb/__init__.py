@@ -1,7 +1,7 @@
 """The Stanford PTB tokenizer of pycocoevalcap without Java: the longest match of `rules` at every place.
 
-Each caption is read by itself, as if an empty line followed. `docs/captions.md` has how equal it was
-measured to be.
+A caption is read by itself, as if an empty line followed, or with the next captions of a list, which the jar looks
+at where one ends in a single letter and a point. `docs/captions.md` has how equal it was measured to be.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ PUNCTUATION = frozenset(
 # Chunks between spaces whose tokens do not depend on their neighbours: a rule that looks past a space needs a
 # digit, a tag or a single letter with a period. (Dots that would join to an ellipsis are removed either way.)
 _ALONE = re.compile(
+    r"(?!(?i:art|bldg|ca|figs?|nos?|op|pp|prop|co|pt[ey]?)\.$)"  # a number or `ltd` in the next caption makes one token
     r"(?:[A-Za-z]|[A-Za-z]{2,}(?:-[A-Za-z]{2,})*(?:'(?:s|d|m|re|ve|ll))?[.,;:!?]?|[.,;:!?-]?"
     r"|'(?:s|d|m|re|ve|ll)|''|``)"
 )
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
 
 
-def ptb_tokens(caption: str) -> list[str]:
-    """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap removes."""
-    return kept(" ".join(_lex(caption)))
+def ptb_tokens(caption: str, after: str = "") -> list[str]:
+    """Tokens of one caption (a line), lower-cased, without the punctuation that pycocoevalcap removes. `after` is what
+    the lexer sees behind its line break."""
+    return kept(" ".join(_lex(caption, after)))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -41,10 +43,11 @@ def kept(line: str) -> list[str]:
     return [token for token in line.rstrip().split(" ") if token and token not in PUNCTUATION]
 
 
-def _lex(line: str) -> list[str]:
+def _lex(line: str, after: str) -> list[str]:
     """Every token of a line and the line break after it, punctuation included."""
     text, tokens, at = _BEYOND.sub(_halves, line) + "\n", [], 0
-    while at < len(text):
+    stop, text = len(text), text + after
+    while at < stop:
         end, number = _automaton().ends(text, at)[-1]
         rule = RULES[number]
         if rule.lookahead:

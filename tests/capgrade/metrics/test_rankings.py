@@ -2,6 +2,7 @@
 
 import json
 import os
+import string
 import subprocess
 import sys
 import tracemalloc
@@ -145,6 +146,22 @@ def test_trec_files_come_back(tmp_path):
     (tmp_path / "a.qrels").write_text("".join(f"{q} 0 {d} {r}\n" for q in qrels for d, r in qrels[q].items()))
     found = evaluate_lists(Run.read(tmp_path / "a.run"), Qrels.read(tmp_path / "a.qrels"), NAMES)
     assert found.mean == pytest.approx(evaluate_lists(run, qrels, NAMES).mean)
+
+
+def test_fields_of_a_file_are_parted_as_trec_eval_does(tmp_path):
+    """By C's isspace: ids may hold any space of Unicode, such as U+202F in times and U+3000 in Japanese names."""
+    odd = [chr(k) for k in range(0x11000) if chr(k).isspace() and chr(k) not in string.whitespace]
+    assert len(odd) > 20 and {"\u202f", "\u3000", "\x85", "\u2028"} <= set(odd)
+    scores = {f"q{mark}1": {f"d{mark}1": 0.5, "d2": 0.25} for mark in odd}
+    for _ in range(2):  # the second time over its own
+        assert Run.from_dict(scores).write(tmp_path / "a.run") == 2 * len(odd)
+    found = Run.read(tmp_path / "a.run")
+    assert found.queries == list(scores) and found.documents.to_pylist()[::2] == [f"d{mark}1" for mark in odd]
+    (tmp_path / "a.qrels").write_text("".join(f"q{mark}1\t0  d{mark}1 \v1\r\n" for mark in odd), encoding="utf-8")
+    assert evaluate_lists(found, Qrels.read(tmp_path / "a.qrels"), ["mrr@2"]).mean["mrr@2"] == 1
+    for mark in string.whitespace:
+        with pytest.raises(InputError, match="is no word -> TREC files have ids without spaces"):
+            Run.from_dict({"q": {f"d{mark}1": 1.0}}).write(tmp_path / "b.run")
 
 
 def test_ties_of_a_file_are_broken_as_trec_eval_does(tmp_path):

@@ -147,7 +147,7 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
         packed.writestr("other.png", png(1))
     with zipfile.ZipFile(tmp_path / "twice.zip", "w") as packed:
-        packed.writestr("train/0.png", png(1)), packed.writestr("val/0.png", png(1))
+        packed.writestr("a/val/Ä 0.png", png(1)), packed.writestr("b/val/Ä 0.png", png(1))
     for source, said in {
         "https://example.org/x.jpg": "write {file} or {id}",
         "https://{file}": "the host is not the same for every image -> write the host",
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
         str(tmp_path / "x.zip"): "not a whole zip",
         str(tmp_path / "other.zip"): f"none of the {N} images",
         str(tmp_path / "no.zip"): "no such file",
-        str(tmp_path / "twice.zip"): "twice.zip row val/0.png: image '0' is train/0.png too",
+        str(tmp_path / "twice.zip"): "twice.zip: image '0' has two, 'Ä 0' (a/val/Ä 0.png) and 'Ä 0' (b/val/Ä 0.png)",
     }.items():
         line = ["report", "--data", str(world / "data"), "--out", str(tmp_path / "x.html"), "--images", source]
         assert call(*line) == 2

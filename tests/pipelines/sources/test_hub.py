@@ -8,6 +8,7 @@ from datasets import Dataset, DatasetDict, Image
 from datasets.exceptions import DatasetNotFoundError
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.sources.table import split_of_file
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, Columns
@@ -68,6 +69,32 @@ def test_flickr30k_columns_without_touching_the_images(tmp_path: Path) -> None:
     assert found == [("0", "1", "val", "A"), ("0", "2", "val", "B")]
 
 
+def test_where_pictures_are_is_read_without_their_bytes(tmp_path: Path) -> None:
+    rows = [
+        {"image": {"bytes": b"no picture", "path": path}, "caption": ["A", "B"]} for path in ("a/1.jpg", "/x/2.jpg")
+    ]
+    Dataset.from_list(rows).cast_column("image", Image()).save_to_disk(tmp_path / "saved")
+    found = read(tmp_path / "saved", split="test")
+    assert [(c.image_id, c.caption_id, c.image_file) for c in found[::2]] == [
+        ("test-0", "test-0#0", "1.jpg"), ("test-1", "test-1#0", "2.jpg"),
+    ]  # fmt: skip
+    more = [{**row, "id": k, "filename": f"{k}.jpg"} for k, row in enumerate(rows)]
+    Dataset.from_list(more).to_parquet(tmp_path / "plain.parquet")  # its metadata do not say that these are pictures
+    found = read(tmp_path / "plain.parquet", image_id="id")
+    assert [(c.image_id, c.image_file) for c in found[::2]] == [("0", "0.jpg"), ("1", "1.jpg")]
+    with pytest.raises(InputError, match="no column 'image_id' for the image_id -> .*=NAME; there are: image, caption"):
+        read(tmp_path / "plain.parquet")
+
+
+def test_tars_are_named_as_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "tars").mkdir()
+    (tmp_path / "tars" / "00000.tar").write_bytes(b"x" * 1024)
+    for source in ("hub", "csv", "coco", "flickr"):
+        for name in ("tars", "tars/00000.tar", "tars/{00000..00001}.tar"):
+            with pytest.raises(InputError, match=": WebDataset tars -> read them with --source webdataset"):
+                list(read_source(CaptionsParams(source=source, input=str(tmp_path / name))))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kind", ["parquet", "json"])
 def test_folders_and_files(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "data"
@@ -77,7 +104,19 @@ def test_folders_and_files(tmp_path: Path, kind: str) -> None:
         getattr(dataset, f"to_{kind}")(str(folder / f"{split}.{kind}"))
     assert [(c.split, c.text) for c in read(folder)] == [(s, f"A caption of {s}.") for s in ("train", "test")]
     assert [c.image_id for c in read(folder, split="test")] == ["test"]
-    assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}")] == [("test", "train")]
+    for split in (None, "test"):
+        assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}", split=split)] == [("test", "test")]
+    with pytest.raises(InputError, match="no split 'val' -> choose from: test"):
+        read(folder / f"test.{kind}", split="val")
+    (folder / f"test.{kind}").rename(folder / f"mine.{kind}")
+    assert [c.split for c in read(folder / f"mine.{kind}")] == ["train"]
+    assert [c.split for c in read(folder / f"mine.{kind}", split="test")] == ["test"], "named"
+
+
+def test_names_of_files_tell_the_split() -> None:
+    names = {"test-00000-of-00001.parquet": "test", "val.json": "validation", "captions.dev.jsonl": "validation",
+             "latest.csv": None, "train_1.parquet": "train", "evaluation.csv": "test"}  # fmt: skip
+    assert {name: split_of_file(Path(name)) for name in names} == names
 
 
 def test_a_file_of_odd_name_or_ids_is_read_itself(tmp_path: Path) -> None:
@@ -93,8 +132,8 @@ def test_missing_columns_and_wrong_values_are_refused(tmp_path: Path) -> None:
     message = r"saved row a: no column 'image_id' for the image_id -> .*--column image_id=NAME; .*: img_id, caption"
     with pytest.raises(InputError, match=message):
         read(saved(tmp_path, a=[{"img_id": 7, "caption": "A dog."}]))
-    with pytest.raises(InputError, match=r"saved row train\[2\]: 'caption' is None, not a text -> correct 'caption'"):
-        read(saved(tmp_path / "b", train=[*ROWS, {"image_id": 9, "caption": None}]))
+    with pytest.raises(InputError, match=r"saved row train\[0\]: 'caption' is 5, not a text -> correct 'caption'"):
+        read(saved(tmp_path / "b", train=[{"image_id": 9, "caption": 5}]))
 
 
 def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Text files, strictly: UTF-8 and line feeds; Flickr's token files with lists of splits; SCAN's folders of fives."""
 
-import logging
 from collections import Counter
 from pathlib import Path
 
@@ -58,11 +57,13 @@ def test_what_is_no_text_is_located(tmp_path: Path) -> None:
         read_json(tmp_path)
 
 
-def flickr(read: Read, folder: Path, tokens: str = TOKENS, split: str | None = None, **lists: str) -> list[Caption]:
+def flickr(
+    read: Read, folder: Path, split: str | None = None, left_out: Counter[str] | None = None, **lists: str
+) -> list[Caption]:
     for name, text in lists.items():
         (folder / f"{name}.txt").write_text(text)
     files = {name: str(folder / f"{name}.txt") for name in lists}
-    return read("flickr", tokens, split, split_lists=files)
+    return read("flickr", TOKENS, split, left_out=left_out, split_lists=files)
 
 
 def test_flickr_without_lists_is_one_split(read: Read, tmp_path: Path) -> None:
@@ -73,13 +74,11 @@ def test_flickr_without_lists_is_one_split(read: Read, tmp_path: Path) -> None:
     assert {c.split for c in flickr(read, tmp_path, split="test")} == {"test"}
 
 
-def test_lists_give_the_split_and_the_rest_is_counted(
-    read: Read, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        captions = flickr(read, tmp_path, train="b.jpg\n", dev="a.jpg\r\n")
+def test_lists_give_the_split_and_the_rest_is_counted(read: Read, tmp_path: Path) -> None:
+    left_out = Counter[str]()
+    captions = flickr(read, tmp_path, train="b\n", dev="a.jpg\r\n", left_out=left_out)  # b: as Flickr30K's lists say it
     assert [(c.caption_id, c.split) for c in captions] == [("a.jpg#0", "dev"), ("a.jpg#1", "dev"), ("b.jpg#0", "train")]
-    assert "1 captions left out, their images are in no list" in caplog.text
+    assert left_out == {"captions of images in no list": 1}
     lists = {"train": "b.jpg\n", "dev": "a.jpg\n"}
     assert [c.caption_id for c in flickr(read, tmp_path, split="train", **lists)] == ["b.jpg#0"]
 
@@ -100,14 +99,49 @@ def test_bad_lists_are_refused(read: Read, tmp_path: Path, lists: dict[str, str]
 
 
 @pytest.mark.skipif(not FLICKR8K.is_dir(), reason=f"no Flickr8k at {FLICKR8K}")
-def test_flickr8k(caplog: pytest.LogCaptureFixture) -> None:
+def test_flickr8k() -> None:
+    left_out = Counter[str]()
     lists = {split: str(FLICKR8K / f"Flickr_8k.{split}Images.txt") for split in ("train", "dev", "test")}
     tokens = str(FLICKR8K / "Flickr8k.token.txt")
-    with caplog.at_level(logging.INFO):
-        captions = list(read_source(CaptionsParams(source="flickr", input=tokens, split_lists=lists)))
+    captions = list(read_source(CaptionsParams(source="flickr", input=tokens, split_lists=lists), left_out))
     assert Counter(c.split for c in captions) == {"train": 30_000, "dev": 5_000, "test": 5_000}
-    assert "460 captions left out" in caplog.text
+    assert left_out == {"captions of images in no list": 460}
     assert len({c.image_id for c in captions}) == 8_000
+
+
+KAGGLE_8K = 'image,caption\na.jpg,"A dog, on ""grass"" ."\na.jpg,A brown dog .\nb.jpg,A cat | a mat .\n'
+KAGGLE_30K = """image_name| comment_number| comment
+a.jpg| 0| A dog , on | grass .
+a.jpg| 4   A dog runs across the grass .
+b.jpg| 0| A cat .
+"""
+
+
+def test_kaggle_s_tables_of_flickr_are_known_by_their_header(
+    read: Read, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = read("flickr", KAGGLE_8K, name="captions.txt")
+    assert [(c.caption_id, c.text, c.image_file) for c in found] == [
+        ("a.jpg#0", 'A dog, on "grass" .', "a.jpg"),
+        ("a.jpg#1", "A brown dog .", "a.jpg"),
+        ("b.jpg#0", "A cat | a mat .", "b.jpg"),
+    ]
+    found = read("flickr", KAGGLE_30K, name="results.csv")
+    assert [(c.caption_id, c.text, c.row) for c in found] == [
+        ("a.jpg#0", "A dog , on | grass .", 2),
+        ("a.jpg#4", "A dog runs across the grass .", 3),
+        ("b.jpg#0", "A cat .", 4),
+    ]
+    assert "row 3: the bar behind the number is missing; read as caption 4" in capsys.readouterr().err
+    numbered = "image_name,comment_number,comment\na.jpg,3,A dog .\n"
+    assert [c.caption_id for c in read("flickr", numbered)] == ["a.jpg#3"]
+    (tmp_path / "list.txt").write_text("b.jpg\n")
+    lists = {"test": str(tmp_path / "list.txt")}
+    assert [(c.caption_id, c.split) for c in read("flickr", KAGGLE_30K, split_lists=lists)] == [("b.jpg#0", "test")]
+    with pytest.raises(InputError, match=r"row 5: 'b.jpg A bird' has too few bars -> write each row as image\| number"):
+        read("flickr", KAGGLE_30K + "b.jpg A bird\n")
+    with pytest.raises(InputError, match=r"row 5: the row has 3 fields, the header 2 -> a comma or quote inside"):
+        read("flickr", KAGGLE_8K + "b.jpg,A cat, a mat\n")
 
 
 CAPTIONS = [f"caption {k}" for k in range(10)]
