@@ -59,7 +59,7 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
         ("evaluate --compare A --fold 5", "--fold with --compare"),
         (
             "evaluate --compare a=A --json",
-            "a paired test is of two evaluations or more, not 1 -> name another one, or leave --json out for a table of this one",
+            "a paired test is of two evaluations or more, not 1 -> leave --json out",
         ),
         ("evaluate --compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
         ("evaluate --compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
