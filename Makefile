@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 CORE := .venv/core
 PEERS := .venv/peers
+LOWEST := .venv/lowest
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
 SET ?=
 
-.PHONY: repro test core peers lint screenshots clean
+.PHONY: repro test core peers lowest lint screenshots clean
 
 # Stages find `capgrade` on the path, as in a project of `capgrade init`.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -52,6 +53,13 @@ peers: .venv/installed
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest tests/peers
+
+# The oldest versions that pyproject.toml admits, in an environment of their own; the tests of what they touch.
+lowest: .venv/installed
+	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'mlcroissant>=1.1'
+	$(LOWEST)/bin/python -m pytest tests/core/test_core.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/pipelines/judging --deselect tests/core/test_core.py::test_nothing_beside_the_core_is_here
 
 lint: .venv/installed
 	$(BIN)/ruff check .

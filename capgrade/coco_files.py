@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import read_json
+from capgrade.schemas.lines import read_json, read_lines
 from capgrade.schemas.say import warn
 
 REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
@@ -19,16 +19,18 @@ TABLE = "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json
 
 def read_references(path: Path) -> dict[Any, list[str]]:
     """Image id -> captions of a file such as captions_val2014.json. Captions that VizWiz marks as rejected or precanned
-    are left out, as by its own evaluation, and counted in a warning. InputError names an entry that is none."""
+    are left out, as by its own evaluation, and counted in a warning: an image may have none left. InputError names an
+    entry that is none."""
     content = read_json(path, REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
     found: dict[Any, list[str]] = {}
     left_out = Counter[str]()
     for row, (image, caption, _) in zip(rows or (), _captions(rows, path, "annotations", REFERENCES), strict=False):
+        found.setdefault(image, [])
         if row.get("is_rejected") or row.get("is_precanned"):
             left_out[REJECTED if row.get("is_rejected") else PRECANNED] += 1
         else:
-            found.setdefault(image, []).append(caption)
+            found[image].append(caption)
     if left_out:
         warn(f"{path}: left out: " + ", ".join(f"{count:,} {reason}" for reason, count in left_out.items()))
     return found
@@ -38,6 +40,10 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
     """Image id -> [caption] of a results file, a list of {"image_id": .., "caption": ..}. InputError naming the entry
     that is none, whose image has no references, or that is a second one of its image."""
     found: dict[Any, list[str]] = {}
+    first = next(read_lines(path), (1, ""))[1].strip()
+    if first.startswith("{") and first.endswith("}") and '"caption"' in first and '"annotations"' not in first:
+        remedy = f"make it one list: jq -s . {path.name} > results.json"
+        raise InputError("JSON Lines, an object a row", file=path, remedy=remedy)
     for image, caption, where in _captions(read_json(path, CANDIDATES + TABLE), path, "", CANDIDATES):
         if image in found:
             raise InputError(f"image {image!r} has a second caption", file=path, row=where, remedy="give one each")
@@ -45,7 +51,9 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
             remedy = "give results of the references' images (an id '1' is not the number 1)"
             raise InputError(f"image {image!r} has no references", file=path, row=where, remedy=remedy)
         found[image] = [caption]
-    return found
+    if none := [image for image in found if not references[image]]:
+        warn(f"{path}: left out: {len(none):,} captions of images whose references are all left out")
+    return {image: captions for image, captions in found.items() if references[image]}
 
 
 def _captions(rows: Any, path: Path, key: str, remedy: str) -> Iterator[tuple[Any, str, str]]:

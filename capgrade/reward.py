@@ -113,7 +113,11 @@ class Cider:
 
     def __call__(self, completions: Sequence[Any], references: Sequence[Sequence[str]], **columns: Any) -> list[float]:
         texts = [_text(completion, k) for k, completion in enumerate(completions)]
-        together = groupby(zip(references, texts, strict=True), key=itemgetter(0))  # a prompt's completions are
+        if len(references) != len(texts):
+            problem = f"{len(texts)} completions, but {len(references)} reference sets"
+            raise InputError(problem, remedy="give a set of references for each completion")
+        sets = [own.tolist() if hasattr(own, "tolist") else own for own in references]  # numpy compares cell by cell
+        together = groupby(zip(sets, texts, strict=True), key=itemgetter(0))  # a prompt's completions are
         groups = [(own, [text for _, text in some]) for own, some in together]
         return self._reward.each([some for _, some in groups], [own for own, _ in groups])[0].tolist()
 

@@ -17,6 +17,7 @@ from capgrade.schemas.files import digests, with_metadata, write_arrow, write_ma
 from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import CaptionsParams
+from capgrade.schemas.say import warn
 from capgrade.schemas.tars import list_tars
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import ptb_jar, tokenize
@@ -53,7 +54,13 @@ def write_records(
     the source has `left_out` so many of what, by reason. Returns the manifest. InputError as `captions`."""
     records, tokens, dropped = checked(records, params)
     splits, images = dict(Counter(r.split for r in records)), len({r.image_id for r in records})
-    facts = {"images": images, "splits": splits, "left_out": {**(left_out or {}), **dropped}}
+    twins = len(records) - len({(r.image_id, r.text) for r in records})
+    facts = {"images": images, "splits": splits, "left_out": {**(left_out or {}), **dropped}, "duplicates": twins}
+    if twins:
+        warn(
+            f"{twins:,} captions repeat another caption of their image word for word: a value with the caption left "
+            "out of its references (sbert_left_out) is then that of its twin, the highest there is"
+        )
     return write_table(out, caption_batches(records, tokens), params, facts, extra)
 
 

@@ -143,8 +143,10 @@ def open_table(path: Path, separator: str = ",") -> tuple[list[str], Iterator[tu
     row, header = next(rows, (1, []))
     if not header:
         raise InputError("no header", file=path, row=row, remedy="name the columns in the first row")
-    if len(header) == 1 and any(mark in header[0] for mark in ",;\t"):
+    if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
         remedy = f"part columns by {'tabs' if tabs else 'commas'}: csv has commas, tsv has tabs"
+        if header[0].startswith("image_name|"):
+            remedy = "this is Flickr30K's table: --source flickr"
         raise InputError(f"one column, '{header[0]}'", file=path, row=row, remedy=remedy)
     if twice := [column for column, count in Counter(header).items() if count > 1]:
         raise InputError(f"column '{twice[0]}' comes twice", file=path, row=row, remedy="rename one of the two")

@@ -39,6 +39,7 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
 SplitSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_share_or_count)]
@@ -460,7 +461,8 @@ class PublishParams(ParamsBlock):
     license: str | None = None  # required to publish
     license_name: str | None = None  # of a licence the hub has no identifier for, `license: other`
     license_link: str | None = None
-    language: str | None = None  # of the captions, as the hub names it; None: en where they are English, else required
+    # Of the captions, as the hub names it, or several: [en, de]; None: en where they are English, else required.
+    language: LanguageTag | tuple[LanguageTag, ...] | None = None
     description: str = ""
     authors: tuple[str, ...] = ()
     date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # YYYY-MM-DD
@@ -470,6 +472,11 @@ class PublishParams(ParamsBlock):
     layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
     measure: str | None = None  # of mteb's grades; None: the only one
     grades: dict[str, Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those given."""
+        return (self.language,) if isinstance(self.language, str) else self.language or ()
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder
 
 pytest.importorskip("dvc", reason="DVC is not installed")
@@ -31,12 +33,13 @@ job.Worker.make = lambda self, block: (make(self, block), time.sleep(0.05))  # s
 if __name__ == "__main__":
     main()
 """
-LEARNT = "train.split=test train.validation=null train.batch_size=8 train.epochs=12 train.device=cpu"
 COMMANDS = {  # its output is data/STAGE
     "regions": "--images pictures --detector scenes --set regions.device=cpu --set regions.workers=0",
     "relevance": "--captions captions --measures rouge_l --set relevance.block_images=2",
     "shards": "--captions captions --measures rouge_l --set shards.block_images=2",
-    "train": f"--captions captions --regions data/regions {' '.join(f'--set {one}' for one in LEARNT.split())}",
+    "train": "--captions captions --regions features --set train.split=test --set train.validation=null "
+    "--set train.batch_size=8 --set train.epochs=60 --set train.device=cpu "
+    "--set 'train.model={name: vse, options: {embed: 16, word: 8}}'",
 }
 KILLED_AT = {"regions": ("parts/*.json", 3), "relevance": ("parts/*-.json", 3), "shards": ("parts/*-.json", 3),
              "train": ("state.pt", 1)}  # fmt: skip
@@ -52,16 +55,20 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from dvc.repo import Repo
 
     monkeypatch.chdir(tmp_path)
-    table = caption_table(random_sets(MANY, seed=6))
+    table, rng = caption_table(random_sets(MANY, seed=6)), np.random.default_rng(0)
+    ids = list(dict.fromkeys(table["image_id"].to_pylist()))
     write_captions_folder(tmp_path / "captions", [table])
+    boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
+    found = [Regions(image_id, 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32)) for image_id in ids]
+    write_regions(tmp_path / "features", found, dtype="float32")
     (tmp_path / "pictures").mkdir()
-    for number, image_id in enumerate(dict.fromkeys(table["image_id"].to_pylist())):
-        pixels = np.random.default_rng(number).integers(0, 255, (48, 48, 3), np.uint8)
+    for image_id in ids:
+        pixels = rng.integers(0, 255, (48, 48, 3), np.uint8)
         Image.fromarray(pixels).resize((160, 160)).save(tmp_path / "pictures" / f"{image_id}.png")
     (tmp_path / "run.py").write_text(PROGRAM)
     stages = {
         name: {"cmd": f"{sys.executable} run.py {name} {given} --out data/{name}",
-               "deps": ["data/regions"] if name == "train" else ["captions", "pictures"], "outs": [f"data/{name}"]}
+               "deps": ["captions", "features", "pictures"], "outs": [f"data/{name}"]}
         for name, given in COMMANDS.items()
     }  # fmt: skip
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, width=10_000))
@@ -86,19 +93,19 @@ def repro(project: Path, stage: str, kill: bool) -> str:
     return said
 
 
-def test_a_stage_that_was_killed_goes_on(project: Path) -> None:
-    for stage, given in COMMANDS.items():
-        repro(project, stage, kill=True)
-        out = project / "data" / stage
-        assert not out.exists(), "it was killed in the middle"
-        kept = re.search(KEPT[stage], said := repro(project, stage, kill=False))
-        assert kept and int(kept[1]) >= KILLED_AT[stage][1], said
-        assert not list(out.parent.glob("*.unfinished*"))
-        command = [sys.executable, "run.py", stage, *given.split(), "--out", f"whole/{stage}"]
-        subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
-        whole = {path.name: path.read_bytes() for path in (project / "whole" / stage).iterdir()}
-        names = ("model.safetensors", "steps.csv") if stage == "train" else whole
-        assert all((out / name).read_bytes() == whole[name] for name in names), stage
+@pytest.mark.parametrize("stage", COMMANDS)
+def test_a_stage_that_was_killed_goes_on(stage: str, project: Path) -> None:
+    repro(project, stage, kill=True)
+    out = project / "data" / stage
+    assert not out.exists(), "it was killed in the middle"
+    kept = re.search(KEPT[stage], said := repro(project, stage, kill=False))
+    assert kept and int(kept[1]) >= KILLED_AT[stage][1], said
+    assert not list(out.parent.glob("*.unfinished*"))
+    command = [sys.executable, "run.py", stage, *shlex.split(COMMANDS[stage]), "--out", f"whole/{stage}"]
+    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
+    whole = {path.name: path.read_bytes() for path in (project / "whole" / stage).iterdir()}
+    names = ("model.safetensors", "steps.csv") if stage == "train" else whole
+    assert all((out / name).read_bytes() == whole[name] for name in names)
 
 
 def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:

@@ -4,6 +4,7 @@ import inspect
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ from capgrade.pipelines.cli import labels, people, project, regions, training, u
 from capgrade.pipelines.cli.options import BEAM, Command, Group, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
+from capgrade.schemas.say import show_warning
 
 GOING_ON = {"relevance", "shards", "regions", "train", "judge"}  # commands that keep what they have done
 JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
@@ -115,7 +117,8 @@ def main() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_worth_saying)
     try:
-        with _timed(sys.argv[1:]):
+        with _timed(sys.argv[1:]), warnings.catch_warnings():
+            warnings.showwarning = show_warning
             try:
                 app()
             except SystemExit as done:  # Typer exits whenever it has run

@@ -86,6 +86,7 @@ def score(
     intervals = {label: one.intervals(**settings) for label, one in systems.items()}
     tests = {label: first.compare(other, **settings) for label, other in list(systems.items())[1:]}
     heads, rows = scores_rows(intervals, tests, asked.level)
+    of_images = sum(map(bool, known.values()))
     if out is not None:
         write_text(out, scores_text(heads, rows, out.suffix))
     if given.as_json:
@@ -94,11 +95,11 @@ def score(
             for label, one in systems.items()
         }
         said = {label: {name: asdict(one) for name, one in of.items()} for label, of in tests.items()}
-        result = {**next(iter(found.values())), "images": len(first.ids), "of_images": len(known)}
+        result = {**next(iter(found.values())), "images": len(first.ids), "of_images": of_images}
         result |= {"compare": next(iter(said.values())) if len(said) == 1 else said, "systems": found} if said else {}
         say(result, True)
     else:
-        scores_table(heads, rows, len(first.ids), len(known))
+        scores_table(heads, rows, len(first.ids), of_images)
     if out is not None:
         typer.echo(f"-> {out}", err=given.as_json)
 

@@ -21,7 +21,7 @@ from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
 from capgrade.schemas.captions import row_id
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
-from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.hub import hub_source
 from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
 from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
@@ -375,9 +375,9 @@ def _of_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
     from datasets import DatasetDict, load_dataset
     from datasets.exceptions import DatasetsError
 
-    reach_hub(name, "dataset")
+    source = hub_source(name, "dataset")
     try:
-        loaded = load_dataset(name)
+        loaded = load_dataset(source)
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         problem = f"no such file or folder, and no dataset of the hub ({' '.join(str(error).split())[:300]})"
         raise InputError(problem, file=name, remedy="check the path or the dataset's name") from error

@@ -57,7 +57,7 @@ def dataset_card(contents: Contents) -> str:
         contents=contents, params=contents.params, configs=contents.configs, calibrated=contents.calibrated,
         header=_header(contents), introduction=contents.introduction, program=program,
         digests=digests, splits=splits, agreement=contents.agreement, titles=TITLES, said=SAID, people=PEOPLE,
-        source=contents.captions_params.get("source"),
+        source=contents.captions_params.get("source"), counts=contents.captions_counts,
         limits=(*LIMITS, contents.absent, *BIASES), sums=SUMS, manifest=MANIFEST,
         dense=contents.relevance_params and contents.relevance_params["relevance"], picture=PICTURE,
         tokenizer=contents.splits[0].captions.tokenizer, commands=commands(contents),
@@ -84,7 +84,7 @@ def _header(contents: Contents) -> str:
             dataset_size=sum(table.nbytes for table in tables),
         )
     data = DatasetCardData(
-        language=[params.language] if params.language else None,
+        language=list(params.languages) or None,
         license=params.license,
         pretty_name=params.name,
         annotations_creators=["machine-generated"],

@@ -28,7 +28,7 @@ from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import MeasuresParams, PublishParams
 from capgrade.schemas.say import warn
-from capgrade.text.language import LEAST_ENGLISH, english_share
+from capgrade.text.language import not_english
 
 LICENCE = "set publish.license (an SPDX id such as cc-by-4.0), or --license"
 COLOURS = ("#0063b1", "#c4500a")  # series 1 and 2 of the pages' style.css
@@ -88,7 +88,7 @@ def publish(
     if not names or len(set(names)) < len(names):
         problem = f"split '{max(names, key=names.count)}' is given twice" if names else "no labels to publish"
         raise InputError(problem, remedy=f"give --shards{' or --relevance' if mteb else ''}, one of each split")
-    params = params.model_copy(update={"language": _language(params.language, captions_dir, captions)})
+    params = params.model_copy(update={"language": _languages(params.languages, captions_dir, captions)})
     with output_folder(out, "publish") as folder:
         if mteb:
             contents = benchmark(captions_dir, labels, folder, params)
@@ -124,19 +124,16 @@ def _labels(folder: Path, captions_dir: Path, mteb: bool) -> Labels:
     return Labels.load(folder, captions=captions_dir)
 
 
-def _language(given: str | None, captions_dir: Path, splits: Sequence[Captions]) -> str:
-    """The language that is given; without one `en`, if the captions of every split are English."""
+def _languages(given: Sequence[str], captions_dir: Path, splits: Sequence[Captions]) -> tuple[str, ...]:
+    """The languages that are given; without any `en`, unless half of a split's captions have no English word."""
     for captions in splits:
-        if (share := english_share(captions)) >= LEAST_ENGLISH:
-            continue
-        found = f"of their words {share:.1%} are common English ones"
-        if given is None:
-            problem = f"no language given, and these captions seem not to be English: {found}"
-            remedy = "say which language it is: --set publish.language=de"
+        if not given and (found := not_english(captions, 0.5)):
+            remedy = "say which languages they are in: --set publish.language=de, or '--set publish.language=[en, de]'"
+            problem = f"no language given, and these captions seem not to be English alone: {found}"
             raise InputError(problem, file=captions_dir, remedy=remedy)
-        if given.lower().split("-")[0] == "en":
+        if {one.lower().split("-")[0] for one in given} <= {"en"} and (found := not_english(captions)):
             warn(f"{captions_dir}: the card will say that these captions are English, but {found}")
-    return given or "en"
+    return tuple(given) or ("en",)
 
 
 def draw_distributions(relevance_dir: Path, captions_digest: str, out: Path) -> None:

@@ -31,6 +31,12 @@ PICTURE = "figures/distributions.png"
 BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
 FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
 ROW_GROUP = 128 * 1024
+# As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader finds its rows.
+AS_DATASETS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_content_defined_chunking": True,
+    "write_page_index": True,
+}
 PARQUET_ROWS = 4_000_000  # pairs per file, about 60 MB
 
 
@@ -109,7 +115,7 @@ def write_parquet(
 ) -> tuple[int, int]:
     """Write batches until there are none, or `most` rows are reached; the rows written and their bytes in memory."""
     rows = nbytes = 0
-    with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, **AS_DATASETS) as writer:
         for batch in batches:
             writer.write_batch(batch, row_group_size=ROW_GROUP)
             rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
@@ -222,6 +228,16 @@ class Contents:
     def left_out(self) -> list[str]:
         """The measures that have a column of own pairs without the caption among its references."""
         return [name for name in self.measures if name + LEFT_OUT in self.splits[0].tables[0].schema.names]
+
+    @cached_property
+    def captions_counts(self) -> list[str]:
+        """What the captions table left out, by reason, and the captions that repeat another of their image."""
+        manifest = read_manifest(self.captions_dir, "captions")
+        counts = [f"{count:,} {reason} were left out" for reason, count in manifest.get("left_out", {}).items()]
+        if twins := manifest.get("duplicates"):
+            told = "their `*_left_out` values are of a reference that is the caption's twin"
+            counts.append(f"{twins:,} captions repeat another caption of their image word for word: {told}")
+        return counts
 
     @cached_property
     def captions_params(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
         "regions per image": f"{store.manifest['regions'] / len(store):.1f} ({min(counts)} to {max(counts)})",
         "numbers per region": f"{store.metadata['dim']:,} ({store.metadata['dtype']})",
     }
-    detector = store.metadata.get("detector") or store.metadata.get("format")
+    detector = store.metadata.get("detector") or store.metadata.get("source")
     return Facts({**facts, "made by": str(detector)} if detector else facts)
 
 

@@ -27,7 +27,7 @@ class CocoImage(BaseModel):
 
 class Annotation(BaseModel):
     image_id: Id
-    id: Id
+    id: Id | None = None
     caption: CaptionText
     is_rejected: bool = False  # VizWiz's, whose own evaluation leaves both kinds out
     is_precanned: bool = False
@@ -72,6 +72,7 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
     listed = not isinstance(document, dict) or "images" in document  # else the images are those of the captions
     files: dict[str, str | None] = {}
     bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
+    numbers = Counter[str]()
     out, kept = set[str](), set[str]()  # images with captions of either kind
     for row, image in entries(document, "images", CocoImage, path, COCO) if listed else ():
         if image.id in files:
@@ -88,7 +89,11 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
             out.add(image_id)
             continue
         kept.add(image_id)
-        yield Caption(image_id, one.id, split, one.caption, str(path), row, files.get(image_id))
+        if one.id is None and listed:
+            raise InputError("no 'id'", file=path, row=row, remedy=COCO)
+        caption_id = one.id or f"{image_id}#{numbers[image_id]}"  # as `score` reads it, without ids and images
+        numbers[image_id] += 1
+        yield Caption(image_id, caption_id, split, one.caption, str(path), row, files.get(image_id))
     if out - kept:
         left_out[UNDESCRIBED] += len(out - kept)
     for image_id, row in bare.items():

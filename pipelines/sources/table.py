@@ -16,7 +16,7 @@ from pydantic import Field, create_model
 from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry, listed_cell
 from capgrade.schemas.captions import Caption, row_id
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 from capgrade.schemas.pictures import SUFFIXES
@@ -55,6 +55,8 @@ def columns_of(columns: Columns, present: Collection[str], file: str, row: int |
             found[field] = name
         elif asked or field in ("image_id", "caption"):
             remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
+            if any("://" in name for name in present):
+                remedy = "the first row has no names but data (a URL): write a row of names above it"
             raise InputError(f"no column '{asked or names[0]}' for the {field}", file=file, row=row, remedy=remedy)
     return found
 
@@ -266,8 +268,8 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
                 raise InputError(f"'{path.suffix}' is not a kind of data file", file=path, remedy=remedy)
             loaded = load_dataset(BUILDERS[path.suffix], data_files=escape(name) if path.is_file() else name)
         else:
-            reach_hub(name, "dataset")
-            loaded = load_dataset(name, params.config, revision=params.revision)
+            source = hub_source(name, "dataset", params.revision)
+            loaded = load_dataset(source, params.config, revision=params.revision if source == name else None)
     except InputError:
         raise
     except Exception as error:  # whatever a builder's reader raises of a damaged file

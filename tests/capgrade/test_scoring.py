@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import capgrade
-from capgrade.schemas import say
+import capgrade.reward
+from capgrade.coco_files import read_candidates
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
@@ -116,19 +117,20 @@ def test_half_a_character_does_not_stop_a_run() -> None:
         assert found[0, 0] == found[0, 1] > 0, tokenizer
 
 
-def test_bleu_that_is_0_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(say, "_said", set())
+def test_bleu_that_is_0_says_why(recwarn: pytest.WarningsRecorder) -> None:
     found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "rouge_l"])
     assert found.corpus["bleu_2"] > 0.3 and found.corpus["bleu_3"] < 1e-3
-    assert capsys.readouterr().err == (
-        "warning: bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger "
-        "corpora)\n"
+    (warned,) = recwarn.list
+    assert warned.category is capgrade.CapgradeWarning and warned.filename == __file__
+    assert str(warned.message) == (
+        "bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger corpora)"
     )
+    recwarn.clear()
     capgrade.score(CANDIDATES, REFERENCES, ["bleu_1", "bleu_2"])
     capgrade.score(["a dog runs fast"], [["a dog runs fast"]], ["bleu"])
-    assert not capsys.readouterr().err
+    assert not recwarn.list
     capgrade.score(["", ""], [["a dog"], ["a cat"]], ["bleu"])
-    assert capsys.readouterr().err.count("warning") == 1, "one cause, one note"
+    assert len(recwarn) == 1, "one cause, one note"
 
 
 def test_token_ids_are_their_texts(tmp_path: Path) -> None:
@@ -287,3 +289,38 @@ def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name, row in found.items():
         assert {"seconds", "peer_seconds", "ratio", "max_abs_diff"} <= row.keys()
         assert row["max_abs_diff"] < 1e-6, name
+
+
+def test_files_of_references_and_results_that_people_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"image_id": k, "caption": text} for k, texts in REFERENCES.items() for text in texts]
+    marked = [*rows, {"image_id": "1", "caption": "spam", "is_rejected": True}]
+    marked += [{"image_id": "9", "caption": "quality issues", "is_precanned": True}]
+    for name, found in (("all", rows), ("marked", marked)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"annotations": found}))
+    results = [{"image_id": k, "caption": texts[0]} for k, texts in CANDIDATES.items()]
+    (tmp_path / "ours.json").write_text(json.dumps(results))
+    (tmp_path / "more.json").write_text(json.dumps([*results, {"image_id": "9", "caption": "a dog"}]))
+
+    def corpus(references: str, candidates: str) -> dict:
+        files = ("--references", str(tmp_path / references), "--candidates", str(tmp_path / candidates))
+        assert call("score", *files, "--measures", "cider,rouge_l", "--json") == 0
+        return json.loads(capsys.readouterr().out.strip())["corpus"]
+
+    assert corpus("marked.json", "ours.json") == corpus("all.json", "ours.json") == corpus("marked.json", "more.json")
+    rows = [{"image_id": k, "caption": "a dog"} for k in (1, 2)]
+    (tmp_path / "floats.json").write_text(json.dumps([{**row, "image_id": float(row["image_id"])} for row in rows]))
+    references = {1: ["a"], 2: ["b"]}
+    assert read_candidates(tmp_path / "floats.json", references) == {1: ["a dog"], 2: ["a dog"]}
+    (tmp_path / "lines.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match=r"lines.json: JSON Lines, an object a row -> make it one list: jq -s"):
+        read_candidates(tmp_path / "lines.json", references)
+
+
+def test_the_reward_takes_references_as_a_dataset_of_numpy_has_them() -> None:
+    reward = capgrade.reward.Cider(capgrade.Frequencies.of(list(REFERENCES.values())))
+    sets = list(REFERENCES.values())
+    arrays = [np.array(texts) for texts in sets]
+    texts = [text for own in CANDIDATES.values() for text in own]
+    assert reward(completions=texts, references=arrays) == reward(completions=texts, references=sets)
+    with pytest.raises(InputError, match="3 completions, but 2 reference sets -> give a set of references for each"):
+        reward(completions=texts, references=arrays[:2])

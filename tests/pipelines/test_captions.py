@@ -80,6 +80,16 @@ def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> No
         captions(tmp_path / "out", params)
 
 
+def test_captions_that_repeat_another_of_their_image_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = captions(
+        tmp_path / "out", write(tmp_path / "c.tsv", TSV + "a\t9\tTwo cats\ttrain\nv\t8\tTwo cats\tval\n")
+    )
+    assert manifest["duplicates"] == 1
+    assert "1 captions repeat another caption of their image word for word" in capsys.readouterr().err
+
+
 def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:
     params = CaptionsParams(scenes=ScenesParams(train=3, val=0, test=2, size=64))
     manifest = captions(tmp_path, params)

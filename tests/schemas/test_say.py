@@ -10,7 +10,7 @@ from capgrade.schemas.say import if_silent, tell
 
 @pytest.mark.parametrize("said", [False, True])
 def test_silence_is_broken_once(said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(say, "_said", set())
+    monkeypatch.setattr(say, "_told", set())
     fired = threading.Event()
 
     class Fired(threading.Timer):
@@ -27,7 +27,7 @@ def test_silence_is_broken_once(said: bool, monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_what_is_quick_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(say, "_said", set())
+    monkeypatch.setattr(say, "_told", set())
     before = threading.active_count()
     with if_silent("reading captions", seconds=600):
         pass

@@ -35,7 +35,7 @@ def lacking(small, tmp_path_factory) -> Data:
 
 
 def test_their_captions_are_not_learnt_from(lacking, capsys):
-    say._said.clear()
+    say._told.clear()
     setup = prepare(lacking, params(), MeasuresParams())
     captions = setup.pairs.captions
     lost = {captions.image_numbers[one] for one in LOST if one.startswith("train")}

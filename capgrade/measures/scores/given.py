@@ -88,7 +88,7 @@ def _check_ids(candidates: Mapping, references: Mapping) -> None:
 
 def _captions(captions: Any, what: str, image: Any) -> Sequence[str]:
     """The captions of one image. InputError for none, or what is not text."""
-    found = [captions] if isinstance(captions, str) else captions
+    found = [captions] if isinstance(captions, str) else captions.tolist() if hasattr(captions, "tolist") else captions
     if not isinstance(found, Sequence) or not len(found):
         raise InputError(f"no list of captions: {captions!r}", row=f"{what}[{image!r}]", remedy="give one or more")
     for k, text in enumerate(found):

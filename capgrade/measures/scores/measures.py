@@ -26,6 +26,7 @@ from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
 from capgrade.schemas.say import warn
+from capgrade.text.language import warn_unless_english
 
 SIGMA = 6.0  # of CIDEr-D
 
@@ -87,6 +88,7 @@ def rouge_l(corpus: Corpus) -> dict[str, Scored]:
 
 def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
+    warn_unless_english("meteor", corpus.table)
     pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
     fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
     values, counts = fitted.with_counts(pairs.images, pairs.captions)

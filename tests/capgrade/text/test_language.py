@@ -5,19 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from capgrade.coco import PTBTokenizer
 from capgrade.measures import choose
-from capgrade.schemas import say
+from capgrade.measures.frequencies import Frequencies
+from capgrade.reward import Cider, CiderReward
 from capgrade.schemas.params import MeasuresParams
-from capgrade.text.language import LEAST_ENGLISH, english_share
+from capgrade.scoring import score
+from capgrade.text.language import not_english
 from capgrade.text.tokens import tokenize
 from tests.conftest import DATA, call, make_captions
 
 CHINESE = [["一只狗在沙滩上奔跑。", "一只棕色的狗在沙滩上跑"], ["两个人骑自行车", "两个男人在街上骑自行车"]]
-
-
-@pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(say, "_said", set())
 
 
 @pytest.mark.parametrize(
@@ -62,14 +60,56 @@ ENGLISH = [["a dog runs on the beach", "the brown dog is running"], ["two men wi
 @pytest.mark.parametrize("name", ["meteor", "scene_graph", "sbert", "people", "cider", "rouge_l"])
 @pytest.mark.parametrize("sets", [german, lambda: ENGLISH], ids=["german", "english"])
 def test_measures_for_english_say_so(
-    name: str, sets: Callable[[], list[list[str]]], capsys: pytest.CaptureFixture[str]
+    name: str, sets: Callable[[], list[list[str]]], recwarn: pytest.WarningsRecorder
 ) -> None:
     choose([name], MeasuresParams())[name].fit(make_captions(sets()))
-    said = capsys.readouterr().err.count("is made for English")
+    said = sum("is made for English" in str(one.message) for one in recwarn)
     of_english = {"meteor": 1, "scene_graph": 1, "sbert": 1, "people": 2}.get(name, 0)
     assert said == (of_english if sets is german else 0)
 
 
+def english(count: int) -> list[list[str]]:
+    path = DATA / "flickr30k" / "train.en.token"
+    if not path.is_file():
+        pytest.skip("the captions of ../shared/data are not here")
+    with path.open(encoding="utf-8") as f:
+        return [[next(f).rstrip("\n").split("\t", 1)[1]] for _ in range(count)]
+
+
+def test_captions_are_looked_at_one_by_one() -> None:
+    """Multi30k's, where the second half is German, are half English by their words."""
+    assert not_english(make_captions(english(1000))) is None
+    mixed = [*english(300), *german()]  # 400 captions
+    found = not_english(make_captions(mixed))
+    assert found is not None and 100 <= int(found.split()[0]) < 120 and "of 400 captions have no" in found
+
+
 def test_a_long_caption_does_not_outweigh_the_others() -> None:
-    captions = make_captions([*ENGLISH, ["word " * 3000]])
-    assert english_share(captions) > LEAST_ENGLISH
+    many = [[f"a dog runs to the {k}"] for k in range(9)]
+    assert not_english(make_captions([*many, ["word " * 3000]])) is None
+    assert not_english(make_captions([*many, ["word " * 60 + "the a"], ["Hund"]])) == (
+        "2 of 11 captions have no common English word"
+    )
+
+
+CHINESE_SETS = dict(enumerate(CHINESE))
+ROADS: dict[str, Callable[[], object]] = {
+    "score": lambda: score({0: ["狗在沙滩上"], 1: ["两个人"]}, CHINESE_SETS, ["cider"]),
+    "Frequencies": lambda: Frequencies.of(CHINESE_SETS),
+    "CiderReward": lambda: CiderReward(WORDS)([["狗在沙滩上"]], [CHINESE[0]]),
+    "reward.Cider": lambda: Cider(WORDS)(completions=["狗在沙滩上"], references=[CHINESE[0]]),
+    "coco": lambda: PTBTokenizer().tokenize({0: [{"caption": CHINESE[0][0]}]}),
+}
+WORDS = Frequencies.of([["a dog"], ["a cat"]])
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_every_road_names_the_tokenizer_for_scripts_without_spaces(
+    road: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ROADS[road]()
+    assert "use --tokenizer characters" in capsys.readouterr().err
+    if road == "score":
+        score({0: ["狗在沙滩上"], 1: ["两个人"]}, CHINESE_SETS, ["meteor"], tokenizer="characters")
+        said = capsys.readouterr().err
+        assert "meteor is made for English, and 6 of 6 captions" in said and "use --tokenizer" not in said

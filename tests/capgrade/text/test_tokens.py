@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capgrade.schemas.errors import InputError
 from capgrade.text import ptb, tokens
-from capgrade.text.tokens import one_line_each, tokenize
+from capgrade.text.tokens import one_line_each, tokenize, tokenized
 from tests.conftest import DATA
 
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
@@ -154,6 +154,24 @@ def test_ptb_py_equals_the_jar_on_real_captions(written: Callable[[list[str]], l
     jar = tokenize("ptb", [line for caption in captions for line in [caption, "x"][: 1 + between]])[:: 1 + between]
     found = zip(captions, jar, tokenize("ptb_py", captions), strict=True)
     assert [(caption, theirs, ours) for caption, theirs, ours in found if theirs != ours][:5] == []
+
+
+STARTS = ["A man", "The dog runs", "two men", "ltd here", "3 dogs", "<b> tag", "About it", "", "(x) y", "5"]
+ENDS = ["x a.", "vitamin A.", "U.S.", "Mr.", "3 p.m.", "a dog", "no.", "pt.", "co.", "J. R.", "see fig.", "plan u."]
+
+
+@needs_java
+def test_a_list_in_order_equals_the_jar_at_the_ends_of_captions() -> None:
+    """`A man takes vitamin A.` is another caption for the jar before `The dog` than before `two men`."""
+    random = Random(0)
+    captions = [f"{random.choice(STARTS)} is {random.choice(ENDS)}" for _ in range(1500)]
+    captions[::7] = ["", "A", "The"] * 71 + ["", ""]
+    jar, ours = tokenize("ptb", captions), tokenized(captions, "ptb_py", lists=(0,))
+    assert [captions[k : k + 3] for k in range(1500) if jar[k] != ours.sentence(k)] == []
+    assert sum(one != other for one, other in zip(jar, tokenize("ptb_py", captions), strict=True)) > 100
+    two = tokenized(captions, "ptb_py", lists=(0, 700))
+    first = tokenized(captions[:700], "ptb_py", lists=(0,))
+    assert [two.sentence(k) for k in range(700)] == [first.sentence(k) for k in range(700)]
 
 
 ALMOST_RULES = "aAIUtnsm'.,!?-:;/<>&@#$%0123456789()\"` \xa0\xad’½"

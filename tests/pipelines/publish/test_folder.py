@@ -1,5 +1,6 @@
 """Publishing: the folder loads with the right types, the card says what the files hold, bad input is refused."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -107,12 +108,15 @@ def test_what_does_not_belong_together(made: Path, tmp_path: Path) -> None:
         assert not (out / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("given", [None, "de", "en"])
+@pytest.mark.parametrize("given", [None, "de", "en", ("en", "de")])
 def test_captions_that_are_not_english_are_not_published_as_english(
-    given: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    given: str | tuple[str, ...] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     german = [["ein mann geht mit dem hund", "zwei hunde spielen im schnee"], ["eine frau liest ein buch im park"]]
-    captions = write_captions_folder(tmp_path / str(given), [caption_table(german, "train")])
+    captions = write_captions_folder(tmp_path / "captions", [caption_table(german, "train")])
+    counts = {"left_out": {"captions absent": 2}, "duplicates": 1}
+    manifest = json.loads((captions / "manifest.json").read_text())
+    (captions / "manifest.json").write_text(json.dumps({**manifest, **counts}))
     shards(captions, tmp_path / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
     params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
     if given is None:
@@ -121,5 +125,7 @@ def test_captions_that_are_not_english_are_not_published_as_english(
         assert not (tmp_path / "out").exists()
         return
     publish(captions, [tmp_path / "shards"], tmp_path / "out", params)
-    assert yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---")[1])["language"] == [given]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert yaml.safe_load(card.split("---")[1])["language"] == ([given] if isinstance(given, str) else list(given))
+    assert "- 2 captions absent were left out.\n" in card and "- 1 captions repeat another caption of their" in card
     assert ("are English, but" in capsys.readouterr().err) == (given == "en")

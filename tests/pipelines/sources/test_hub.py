@@ -8,6 +8,7 @@ from datasets import Dataset, DatasetDict, Image
 from datasets.exceptions import DatasetNotFoundError
 
 from capgrade.pipelines.sources import read_source
+from capgrade.pipelines.sources.table import split_of_file
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, Columns
@@ -103,7 +104,19 @@ def test_folders_and_files(tmp_path: Path, kind: str) -> None:
         getattr(dataset, f"to_{kind}")(str(folder / f"{split}.{kind}"))
     assert [(c.split, c.text) for c in read(folder)] == [(s, f"A caption of {s}.") for s in ("train", "test")]
     assert [c.image_id for c in read(folder, split="test")] == ["test"]
-    assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}")] == [("test", "train")]
+    for split in (None, "test"):
+        assert [(c.image_id, c.split) for c in read(folder / f"test.{kind}", split=split)] == [("test", "test")]
+    with pytest.raises(InputError, match="no split 'val' -> choose from: test"):
+        read(folder / f"test.{kind}", split="val")
+    (folder / f"test.{kind}").rename(folder / f"mine.{kind}")
+    assert [c.split for c in read(folder / f"mine.{kind}")] == ["train"]
+    assert [c.split for c in read(folder / f"mine.{kind}", split="test")] == ["test"], "named"
+
+
+def test_names_of_files_tell_the_split() -> None:
+    names = {"test-00000-of-00001.parquet": "test", "val.json": "validation", "captions.dev.jsonl": "validation",
+             "latest.csv": None, "train_1.parquet": "train", "evaluation.csv": "test"}  # fmt: skip
+    assert {name: split_of_file(Path(name)) for name in names} == names
 
 
 def test_a_file_of_odd_name_or_ids_is_read_itself(tmp_path: Path) -> None:
@@ -139,7 +152,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     def absent(name: str, config: str | None, revision: str | None) -> Dataset:
         raise DatasetNotFoundError(f"Dataset '{name}' doesn't exist on the Hub or cannot be accessed.")
 
-    monkeypatch.setattr("capgrade.pipelines.sources.table.reach_hub", lambda *_: None)  # it answers
+    monkeypatch.setattr("capgrade.pipelines.sources.table.hub_source", lambda name, *_: name)  # it answers
     monkeypatch.setattr(datasets, "load_dataset", absent)
     with pytest.raises(InputError, match=r"no/such: cannot be loaded as a dataset \(Dataset 'no/such' doesn't exist"):
         read("no/such")

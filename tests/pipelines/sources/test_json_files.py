@@ -1,6 +1,7 @@
 """COCO's and Karpathy's files: order, ids, splits."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,24 @@ def test_several_files_of_coco_each_with_its_split(read: Read, tmp_path: Path) -
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"none: no captions_\*.json in this folder"):
         list(read_source(CaptionsParams(source="coco", input=str(tmp_path / "none"))))
+
+
+def test_captions_that_vizwiz_rejects_are_left_out_and_counted(read: Read) -> None:
+    flags: list[dict[str, Any]] = [{}, {"is_rejected": True, "is_precanned": True}, {"is_precanned": True}, {}]
+    marked = [{"image_id": k // 2, "id": k, "caption": "A", **flag} for k, flag in enumerate([*flags, flags[1]])]
+    left_out = Counter[str]()
+    found = read("coco", {"images": [{"id": k} for k in range(3)], "annotations": marked}, left_out=left_out)
+    assert [c.caption_id for c in found] == ["0", "3"]
+    assert left_out == {
+        "rejected captions (is_rejected)": 2, "precanned captions (is_precanned)": 1,
+        "images with rejected or precanned captions alone": 1,
+    }  # fmt: skip
+
+
+def test_annotations_alone_are_read_as_score_reads_them(read: Read) -> None:
+    rows = [{"image_id": 5, "caption": "A dog."}, {"image_id": 5.0, "caption": "A hound."}]
+    found = read("coco", {"annotations": rows})
+    assert [(c.image_id, c.caption_id, c.image_file) for c in found] == [("5", "5#0", None), ("5", "5#1", None)]
 
 
 def image(name: str, split: str, *sentids: int, **more: Any) -> dict[str, Any]:

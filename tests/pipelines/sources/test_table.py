@@ -97,6 +97,45 @@ def test_the_image_s_file_is_a_column_or_an_id_that_is_a_path(read: Read) -> Non
     assert [(c.image_id, c.image_file) for c in found] == [("batch 1/photo.JPG",) * 2, ("v1.2", None)]
 
 
+JSON_CELLS = 'image_id,caption,caption_id\n7,"[""A dog, wet."", ""A hound.""]","[1, 2]"\n8,"[""A cat.""]","[3]"\n'
+PYTHON_CELLS = "image_id\tcaption\n7\t['A dog, wet.', \"A man's hound.\"]\n8\t['A cat.']\n"
+
+
+def test_a_column_of_lists_in_cells_is_lists(read: Read) -> None:
+    found = read("csv", JSON_CELLS)
+    assert [(c.caption_id, c.text) for c in found] == [("1", "A dog, wet."), ("2", "A hound."), ("3", "A cat.")]
+    assert [c.caption_id for c in read("hub", JSON_CELLS, name="a.csv")] == ["1", "2", "3"]
+    assert [c.text for c in read("tsv", PYTHON_CELLS)] == ["A dog, wet.", "A man's hound.", "A cat."]
+    one_is_none = PYTHON_CELLS + "9\tA tree.\n"
+    assert [c.text for c in read("tsv", one_is_none)][1:] == ["['A cat.']", "A tree."], "text, as it is"
+    for cell in ("['A dog.' 'A hound.']", "[A dog]", "['A dog.'"):
+        text = f"image_id\tcaption\n7\t{cell}\n"
+        if cell.endswith("]"):
+            with pytest.raises(InputError, match=r"row 2: 'caption' holds a list that neither JSON nor Python reads"):
+                read("tsv", text)
+        else:
+            assert [c.text for c in read("tsv", text)] == [cell]
+
+
+def test_ids_that_pandas_made_floats_are_ids(read: Read) -> None:
+    for source, text in (
+        ("csv", "image_id,caption\n1.0,A dog.\n"),
+        ("tsv", "image_id\tcaption\n1.0\tA dog.\n"),
+        ("jsonl", '{"image_id": 1.0, "caption": "A dog."}'),
+    ):
+        assert [c.image_id for c in read(source, text)] == ["1"]
+    assert [c.image_id for c in read("csv", "image_id,caption\n1.05,A\nv1.0,B\n")] == ["1.05", "v1.0"]
+    with pytest.raises(InputError, match=r"row 1: 'image_id' is 1.5, not an id"):
+        read("jsonl", '{"image_id": 1.5, "caption": "A dog."}')
+
+
+def test_remedies_for_tables_of_another_kind(read: Read) -> None:
+    with pytest.raises(InputError, match="this is Flickr30K's table: --source flickr"):
+        read("csv", "image_name| comment_number| comment\na.jpg| 0| A dog.\n")
+    with pytest.raises(InputError, match="the first row has no names but data .* write a row of names above it"):
+        read("tsv", "a dog on the beach\thttps://example.org/1.jpg\n")
+
+
 def test_an_absent_caption_is_an_empty_one(read: Read) -> None:
     rows = [{"image_id": k, "caption": caption} for k, caption in enumerate([None, [], ["A", None], ""])]
     found = read("jsonl", "".join(json.dumps(row) + "\n" for row in rows))

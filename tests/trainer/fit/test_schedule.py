@@ -167,15 +167,11 @@ def test_features_of_another_size_are_refused(small, trained, tmp_path: Path, ca
     assert "8 numbers per region, 16 in training" in capsys.readouterr().err
 
 
-def test_shards_that_are_not_read_are_refused_before_anything_is_read(small, monkeypatch) -> None:
+def test_relevance_without_shards_is_refused_before_anything_is_read(small, monkeypatch) -> None:
     def read(*_: object) -> None:
         raise AssertionError("captions were read")
 
     monkeypatch.setattr("capgrade.trainer.fit.setup.read_captions", read)
-    data = replace(small.data, shards=small.data.captions)
-    for asked, message in (((), "this run reads none"), (("train.relevance=shards", GRADED), None)):
-        with pytest.raises(InputError if message else AssertionError, match=message):
-            prepare(data, params(*asked), MeasuresParams())
     with pytest.raises(InputError, match="there are no shards -> give --shards"):
         prepare(small.data, params("train.relevance=shards", GRADED), MeasuresParams())
 
