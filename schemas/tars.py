@@ -94,7 +94,7 @@ def tar_members(tar: Path) -> Iterator[Member]:
         try:
             with tarfile.open(fileobj=file, mode="r:") as members:
                 while (info := members.next()) is not None:
-                    members.members.clear()  # it would keep all of them
+                    members.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
                     if info.isreg() and not info.name.rpartition("/")[2].startswith("."):
                         yield Member(str(tar), info.name, info.offset_data, info.size)
                 file.seek(members.offset)
