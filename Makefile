@@ -3,30 +3,33 @@ PYTHON ?= python3
 BIN := .venv/bin
 CORE := .venv/core
 PEERS := .venv/peers
+LOWEST := .venv/lowest
 # Parameters to change for one run: make repro SET="captions.scenes.train=50 shards.top=8"
 SET ?=
 
-.PHONY: repro test core peers lint screenshots clean
+.PHONY: repro test core peers lowest lint screenshots clean
+
+# Stages find `capgrade` on the path, as in a project of `capgrade init`.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # Lines of stages that do not need each other run side by side, as many as there are cores, the longest first; the last dvc
 # runs what is left.
 # At dvc's own status 255 xargs would not wait for the stages beside the one that failed.
-ONE := $(BIN)/dvc --wait-for-lock repro --single-item "$$@" || exit 1
+ONE := dvc --wait-for-lock repro --single-item "$$@" || exit 1
 BESIDE := xargs -P "$$(getconf _NPROCESSORS_ONLN)" -L 1 sh -c '$(ONE)' dvc
-RUNS := $(BIN)/dvc stage list --name-only | sed -n 's/^train@\(.*\)/train@\1 evaluate@\1/; s/@scenes_teran$$/& align/; /^train/p'
+RUNS := dvc stage list --name-only | sed -n 's/^train@\(.*\)/train@\1 evaluate@\1/p'
 
 # The C library keeps what torch frees: asking the system for it again, page by page, is a fifth of the detector's time.
 repro: export MALLOC_MMAP_MAX_ = 0
 repro: export MALLOC_TRIM_THRESHOLD_ = 2147483647
 repro: .venv/installed
-	mkdir -p data/.times
 ifeq ($(SET),)
-	$(BIN)/dvc repro captions
+	dvc repro captions
 	printf 'regions\nrelevance shards\n' | $(BESIDE)
-	{ $(RUNS); echo agree publish; } | $(BESIDE)
+	{ $(RUNS); echo agree publish; } | OMP_NUM_THREADS=1 $(BESIDE)
 endif
-	$(BIN)/dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
-	$(BIN)/capgrade search --captions data/captions --relevance data/relevance
+	dvc $(if $(SET),exp run $(foreach s,$(SET),-S $(s)),repro)
+	capgrade search --captions data/captions --relevance data/relevance
 	cat data/comparison/runs.md
 
 # Files in their order: those of one long test, which come last by default, would end alone.
@@ -50,6 +53,13 @@ peers: .venv/installed
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check -e '.[peers]'
 	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/peers/requirements.txt
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/python -m pytest tests/peers
+
+# The oldest versions that pyproject.toml admits, in an environment of their own; the tests of what they touch.
+lowest: .venv/installed
+	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'mlcroissant>=1.1'
+	$(LOWEST)/bin/python -m pytest tests/core/test_core.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/pipelines/judging --deselect tests/core/test_core.py::test_nothing_beside_the_core_is_here
 
 lint: .venv/installed
 	$(BIN)/ruff check .

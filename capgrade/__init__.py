@@ -18,6 +18,7 @@ PUBLIC = {
     "Labels": "capgrade.labels",
     "Qrels": "capgrade.metrics.runs",
     "Run": "capgrade.metrics.runs",
+    "CapgradeWarning": "capgrade.schemas.say",
     "Draws": "capgrade.metrics.evaluation",
     "evaluate": "capgrade.metrics.evaluation",
     "evaluate_lists": "capgrade.metrics.evaluation",

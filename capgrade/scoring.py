@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
 from capgrade.schemas.errors import InputError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
-    """Scores of candidates.
+    """Scores of candidates; printed, the corpus scores.
 
     `ids`: the image of each candidate, in the order given; `corpus`: measure -> float; `sentences`: measure -> float64
     [candidates] in the order of `ids`.
@@ -27,12 +27,18 @@ class Scores:
     >>> ours, theirs = (score([text], [["a dog is running"]], "rouge_l") for text in ("a dog runs", "a cat"))
     >>> round(ours.compare(theirs)["rouge_l"].difference, 4)
     0.2426
+    >>> print(ours)
+    Scores of 1 candidates: rouge_l 0.5571
     """
 
     ids: list[Any]
     corpus: dict[str, float]
     sentences: dict[str, np.ndarray]
-    _scored: dict[str, Scored] = field(repr=False)
+    _scored: dict[str, Scored]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:.4f}" for name, value in self.corpus.items())
+        return f"Scores of {len(self.ids):,} candidates: {values}"
 
     def intervals(self, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> dict[str, Interval]:
         """Percentile bootstrap intervals of the corpus scores, over candidates; seeded."""

@@ -126,9 +126,9 @@ def alpha(matrix: np.ndarray, level: Level) -> float | None:
 def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
     """SemanticMap's R@10 in percent, of the labels, of each reviewer, and the reviewers' mean.
 
-    A missed caption counts as found by a reviewer who rates one of its ten images RELEVANT or more. The share found
-    among the misses whose images a reviewer has rated all stands for all misses: R = (hits + misses * share) / queries.
-    A miss that is rated in part does not count, also where an image of it was found relevant: it would count as soon as
+    A missed query counts as found by a reviewer who rates one of its ten results RELEVANT or more. The share found
+    among the misses that a reviewer has rated whole stands for all misses: R = (hits + misses * share) / queries. A
+    miss that is rated in part does not count, also where a result of it was found relevant: it would count as soon as
     found and never as not found. `misses` are all that the plan asks about, `misses_judged` those that counted.
     """
     queries, hits = plan.facts["queries"], plan.facts["hits"]
@@ -144,6 +144,8 @@ def judged_recall(plan: ReviewPlan, found: Table) -> dict[str, Any]:
         if len(some)
     }
     return {
+        "direction": plan.facts.get("direction", "t2i"),  # plans of before it was a choice
+        "images": plan.facts.get("images"),
         "labels": 100 * hits / queries,
         "reviewers": recall,
         "mean": float(np.mean(list(recall.values()))) if recall else None,
@@ -168,9 +170,11 @@ def agreement_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         value = "–" if one is None else f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
         rows.append((f"other captions per image that {name} accepts", value))
     if recall := found.get("recall"):
-        rows.append(("R@10 of the labels", shown(recall["labels"], 1)))
+        way = {"i2t": "image to text", "t2i": "text to image"}[recall["direction"]]
+        of = way + (f", {recall['images']:,} images" if recall["images"] else "")
+        rows.append((f"R@10 of the labels, {of}", shown(recall["labels"], 1)))
         for name, n in recall["misses_judged"].items():
-            of = f"R@10 by {name}, from {n:,} of {recall['misses']:,} misses, rated whole"
-            rows.append((of, shown(recall["reviewers"].get(name), 1)))
-        rows.append(("R@10, mean of reviewers", shown(recall["mean"], 1)))
+            said = f"R@10 by {name}, from {n:,} of {recall['misses']:,} misses, rated whole"
+            rows.append((said, shown(recall["reviewers"].get(name), 1)))
+        rows.append((f"R@10, mean of reviewers, {of}", shown(recall["mean"], 1)))
     return rows

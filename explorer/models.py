@@ -50,17 +50,37 @@ class ModelVoice:
         """float32 [images, captions of its index], by memory map."""
         return np.load(self.searcher.folder / SIMILARITY, mmap_mode="r", allow_pickle=False)
 
-    def first_images(self, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+    def first_images(self, captions: Captions, gallery: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The captions that the model knows together with their own image, int64 [n], and the first DEPTH images of
-        each, best first, int64 [n, DEPTH] or fewer. Equal scores rank in order."""
-        similarity, images = self.similarity(), np.flatnonzero(self.image >= 0)
-        rows = np.flatnonzero((self.caption >= 0) & (self.image[captions.owner] >= 0))
+        each, best first, int64 [n, DEPTH] or fewer; `gallery`: of the first so many images. Equal scores rank in
+        order."""
+        similarity, images, rows = self.similarity(), *self._known(captions, gallery)
         first = np.empty((len(rows), min(DEPTH, len(images))), np.int64)
         for at in range(0, len(rows), BLOCK):
             block = similarity[:, self.caption[rows[at : at + BLOCK]]]
             scores = np.asarray(block, np.float32)[self.image[images]]
             first[at : at + BLOCK] = images[np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T]
         return rows, first
+
+    def first_captions(self, captions: Captions, gallery: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """`first_images` the other way: images that have a caption, and the first DEPTH captions of each."""
+        similarity, images, rows = self.similarity(), *self._known(captions, gallery)
+        images = images[np.isin(images, captions.owner[rows])]
+        first = np.empty((len(images), min(DEPTH, len(rows))), np.int64)
+        for at in range(0, len(images), BLOCK):
+            block = similarity[self.image[images[at : at + BLOCK]]]
+            scores = np.asarray(block, np.float32)[:, self.caption[rows]]
+            first[at : at + BLOCK] = rows[np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]]
+        return images, first
+
+    def _known(self, captions: Captions, gallery: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """The images of its index, the first `gallery` of them, and their captions. InputError for fewer."""
+        images = np.flatnonzero(self.image >= 0)
+        if gallery is not None and gallery > len(images):
+            problem = f"a gallery of {gallery:,} images, and '{self.name}' has {len(images):,}"
+            raise InputError(problem, remedy="set explore.gallery to at most as many")
+        images = images[:gallery]
+        return images, np.flatnonzero((self.caption >= 0) & np.isin(captions.owner, images))
 
     def errors(self, label: MeasureVoice, captions: Captions) -> LabelledPairs:
         """The pairs of a caption with the images that the model ranks among its first DEPTH and above the caption's own

@@ -61,21 +61,32 @@ def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, coun
     return ReviewPlan(INFORMATION, corpus, seed, items, {"measures": list(pairs.values)})
 
 
-def misses_again(model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int) -> ReviewPlan:
-    """SemanticMap: people look again at the first ten images of captions whose own image is not among them, `count`
-    such captions drawn by the seed. `facts` hold all captions searched and the hits."""
-    rows, first = model.first_images(captions)
-    missed = np.flatnonzero((first != captions.owner[rows][:, None]).all(axis=1))
+def misses_again(
+    model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int, way: str = "i2t",
+    gallery: int | None = None,
+) -> ReviewPlan:  # fmt: skip
+    """SemanticMap (section 6): people look again at what a query that misses found, `count` such queries drawn by the
+    seed. i2t: the first ten captions of images none of whose captions is among them; t2i: the first ten images of
+    captions whose image is not. `gallery`: the first so many images and their captions alone. `facts` hold all queries
+    and the hits."""
+    firsts = {"i2t": model.first_captions, "t2i": model.first_images}[way]
+    rows, first = firsts(captions, gallery)
+    images = captions.owner[first] if way == "i2t" else first  # of what was found
+    own = rows if way == "i2t" else captions.owner[rows]
+    missed = np.flatnonzero((images != own[:, None]).all(axis=1))
     if not len(missed):
-        raise InputError(f"'{model.name}' misses no caption at {DEPTH}", remedy="nothing is left to judge again")
+        what = "image" if way == "i2t" else "caption"
+        raise InputError(f"'{model.name}' misses no {what} at {DEPTH}", remedy="nothing is left to judge again")
     drawn = sorted(np.random.default_rng(seed).permutation(missed)[:count].tolist())
-    items = tuple(
-        Item(captions.image_ids[i], captions.caption_ids[rows[k]], captions.caption_ids[rows[k]])
-        for k in drawn
-        for i in first[k].tolist()
-    )
+    ids = captions.image_ids if way == "i2t" else captions.caption_ids
+    items = []
+    for k in drawn:
+        for found in first[k].tolist():
+            image, caption = (rows[k], found) if way == "i2t" else (found, rows[k])
+            items.append(Item(captions.image_ids[image], captions.caption_ids[caption], ids[rows[k]]))
     facts = {"model": model.name, "k": DEPTH, "queries": len(rows), "hits": len(rows) - len(missed)}
-    return ReviewPlan(SEMANTIC_MAP, corpus, seed, items, facts)
+    searched = len(rows) if way == "i2t" else len(np.unique(own))
+    return ReviewPlan(SEMANTIC_MAP, corpus, seed, tuple(items), {**facts, "direction": way, "images": searched})
 
 
 def write_plan(folder: Path, plan: ReviewPlan) -> None:

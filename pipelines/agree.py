@@ -19,7 +19,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow
 from capgrade.schemas.inputs import found_digests, require_unchanged
-from capgrade.schemas.judges import PEOPLE, TRUTH, VALUES, parse_scale
+from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.schemas.params import AgreeParams, MeasuresParams
 from capgrade.schemas.relevance import read_relevance
@@ -134,17 +134,32 @@ def _write_pairs(
     inputs: dict[str, str],
 ) -> None:
     """image and caption int32, original bool, score float32, and each measure float32, in the judgements' order."""
-    columns = {
-        "image": pa.array(people.image, pa.int32()),
-        "caption": pa.array(people.caption, pa.int32()),
-        "original": pa.array(own),
-        "score": pa.array(people.score, pa.float32()),
-        **{name: pa.array(of, pa.float32()) for name, of in values.items()},
-    }
-    facts: dict[str, Any] = {"kind": JUDGED, "captions": captions.digest, "split": captions.split}
-    table = pa.table(columns)
-    schema = with_metadata(table.schema, {**facts, "measures": list(values), "inputs": inputs})
+    table = pa.table(
+        {
+            "image": pa.array(people.image, pa.int32()),
+            "caption": pa.array(people.caption, pa.int32()),
+            "original": pa.array(own),
+            "score": pa.array(people.score, pa.float32()),
+            **{name: pa.array(of, pa.float32()) for name, of in values.items()},
+        }
+    )
+    _write_table(path, table, captions, list(values), inputs)
+
+
+def _write_table(path: Path, table: pa.Table, captions: Captions, measures: list[str], inputs: dict[str, str]) -> None:
+    facts = {"kind": JUDGED, "captions": captions.digest, "split": captions.split, "measures": measures}
+    schema = with_metadata(table.schema, {**facts, "inputs": inputs})
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
+
+
+def agree_with_none(captions_dir: Path, split: str | None, pairs: Path | None) -> dict[str, Any]:
+    """What `agree` has found where there are no judgements: NONE, and in `pairs` a table without rows. InputError as
+    `agree`."""
+    _refuse_paths(pairs, None, None)
+    if pairs:
+        columns = {"image": pa.int32(), "caption": pa.int32(), "original": pa.bool_(), "score": pa.float32()}
+        _write_table(pairs, pa.schema(columns).empty_table(), read_captions(captions_dir, split), [], {})
+    return NONE
 
 
 def who_judged(captions_dir: Path, judgements: Path, split: str | None = None) -> dict[str, Any]:

@@ -197,7 +197,7 @@ class FitCaptions:
                 fetch_folder(self.captions, work / "captions")
             source = source_of(work / "captions", self.params, self.measures)
             job = job_of(source, self.params, work)
-            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(run_key(source.key), min(parts[RUN]))}")
+            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(run_key(source.made_of), min(parts[RUN]))}")
             job.share()
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
         return ShardsRun(replace(job, work=Path()), facts)
@@ -262,8 +262,7 @@ class Target:
 
 
 def _claim(run: ShardsRun) -> str:
-    """The name of the file that says whose an unfinished folder is: the same whenever these shards are made by this
-    code."""
+    """The name of the file that says whose an unfinished folder is: the same whenever these shards are made."""
     return f".capgrade-{run_key(run.facts)[:32]}"
 
 

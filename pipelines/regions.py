@@ -6,11 +6,11 @@ the shards, and the bytes are the same.
 """
 
 import hashlib
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -20,20 +20,33 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import TABLE, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pipelines.pictures.picture import Picture
+from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.devices import device_of
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import entry_of, manifest_of, parse_manifest, whole, write_json, write_manifest
-from capgrade.schemas.output import UNFINISHED, WORK, output_folder, run_key
+from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.files import (
+    entry_of,
+    manifest_of,
+    output_of,
+    parse_manifest,
+    unfinished_folder,
+    whole,
+    write_json,
+    write_manifest,
+)
+from capgrade.schemas.image_matching import SHOWN, Candidate, match_images
+from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
+from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
+FORMAT = 1  # of shards: to be raised when a detector or the table gives other values of the same parameters
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
-SHOWN = 20  # pictures named in one message
-
-log = logging.getLogger(__name__)
+NAMED = 20  # damaged pictures named in one message
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,7 @@ class PictureShards:
     pictures: Sequence[Picture]
     shard_images: int
     schema: pa.Schema
+    least: int  # regions that are asked for of each picture
 
     @property
     def n_shards(self) -> int:
@@ -61,7 +75,7 @@ class PictureShards:
 
     def receipt_file(self, shard: int) -> Path:
         """Where its receipt is until the stage ends."""
-        return self.folder / WORK / "parts" / f"{shard:05d}.json"
+        return self.folder / PARTS / f"{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
         """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
@@ -69,42 +83,109 @@ class PictureShards:
         return receipt is not None and receipt["stamp"] == self.stamp(shard)
 
 
-def regions(source: Path, out: Path, params: RegionsParams) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class ChosenPictures:
+    """Pictures to look at, and the images that have none, as the manifest's `left_out` has them."""
+
+    pictures: Sequence[Picture]
+    left_out: Sequence[dict[str, str]] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)  # digest of the captions
+
+
+def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsParams) -> ChosenPictures:
+    """The pictures of a source; with captions those of their images in the table's order, by the captions' image ids
+    (`match_images`). What is missing, and what is not asked for, is said.
+
+    InputError where a picture is missing, but with `unreadable: skip`; and for an image that has two.
+    """
+    if captions_dir is None:
+        if params.split is not None:
+            raise InputError("a split without captions", remedy="give --captions, or leave --split out")
+        return ChosenPictures(read_pictures(source, params.image_column, params.image_id))
+    captions = read_captions(captions_dir, params.split or "+".join(splits_of(captions_dir)))
+    there = list_pictures(source, params.image_column, params.image_id)
+    match = match_pictures(captions.image_files, there, source)
+    told = match.lines()
+    left_out = _without_picture({image_id: captions.image_files[image_id] for image_id in match.missing}, there)
+    if left_out and (params.unreadable == "fail" or not match.numbers):
+        why = [f"{one['file']} ({one['problem']})" for one in left_out if one["reason"] != MISSING]
+        problem = told[0] + (f"; not taken: {first_of(why, SHOWN)}" if why else "")
+        remedy = "give them, or the source they are in; --set regions.unreadable=skip leaves such images out"
+        remedy += "" if params.split else "; --split NAME takes the images of one split"
+        raise InputError(problem, file=source, remedy=remedy)
+    for line in told if Process.current().rank == 0 else ():
+        tell(f"{source}: {line}")
+    pictures = [replace(there[k], image_id=image_id) for image_id, k in match.numbers.items()]
+    return ChosenPictures(pictures, left_out, {"captions": captions.digest})
+
+
+def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> list[dict[str, str]]:
+    """Why these images have no picture, as a manifest's `left_out` has it: it is not there, or was not taken."""
+    why: dict[str, str] = {}
+    for reason, names in there.not_taken.items():
+        candidates = [Candidate(PurePath(name).stem, name) for name in names]
+        with suppress(InputError):  # several for one image: then it is only missing
+            why |= dict.fromkeys(match_images(missing, candidates).numbers, reason)
+    return [
+        {
+            "image_id": image_id, "file": file or image_id, "problem": why.get(image_id, "no picture"),
+            "reason": UNREADABLE if image_id in why else MISSING,
+        }
+        for image_id, file in missing.items()
+    ]  # fmt: skip
+
+
+def regions(source: Path, out: Path, params: RegionsParams, captions: Path | None = None) -> dict[str, Any] | None:
     """Write `regions-00000.arrow`, ... and, last, the manifest, which is returned; None in all processes of a
-    launcher except the first. `source` is what `read_pictures` takes.
+    launcher except the first. `source` is what `list_pictures` takes; with a captions folder, the pictures of its
+    images are looked at (`choose_pictures`).
 
     A picture that cannot be decoded, or in which nothing is found, is left out and never shifts another row. With
     `unreadable: skip` the manifest lists it; with `fail` there is no manifest but an InputError that names it,
     after all others are done: mended, or with skip, the next run does only what is missing.
     """
     process = Process.current()
-    pictures = read_pictures(source)
+    chosen = choose_pictures(source, captions, params)
+    pictures = chosen.pictures
+    require_detector(source, params)
     detector = make_detector(params, process.local)
+    detector.expect({picture.image_id: picture.path for picture in pictures})
     device = device_of(params.device, process.local)
     made_with = {
         **params.result(), "detector": detector.name, "device": device.type, "precision": precision_for(params, device)
     }  # fmt: skip
-    inputs = input_digests(params)
+    inputs = {**input_digests(params), **chosen.inputs}
     schema = region_schema(detector.n_features, params.dtype, made_with)
     image_bytes = params.box_range[1] * detector.n_features * np.dtype(params.dtype).itemsize  # with the most boxes
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
-    cut = PictureShards(out / UNFINISHED, pictures, shard_images, schema)
-    key = run_key([made_with, inputs, [picture.image_id for picture in pictures]])
-    with together(process) as wait, output_folder(out, KIND, key):
+    least = 0 if params.boxes_of else params.box_range[0]
+    cut = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
+    made_of = {"format": FORMAT, "regions": made_with, "inputs": inputs}  # a receipt says which pictures are in a shard
+    with together(process) as wait, output_folder(out, KIND, made_of):
         if process.rank == 0:
             done = size_of(cut.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
         wait()  # nobody goes on before the folder is ready
         detect_all(cut, detector, params, process)
         wait()
-        return finish(cut, detector, params, made_with, inputs) if process.rank == 0 else None
+        return finish(cut, detector, params, made_with, inputs, chosen.left_out) if process.rank == 0 else None
+
+
+def require_detector(source: Path, params: RegionsParams) -> None:
+    """InputError where none is named and the pictures are no scenes: that detector is of no use on photographs."""
+    if "detector" not in params.model_fields_set and not (source / TABLE).is_file():
+        remedy = "give --detector bottom_up --weights FILE, or --detector patches --model MODEL"
+        raise InputError("no detector for these pictures", file=source, remedy=f"{remedy}, or import features")
 
 
 def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, process: Process) -> None:
     """Every unfinished shard of this process: decoded ahead by workers, detected here, written by a thread while the
     next is detected."""
-    todo = [k for k in range(process.rank, cut.n_shards, process.world) if not cut.finished(k)]
+    own = range(process.rank, cut.n_shards, process.world)
+    todo = [k for k in own if not cut.finished(k)]
     total = sum(len(cut.numbers(k)) for k in todo)
+    if kept := sum(len(cut.numbers(k)) for k in own) - total:
+        tell(f"{output_of(cut.folder)}: goes on, {kept:,} of {kept + total:,} pictures are done by a stopped run")
     if not total:
         return
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
@@ -140,7 +221,7 @@ class Seen:
 
 def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
     """A shard, then its receipt, a manifest: what it was made from, what it holds, and which pictures are not in it."""
-    images, left_out, rounding = [], [], Rounding()
+    images, left_out, fewer, rounding = [], [], [], Rounding()
     stamp = cut.stamp(shard)
     for number in cut.numbers(shard):
         picture, one = cut.pictures[number], seen[number]
@@ -148,41 +229,50 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
             if one.regions is None or not len(one.regions):
                 raise InputError(one.problem or "no region found")
             images.append(one.regions.check())
+            fewer += [picture.image_id] if len(one.regions) < cut.least else []
         except InputError as error:
-            left_out.append({"image_id": picture.image_id, "file": picture.name, "problem": error.problem})
+            reason = UNREADABLE if one.regions is None else NO_REGION
+            left_out.append(
+                {"image_id": picture.image_id, "file": picture.name, "problem": error.problem, "reason": reason}
+            )
     rows = write_shard(cut.file(shard), images, cut.schema, rounding)
     read = _sha256(seen[number].digest for number in cut.numbers(shard))  # of the bytes; `stamp` is the file system's
     receipt = manifest_of(
         KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
-        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out,
+        regions=rounding.regions, rounding=asdict(rounding), left_out=left_out, fewer=fewer,
     )  # fmt: skip
     write_json(cut.receipt_file(shard), receipt)
 
 
 def finish(
-    cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str]
-) -> dict[str, Any]:
-    """The manifest over all shards. InputError if there is no image, or if one was left out that may not be."""
+    cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str],
+    without: Sequence[dict[str, str]] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The manifest over all shards; `without` are images that have no picture. InputError if there is no image, or if
+    one was left out that may not be."""
     receipts = [parse_manifest(cut.receipt_file(shard)) for shard in range(cut.n_shards)]
-    left_out = [one for receipt in receipts for one in receipt["left_out"]]
+    left_out = [*without, *(one for receipt in receipts for one in receipt["left_out"])]
     rows = {name: entry["rows"] for receipt in receipts for name, entry in receipt["files"].items()}
     if left_out and (params.unreadable == "fail" or not any(rows.values())):
         remedy = "mend or remove them and run again, which does only what is missing; or --set regions.unreadable=skip"
         raise InputError(_named(left_out, sum(rows.values())), remedy=remedy)
     if left_out:
-        log.info("left out: %s", _named(left_out, sum(rows.values())))
+        tell(f"left out: {_named(left_out, sum(rows.values()))}")
+    if fewer := [image_id for receipt in receipts for image_id in receipt["fewer"]]:
+        tell(f"fewer regions than the {cut.least} asked for: {len(fewer):,} images, {first_of(fewer, SHOWN)}")
     pictures = _sha256(receipt["pictures"] for receipt in receipts)
     return write_manifest(
         cut.folder, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
         rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
-        left_out=left_out, classes=detector.classes, attributes=detector.attributes,
+        left_out=left_out, fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,
+        attributes=detector.attributes,
     )  # fmt: skip
 
 
 def _named(left_out: Sequence[Mapping[str, str]], others: int) -> str:
-    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:SHOWN])
-    more = f"; and {len(left_out) - SHOWN} more" if len(left_out) > SHOWN else ""
+    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:NAMED])
+    more = f"; and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
     return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
 
 

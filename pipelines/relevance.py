@@ -14,7 +14,7 @@ from capgrade.measures.own_pairs import FILE, write_own_pairs
 from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_text
-from capgrade.schemas.output import WORK, output_folder, run_key
+from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
@@ -58,10 +58,10 @@ def relevance(
         )
         for name in chosen
     }
-    with output_folder(out, "relevance", run_key(source.key)) as folder:
+    with output_folder(out, "relevance", source.made_of) as folder:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
-        require_space(out, matrices, parts=matrices, done=size_of(folder / WORK / "parts"))
-        job = source.job(folder / WORK, lambda: DenseTables(schemas))
+        require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
+        job = source.job(folder, lambda: DenseTables(schemas))
         most = float(np.finfo(params.dtype).max)
         if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
             problem = f"{large[0]}: values above {most:g}, which {params.dtype} cannot hold"

@@ -23,7 +23,7 @@ from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, digest, in_order, open_arrow, read_manifest, write_arrow
-from capgrade.schemas.output import WORK, output_folder, run_key
+from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import MeasuresParams, ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
 from capgrade.schemas.space import require_space, size_of
@@ -138,16 +138,14 @@ def shards(
     `relevance` does, and for more parts than blocks.
     """
     source = source_of(captions_dir, params, measures)
-    kind, key, blocks = "shards", source.key, range(source.n_blocks)
+    kind, blocks = "shards", range(source.n_blocks)
     if part is not None:
-        out, kind, key = part.folder(out), PART, [*key, part.number, part.of]
-        blocks = part.blocks(source.n_blocks)
-    with output_folder(out, kind, run_key(key)) as folder:
-        work = folder / WORK
+        out, kind, blocks = part.folder(out), PART, part.blocks(source.n_blocks)
+    with output_folder(out, kind, source.made_of) as folder:
         images = min(len(blocks) * params.block_images, source.captions.n_images)
         size = _size(source, params, images)
-        require_space(out, size, parts=size, done=size_of(work / "parts"))
-        job = job_of(source, params, work)
+        require_space(out, size, parts=size, done=size_of(folder / PARTS))
+        job = job_of(source, params, folder)
         run_blocks(job, f"sampling from {images:,} x {source.captions.n_captions:,} pairs", beam_options, blocks)
         files = [job.part(block, TABLE) for block in blocks]
         target_mb = params.target_mb if part is None else 0  # a part has a file for each block, to be joined later
@@ -177,7 +175,7 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
     """
     source = source_of(captions_dir, params, measures)
     files, scored = part_files(out, source)
-    with output_folder(out, "shards", run_key([*source.key, "join"])) as folder:
+    with output_folder(out, "shards") as folder:
         require_space(out, sum(path.stat().st_size for path in files))
         rows, pairs = write_shards(folder, schema_of(source), files, params.target_mb)
         return source.finish(folder, "shards", rows, pairs=pairs, scored=scored)

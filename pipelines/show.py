@@ -52,7 +52,7 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
     if not (captions_dir / TABLE).is_file():
         remedy = "leave out --picture"
         raise InputError("no images beside these captions", file=captions_dir / TABLE, remedy=remedy)
-    opened = opener(captions_dir)
+    opened = opener(captions_dir, {match.image_id: None for match in found})
     lines = len(found[0].relevance)
     canvas = Image.new("RGB", (MARGIN + len(found) * (SIDE + MARGIN), SIDE + 62 + 18 * lines), "white")
     pen, font, small = ImageDraw.Draw(canvas), ImageFont.load_default(18), ImageFont.load_default(14)

@@ -10,16 +10,20 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
     MANIFEST,
+    UNFINISHED,
     altered,
     digest,
     made_again,
     metadata_of,
     open_arrow,
+    output_of,
     parse_manifest,
     sizes_of,
+    unfinished_folder,
+    unfinished_work,
 )
 from capgrade.schemas.locks import LOCK, holder
-from capgrade.schemas.output import STAGE, UNFINISHED, WORK, unfinished
+from capgrade.schemas.output import done_parts, read_run
 
 TABLES = (".arrow", ".parquet")
 ALONE = {
@@ -61,11 +65,12 @@ def verify(root: Path) -> Report:
         raise InputError(
             "a file where a folder is needed", file=root, remedy=f"give the folder that holds it: {root.parent}"
         )
-    if not root.is_dir():
+    beside = unfinished_folder(root)
+    if not (root.is_dir() or _at_work(beside)):
         raise InputError("no such folder", file=root, remedy="give a folder that capgrade wrote")
     report, listed = Report(), set[Path]()
-    for folder in _folders(root):
-        problems, found = list(_leftovers(folder)), None
+    for folder in _folders(root) if root.is_dir() else ():
+        problems, found = [], None
         if (folder / MANIFEST).is_file():
             found, files, wrong = _check(folder)
             listed.update(files)
@@ -83,34 +88,44 @@ def verify(root: Path) -> Report:
                 remedy = f"run `capgrade {ALONE[kind]}` again"
                 report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
-        report.problems += problems
+        report.problems += problems + [_told(path) for path in sorted(folder.iterdir()) if _at_work(path)]
+    report.problems += [_told(beside)] if _at_work(beside) and beside.parent != root else []
     if not report.usable and not report.problems:
         raise InputError("nothing that capgrade wrote in it", file=root, remedy="give a folder that capgrade wrote")
     return report
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """Parents first, in order of name; without those of unfinished runs, and without links."""
+def _folders(root: Path, seen: set[Path] | None = None) -> Iterator[Path]:
+    """Parents first, in order of name; without those of unfinished runs. A link is followed, as a stage's folder may
+    lie on another disk, but each folder is looked into once, by its own name if it has one here."""
+    seen = set() if seen is None else seen
+    seen.add(root.resolve())
     yield root
-    running = (root / STAGE).is_file()
-    for path in sorted(root.iterdir()):
-        if path.is_dir() and not path.is_symlink() and not (running and path.name == UNFINISHED):
-            yield from _folders(path)
+    for path in sorted(root.iterdir(), key=lambda path: (path.is_symlink(), path)):
+        if path.is_dir() and path.resolve() not in seen and not _at_work(path):
+            yield from _folders(path, seen)
 
 
-def _leftovers(folder: Path) -> Iterator[InputError]:
-    """What is there while a run is going on, or after it was stopped."""
-    process, stage = holder(folder), unfinished(folder)
+def _at_work(folder: Path) -> bool:
+    """Whether this is a folder of a run that has not ended, or was set aside."""
+    return unfinished_work(folder) or (folder.name.endswith(UNFINISHED) and (folder / LOCK).is_file())
+
+
+def _told(folder: Path) -> InputError:
+    """What is to be said of such a folder."""
+    out, run = output_of(folder), read_run(folder)
+    if not folder.name.endswith(UNFINISHED):
+        aside = output_of(folder.with_suffix(""))
+        return InputError("unfinished work, set aside", file=folder, remedy=f"it goes when a run into {aside} ends")
+    process = holder(out)
     if process is not None:
-        problem = f"a run is writing here (process {process})"
-        yield InputError(problem, file=folder, remedy="wait until it has ended")
-    elif stage is not None:
-        done = len(list((folder / UNFINISHED / WORK / "parts").glob("*.json")))
-        what = f"an unfinished run of `capgrade {COMMAND.get(stage, stage)}`"
-        problem = what + (f", {done} parts done" if done else "")
-        yield InputError(problem, file=folder, remedy=f"{AGAIN}, it goes on")
-    elif (folder / LOCK).exists():
-        yield InputError("left by a run that was killed", file=folder / LOCK, remedy=AGAIN)
+        return InputError(f"a run is writing here (process {process})", file=out, remedy="wait until it has ended")
+    if run is None:
+        return InputError("left by a run that was killed", file=folder / LOCK, remedy=AGAIN)
+    command = f"capgrade {COMMAND.get(run['stage'], run['stage'])}"
+    return InputError(
+        f"an unfinished run of `{command}`, {done_parts(folder)}", file=out, remedy=f"{AGAIN}, it goes on"
+    )
 
 
 def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
@@ -136,7 +151,7 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
 def _unlisted(folder: Path, listed: set[Path]) -> Iterator[tuple[Path, str]]:
     """Tables that no manifest lists, and their kinds: those that need none, such as judged pairs; and in a folder where
     nothing runs those beside a manifest, and ours whose manifest is gone. Tables of others elsewhere do not count."""
-    finished, at_work = (folder / MANIFEST).is_file(), unfinished(folder) is not None
+    finished, at_work = (folder / MANIFEST).is_file(), unfinished_work(unfinished_folder(folder))
     for path in sorted(folder.iterdir()):
         if path.suffix in TABLES and path.is_file() and not path.name.startswith(".") and path not in listed:
             kind = _table_kind(path)

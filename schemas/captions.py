@@ -1,7 +1,9 @@
 """The captions table: one row per caption, in the order of the source, with its tokens."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -67,6 +69,12 @@ class Captions:
         return self._image_codes.dictionary.to_pylist()
 
     @cached_property
+    def image_files(self) -> dict[str, str | None]:
+        """The file of each image, by its id in their order; None where the source did not know it."""
+        files = self.table["image_file"].take(self.refs[self.ref_ptr[:-1]])  # of its first caption
+        return dict(zip(self.image_ids, files.to_pylist(), strict=True))
+
+    @cached_property
     def caption_ids(self) -> list[str]:
         """In the order of the table."""
         return self.table["caption_id"].to_pylist()
@@ -111,6 +119,10 @@ class Captions:
     @property
     def n_captions(self) -> int:
         return self.table.num_rows
+
+    def of_rows(self, rows: np.ndarray) -> Captions:
+        """These captions alone, int64, rising. The digest stays that of the file."""
+        return self if len(rows) == self.n_captions else replace(self, table=self.table.take(rows))
 
     def tokens(self) -> tuple[pa.DictionaryArray, np.ndarray]:
         """All tokens in one array, the different ones numbered as they come, and int64 [n_captions + 1] saying where

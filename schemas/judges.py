@@ -10,6 +10,8 @@ SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in ea
 GRADES, SHARES, EXPERTS = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # scores 0 to 5, yes or no, Flickr8k's experts
 RANDOM, CHOSEN = "random", "chosen"  # how judged pairs were come by: any pair as likely, or for some likeness
 
+NONE: dict[str, Any] = {"judgements": None, "measures": {}}  # what `agree` writes where a params.yaml names none
+
 PEOPLE, TRUTH, VALUES = "people", "truth", "values"
 TITLES = {
     PEOPLE: "Agreement with human judgements",
@@ -42,7 +44,9 @@ def parse_scale(text: str) -> tuple[float, float]:
 
 
 def are_agreement(figures: Any) -> bool:
-    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure."""
+    """Whether it is what `capgrade agree --out` writes: who judged, and the coefficients of each measure; or NONE."""
+    if figures == NONE:
+        return True
     try:
         judged = {"by", "file", "pairs", "split", "captions"} <= figures["judgements"].keys()
         return judged and all({"pearson", "spearman"} <= row.keys() for row in figures["measures"].values())
@@ -50,9 +54,12 @@ def are_agreement(figures: Any) -> bool:
         return False
 
 
-def read_agreement(path: Path) -> dict[str, Any]:
-    """InputError for a file of something else, and for agreement on a table of texts."""
+def read_agreement(path: Path) -> dict[str, Any] | None:
+    """None where there were no judgements. InputError for a file of something else, and for agreement on a table of
+    texts."""
     figures: dict[str, Any] = read_json(path)
+    if figures == NONE:
+        return None
     if not (are_agreement(figures) and figures["judgements"]["captions"]):
         remedy = "give what capgrade agree --captions --out wrote"
         raise InputError("not agreement figures of captions", file=path, remedy=remedy)

@@ -2,35 +2,47 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import writing
+from capgrade.schemas.files import OUT, unfinished_folder, writing
 
-LOCK = ".lock"
+LOCK = ".capgrade.lock"  # in the folder of unfinished work
+PATIENCE = 0.3  # seconds for a run that is ending
 
 
 @contextmanager
-def only_run(out: Path) -> Iterator[None]:
-    """Hold `out` (made if it is not there) against other runs. Raises InputError with the other run's process id, and
-    as `writing`."""
-    lock = FileLock(out / LOCK, timeout=0)
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
+    """Hold `out` against other runs, by a lock where its unfinished work lies; that folder is made, and goes if it is
+    empty in the end. Raises InputError with the other run's process id, and as `writing`."""
+    folder = unfinished_folder(out)
+    lock = FileLock(folder / LOCK, timeout=PATIENCE)
+    with writing(out, allow):
         try:
-            lock.acquire()
+            _acquire(lock, folder)
         except Timeout:
-            problem = f"another run is writing to this folder (process {_written(out) or 'unknown'})"
+            problem = f"another run is writing to this folder (process {_written(folder) or 'unknown'})"
             raise InputError(problem, file=out, remedy="wait until it has ended, or give another --out") from None
     try:
-        (out / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
+        (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
     finally:
-        (out / LOCK).unlink(missing_ok=True)  # while it is held, so that nobody else's is removed
+        (folder / LOCK).unlink(missing_ok=True)  # while it is held, so that nobody else's is removed
+        with suppress(OSError):  # not empty
+            folder.rmdir()
         lock.release()
+
+
+def _acquire(lock: FileLock, folder: Path) -> None:
+    for _ in range(100):
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # a run that has ended meanwhile took the folder away
+            lock.acquire()
+            return
+    raise Timeout(lock.lock_file)
 
 
 def first_process() -> bool:
@@ -39,20 +51,22 @@ def first_process() -> bool:
 
 
 def holder(out: Path) -> int | None:
-    """The process that is writing to a folder; None when there is none, 0 when it does not say who it is."""
-    if not (out / LOCK).is_file():
-        return None
+    """The process that is writing to a folder; None where there is none. The lock itself is not touched: a run that
+    starts at this moment would be refused."""
+    process = _written(unfinished_folder(out))
     try:
-        with FileLock(out / LOCK, timeout=0):
-            return None
-    except Timeout:
-        return _written(out)
+        os.kill(process, 0) if process else None
+    except ProcessLookupError:
+        return None
+    except OSError:  # it is there, and somebody else's
+        pass
+    return process or None
 
 
-def _written(out: Path) -> int:
+def _written(folder: Path) -> int:
     """The process id in a lock file; 0 for none."""
     try:
-        text = (out / LOCK).read_text(encoding="ascii", errors="replace").strip()
+        text = (folder / LOCK).read_text(encoding="ascii", errors="replace").strip()
     except OSError:  # removed meanwhile, or not to be read
         return 0
     return int(text) if text.isdigit() else 0

@@ -1,14 +1,14 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
-An output folder has to be new, empty, or written by the same stage: its manifest says so or, while no run has ended in
-it, its `.stage`. A run writes into the folder `unfinished` in it. When it has ended, its files take the place of those
-of the run before. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
+An output folder has to be new, empty, or written by the same stage, as its manifest says. A run writes into a folder
+beside it, OUT.unfinished, where `run.json` says what it is of. When it has ended, its files take the place of those of
+the run before. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
 anything is touched.
 """
 
+import glob
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -18,92 +18,136 @@ from typing import Any
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     COMMAND,
+    FOLDER,
     MANIFEST,
-    STAGE,
+    RUN_FILE,
+    UNFINISHED,
+    allowed,
     canonical,
     leaves,
     metadata_of,
     open_arrow,
-    package_version,
     parse_manifest,
-    write_text,
+    unfinished_folder,
+    write_json,
     writing,
 )
-from capgrade.schemas.inputs import folder_digest
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.locks import LOCK, first_process, holder, only_run
+from capgrade.schemas.locks import LOCK, first_process, only_run
 from capgrade.schemas.say import tell
+from capgrade.schemas.space import size_of, spoken
 
-UNFINISHED = "unfinished"  # in an output folder: the files of a run that has not ended
-WORK = ".work"  # in `unfinished`: what the run keeps for itself
-KEY, BEFORE = "key", "before.json"  # in WORK: what the run is of, and the manifest of the run before
+PARTS = "parts"  # in the folder of a run: finished parts, with a receipt for each
+BEFORE = "before.json"  # there too: the manifest of the run before, while files take their places
 SIGNATURE, WITHIN = "capgrade", 4096
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
-CODE = ("schemas", "pipelines", "measures", "text")  # folders of the package
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
+MadeOf = Mapping[str, Any]  # what the parts of a run depend on: a format version, parameters, digests of inputs
+
+
+def done_parts(folder: Path) -> str:
+    """What of a run is done, in words."""
+    parts = len(list((folder / PARTS).glob("*.json")))
+    return f"{parts} finished parts" if parts else f"{sum(1 for _ in _files(folder))} files"
 
 
 @contextmanager
-def output_folder(out: Path, stage: str, key: str | None = None) -> Iterator[Path]:
-    """Hold `out` for a run of `stage`, against other runs; yields the folder in it that the run writes to.
+def output_folder(
+    out: Path, stage: str, made_of: MadeOf | None = None, *, afresh: bool = False,
+    done: Callable[[Path], str] = done_parts,
+) -> Iterator[Path]:  # fmt: skip
+    """Hold `out` for a run of `stage`, against other runs; yields OUT.unfinished, which the run writes to.
 
     When the block has ended with a manifest there (`write_manifest`), its files take their places in `out`, the
     manifest last. Until then the result of the run before stays. What a run leaves that did not end is deleted, or with
-    a `key` kept for the next run of the same key. Of the processes of one launcher the first does all this.
-    Raises InputError for a folder of another stage, or with files that capgrade did not write, and where one of them
-    stands in the place of a file of the run; with a `key` for a full disk, or one that may not be written, too.
+    `made_of` kept for the next run of the same; of another one, or where all is to be made `afresh`, it is set aside
+    until this run has ended, and what was `done` is said. Of the processes of one launcher the first does all this.
+    Raises InputError as `refuse_foreign`, and where somebody's file stands in the place of a file of the run; with
+    `made_of` for a full disk, or one that may not be written, too.
     """
-    folder = out / UNFINISHED
+    folder = unfinished_folder(out)
     if not first_process():
         yield folder
         return
-    if holder(out) is None:
+    allow = allowed(FOLDER.get(stage, "--out"))
+    with nullcontext() if made_of is None else writing(out, allow), only_run(out, allow):
         refuse_foreign(out, stage)
-    made = not out.exists()
-    try:
-        with writing(out) if key else nullcontext(), only_run(out):
-            refuse_foreign(out, stage)  # again: another run may have been faster
-            _put_in_place(out)  # what a run had ended before it was killed
-            _begin(out, stage, key)
-            try:
-                yield folder
-                _put_in_place(out)
-            finally:
-                if not ((folder / MANIFEST).is_file() or (key and _has_files(folder))):
-                    _delete_unfinished(out)
-    finally:
-        if made:
-            with suppress(OSError):  # not empty
-                out.rmdir()
+        _put_in_place(out, folder)  # what a run had ended before it was killed
+        _begin(out, {"stage": stage, "made_of": made_of}, afresh, done)
+        try:
+            yield folder
+            _put_in_place(out, folder)
+        finally:
+            if not ((folder / MANIFEST).is_file() or (made_of is not None and any(_files(folder)))):
+                _delete(folder)
 
 
-def _begin(out: Path, stage: str, key: str | None) -> None:
-    """The folder of the run: as a stopped one of the same key has left it, or empty."""
-    marker = out / UNFINISHED / WORK / KEY
-    if key and marker.is_file() and marker.read_bytes() == key.encode():
+def _begin(out: Path, run: dict[str, Any], afresh: bool, done: Callable[[Path], str]) -> None:
+    """The folder of the run: as a stopped one of the same has left it, or empty."""
+    folder, before = unfinished_folder(out), read_run(unfinished_folder(out))
+    going_on = not afresh and before is not None and _same(before, run)
+    if before and not going_on:
+        if before["made_of"] is not None and any(_files(folder)):
+            aside = _set_aside(folder)
+            changed = differences({"params": before["made_of"]}, {"params": run["made_of"] or {}})
+            why = "a start afresh was asked for" if _same(before, run) else f"other parameters or inputs: {changed}"
+            told = f"{out}: unfinished work ({done(aside)}, {spoken(size_of(aside))}) is not gone on with, {why}; "
+            tell(told + f"it is set aside in {aside} until this run has ended")
+        else:
+            _delete(folder)
+    if going_on:
         return
-    _delete_unfinished(out)
-    write_text(out / STAGE, f"{stage}\n")
-    (marker.parent / "parts").mkdir(parents=True)
-    write_text(marker, key or "")
+    if not afresh and (again := next((path for path in _asides(out) if _same(read_run(path) or {}, run)), None)):
+        _move(again, folder)
+    write_json(folder / RUN_FILE, run)
 
 
-def _put_in_place(out: Path) -> None:
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the one's parts are the other's; those of a run that keeps nothing are nobody's."""
+    return one.get("made_of") is not None and canonical(one) == canonical(other)
+
+
+def _set_aside(folder: Path) -> Path:
+    """Move all but the lock of the folder, which is held."""
+    number = next(n for n in range(1, 10**6) if not os.path.lexists(f"{folder}.{n}"))
+    aside = Path(f"{folder}.{number}")
+    _move(folder, aside)
+    return aside
+
+
+def _move(folder: Path, to: Path) -> None:
+    """What says whose it is comes first, and goes last: killed meanwhile, both are known."""
+    to.mkdir(exist_ok=True)
+    shutil.copyfile(folder / RUN_FILE, to / RUN_FILE)
+    for path in folder.iterdir():
+        if path.name not in (LOCK, RUN_FILE):
+            path.replace(to / path.name)
+    _delete(folder)
+
+
+def _asides(out: Path) -> list[Path]:
+    """Folders of unfinished work that were set aside."""
+    folder = unfinished_folder(out)
+    found = folder.parent.glob(f"{glob.escape(folder.name)}.*")
+    return sorted(path for path in found if path.suffix[1:].isdigit() and read_run(path))
+
+
+def _put_in_place(out: Path, folder: Path) -> None:
     """Move the files of a run that has ended; killed meanwhile, the next run goes on with it. InputError where a file
     of somebody else stands."""
-    folder = out / UNFINISHED
     if not (folder / MANIFEST).is_file():
         return
     now = parse_manifest(folder / MANIFEST)
-    before = _manifest(out / MANIFEST if (out / MANIFEST).is_file() else folder / WORK / BEFORE)
+    before = _manifest(out / MANIFEST if (out / MANIFEST).is_file() else folder / BEFORE)
     own = {MANIFEST, *before["files"]} if before else set()
     for name in (MANIFEST, *now["files"]):
         if name not in own and (folder / name).is_file() and os.path.lexists(out / name):
             (folder / MANIFEST).unlink()
             remedy = "move it away, or give another --out; nothing was written over it"
             raise InputError("it is there and capgrade did not write it", file=out / name, remedy=remedy)
+    out.mkdir(parents=True, exist_ok=True)
     if (out / MANIFEST).is_file():
-        (out / MANIFEST).replace(folder / WORK / BEFORE)
+        (out / MANIFEST).replace(folder / BEFORE)
     if before and (changed := differences(before, now)):
         tell(f"{out}: replaced its earlier result of other parameters or inputs: {changed}")
     for name in own - {MANIFEST, *now["files"]}:
@@ -114,18 +158,25 @@ def _put_in_place(out: Path) -> None:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).replace(out / name)
     (folder / MANIFEST).replace(out / MANIFEST)
-    _delete_unfinished(out)
+    for path in (*_asides(out), folder):
+        _delete(path)
 
 
-def _delete_unfinished(out: Path) -> None:
-    """What says whose it is goes last: killed meanwhile, what is left is known."""
-    if (out / UNFINISHED).exists():
-        shutil.rmtree(out / UNFINISHED)
-    (out / STAGE).unlink(missing_ok=True)
+def _delete(folder: Path) -> None:
+    """What says whose it is goes last: killed meanwhile, what is left is known. A lock is its holder's."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name not in (LOCK, RUN_FILE):
+            path.unlink()
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    with suppress(OSError):  # it holds the lock
+        folder.rmdir()
 
 
-def _has_files(folder: Path) -> bool:
-    return any(path.is_file() and path.name != KEY for path in folder.rglob("*"))
+def _files(folder: Path) -> Iterator[Path]:
+    """Of a run, but for what says whose it is."""
+    return (path for path in folder.rglob("*") if path.is_file() and path.name not in (LOCK, RUN_FILE))
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -133,6 +184,15 @@ def _manifest(path: Path) -> dict[str, Any]:
     with suppress(InputError, OSError):
         return parse_manifest(path)
     return {}
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """What writes to a folder of unfinished work, or wrote there: "stage" and "made_of". None where it says nothing."""
+    with suppress(InputError, OSError):
+        found = read_json(folder / RUN_FILE)
+        if isinstance(found, dict) and isinstance(found.get("stage"), str) and "made_of" in found:
+            return found
+    return None
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -148,49 +208,27 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def run_key(made_of: Any) -> str:
-    """Of what this code makes of it: other code makes something else, also where the version is the same."""
-    return hashlib.sha256(canonical([package_version(), code_digest(), made_of]).encode()).hexdigest()
-
-
-def code_digest() -> str:
-    """SHA-256 over the sources that parts are made by: they may change where the version does not."""
-    root = Path(__file__).parents[1]
-    return folder_digest(root, [*root.glob("*.py"), *(path for name in CODE for path in (root / name).rglob("*.py"))])
+    """SHA-256 of what parts depend on."""
+    return hashlib.sha256(canonical(made_of).encode()).hexdigest()
 
 
 def refuse_foreign(out: Path, stage: str) -> None:
-    """InputError when the folder is not for this stage."""
-    if not out.is_dir():
-        if out.exists():
-            raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
-        return
-    there = sorted(path.name for path in out.iterdir())
-    if LOCK in there and (out / LOCK).is_file() and re.fullmatch(rb"\d{0,22}\n?", (out / LOCK).read_bytes()[:24]):
-        there.remove(LOCK)
-    if not there:
-        return
-    wrote = who_wrote(out)
-    foreign = there if wrote is None else [UNFINISHED] if UNFINISHED in there and STAGE not in there else []
-    if foreign:
-        problem = f"holds files that capgrade did not write ({', '.join(foreign[:3])}{', ...' if foreign[3:] else ''})"
-        raise InputError(problem, file=out, remedy=ANOTHER)
-    if wrote != stage:
-        problem = f"was written by `{_command(str(wrote))}`, not by `{_command(stage)}`"
-        raise InputError(problem, file=out, remedy=ANOTHER)
-
-
-def who_wrote(out: Path) -> str | None:
-    """The stage that wrote a folder, or is writing it; None where there is none."""
-    if manifest := _manifest(out / MANIFEST):
-        return stage_of(manifest)
-    return unfinished(out)
-
-
-def unfinished(out: Path) -> str | None:
-    """The stage of a run that is going on in a folder, or was stopped; None where there is none."""
-    with suppress(OSError, UnicodeDecodeError):
-        return (out / STAGE).read_text(encoding="utf-8").partition("\n")[0] or None
-    return None
+    """InputError when the folder, or that of its unfinished work, is not for this stage."""
+    if out.exists() and not out.is_dir():
+        raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
+    folder, manifest = unfinished_folder(out), _manifest(out / MANIFEST)
+    run = read_run(folder)
+    ended = run is not None and (folder / MANIFEST).is_file()  # its files may be on their way
+    wrote = stage_of(manifest) if manifest else run["stage"] if run and ended else None
+    for path, by in ((out, wrote), (folder, run["stage"] if run else None)):
+        names = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
+        there = [name for name in names if name not in (LOCK, UNFINISHED) and not name.startswith(f".{RUN_FILE}.")]
+        if there and by is None:
+            some = f"{', '.join(there[:3])}{', ...' if there[3:] else ''}"
+            raise InputError(f"holds files that capgrade did not write ({some})", file=path, remedy=ANOTHER)
+        if there and by != stage:
+            problem = f"was written by `{_command(str(by))}`, not by `{_command(stage)}`"
+            raise InputError(problem, file=path, remedy=ANOTHER)
 
 
 def stage_of(manifest: dict) -> str:
@@ -214,7 +252,7 @@ def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
         return
     for folder in path.resolve().parents:
         files = _manifest(folder / MANIFEST).get("files", ())
-        if path.resolve().relative_to(folder).as_posix() in {MANIFEST, STAGE, *files}:
+        if path.resolve().relative_to(folder).as_posix() in {MANIFEST, *files}:
             raise InputError(f"a file of the finished folder {folder}", file=path, remedy=remedy)
     if not (path.is_file() and ours(path)):
         raise InputError(f"it is there and is no {what}", file=path, remedy=remedy)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.licences import OTHER, SPDX
+from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN
 from capgrade.schemas.lines import read_text
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
@@ -30,8 +30,21 @@ def _in_64_bits(value: int) -> int:
 
 
 LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
+
+
+def _share_or_count(value: float) -> float:
+    if value >= 1 and not value.is_integer():
+        raise ValueError("give a share below 1, or a whole number of images")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
+SplitSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_share_or_count)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
@@ -83,6 +96,7 @@ class CaptionsParams(ParamsBlock):
     config: str | None = None  # of a Hugging Face dataset that has several
     revision: str | None = None  # of a dataset on the hub: a commit makes the run repeatable
     split_lists: dict[str, str] = {}  # split -> file of image ids (Flickr)
+    divide: dict[str, SplitSize] = {}  # splits of a source that has none: a share, or so many images; the rest is train
     columns: Columns = Columns()
     tokenizer: Tokenizer = "ptb_py"
     empty: Literal["refuse", "drop"] = "refuse"
@@ -98,6 +112,8 @@ class CaptionsParams(ParamsBlock):
             raise ValueError(f"source scenes takes no input or split, here '{given}'; name a source, as --source csv")
         if self.split_lists and self.source != "flickr":
             raise ValueError(f"source {self.source} takes no split lists, flickr does")
+        if self.divide and (self.source == "scenes" or self.split):
+            raise ValueError(f"captions.divide makes splits: leave out captions.{'split' if self.split else 'source'}")
         if self.columns != Columns() and self.source not in WITH_COLUMNS:
             raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl, hub and webdataset do")
         if self.source == "webdataset" and self.columns != Columns(caption=self.columns.caption):
@@ -295,10 +311,28 @@ class ShardsParams(ParamsBlock):
         return self
 
 
-class RegionsParams(ParamsBlock):
-    """`capgrade regions`: the detector, the boxes it keeps, how it runs and what is stored."""
+# Of `regions`: where files lie, and how the work is spread.
+NOT_OF_FEATURES = {"images", "image_id", "features", "weights", "boxes_of", "device", "workers", "unreadable", "split"}
 
-    detector: str = "scenes"  # or bottom_up, detectron2, patches
+
+class FeaturesParams(ParamsBlock):
+    """Features that others made: a format of `capgrade regions import`, its file or folder, and how they are stored."""
+
+    format: str
+    input: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]  # or one alone
+    ids: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()  # of npy: a text file of image ids for each input
+    input_dtype: Literal["float16", "float32", "float64"] | None = None  # of tsv and lxmert; None: told by the values
+    dtype: Literal["float16", "float32"] = "float32"
+
+
+class RegionsParams(ParamsBlock):
+    """`capgrade regions`: pictures or features, the detector, the boxes it keeps, how it runs and what is stored."""
+
+    images: str | None = None  # pictures, as --images takes them
+    features: FeaturesParams | None = None  # instead of pictures and a detector
+    image_column: str | None = None  # of Parquet files or a dataset that has several of pictures
+    image_id: str | None = None  # the column of ids there; None: image_id, else the picture's path or row
+    detector: str = "scenes"  # or bottom_up, detectron2, patches; asked for where the pictures are no scenes
     weights: str | None = None  # a checkpoint, or "random": seeded, for tests of speed and limits
     config: str | None = None  # of detectron2: a file, or a name of its model zoo
     model: str | None = None  # of patches: a vision transformer of transformers, its folder or hub id
@@ -313,7 +347,8 @@ class RegionsParams(ParamsBlock):
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     batch: Positive = 8  # pictures of one size at a time
     workers: Natural = 2  # processes that decode and resize; 0: none beside the model's
-    unreadable: Literal["fail", "skip"] = "fail"
+    unreadable: Literal["fail", "skip"] = "fail"  # pictures that are missing or damaged; skip: left out and counted
+    split: str | None = None  # with captions: of these splits, such as val+test; None: all
     dtype: Literal["float16", "float32"] = "float16"
     target_mb: Positive = 64  # a shard at most, about; what a stop can lose
 
@@ -324,6 +359,11 @@ class RegionsParams(ParamsBlock):
         return self
 
     @property
+    def pictures(self) -> Path | None:
+        """Where the pictures lie."""
+        return None if self.images is None else Path(self.images)
+
+    @property
     def box_range(self) -> tuple[int, int]:
         """The fewest and the most boxes an image keeps."""
         low, _, high = self.boxes.partition("-")
@@ -331,7 +371,7 @@ class RegionsParams(ParamsBlock):
 
     def result(self) -> dict[str, Any]:
         """What the features depend on: not where files lie nor how the work is spread."""
-        return self.model_dump(mode="json", exclude={"weights", "boxes_of", "device", "workers", "unreadable"})
+        return self.model_dump(mode="json", exclude=NOT_OF_FEATURES)
 
 
 class ModelParams(ParamsBlock):
@@ -379,6 +419,7 @@ class TrainParams(ParamsBlock):
     best_by: BestBy = "rsum"
     also_best_by: BestBy | None = None  # the best epoch by this one too, beside the other
     patience: Positive | None = None  # epochs without a better validation
+    unreadable: Literal["fail", "skip"] = "fail"  # of pictures, as regions.unreadable
     workers: Natural = 1  # threads that read batches ahead; 0: none
     seed: Natural = 0
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
@@ -408,6 +449,7 @@ class EvaluateParams(ParamsBlock):
     instances: str | None = None  # COCO's instances json, for PMRP
     pooling: str | None = None  # with --run: score a TERN or TERAN by this alignment (MrSw, MwSr, ...), not by its own
     best_by: BestBy | None = None  # with --run: the best epoch by train.also_best_by; None: by train.best_by
+    unreadable: Literal["fail", "skip"] = "fail"  # with --run on pictures, as regions.unreadable
     coarse: str | None = None  # with --run: similarity of another model; only what it ranks first is scored
     coarse_top: Positive = 100  # captions per image and images per caption that `coarse` keeps
     test: Literal["permutation", "bootstrap"] = "permutation"  # of --compare with two evaluations
@@ -440,7 +482,7 @@ class PublishParams(ParamsBlock):
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
-        if self.license not in (None, OTHER, *SPDX):
+        if self.license not in (None, OTHER, UNKNOWN, *SPDX):
             close = get_close_matches(str(self.license).lower(), [OTHER, *SPDX], n=3, cutoff=0.4)
             raise ValueError(f"licence '{self.license}' is unknown to the hub; near it: {', '.join([*close, OTHER])}")
         if self.license == OTHER and not (self.license_name and self.license_link):
@@ -464,12 +506,19 @@ class JudgedColumns(ParamsBlock):
 
 
 class AgreeParams(ParamsBlock):
-    """`capgrade agree`: how judgements are read."""
+    """`capgrade agree`: the judgements and how they are read."""
 
+    judgements: str | None = None  # as --judgements takes them; null in a params.yaml: there are none
     accept: float | None = None  # score from which a person accepts a pair; None: 3 of 5, or half of the shares of yes
     scale: Annotated[str, Field(pattern=r"^\S+\.\.\S+$")] | None = None  # LOW..HIGH, where the file does not say
     sampling: Literal["random", "chosen"] | None = None  # random: any pair was as likely to be judged; None: chosen
     columns: JudgedColumns = JudgedColumns()
+
+
+class AlignParams(ParamsBlock):
+    """`capgrade search --words` in the pipeline: the run of `runs` whose words are drawn."""
+
+    run: str | None = None  # a TERAN's; null in a params.yaml: none is drawn
 
 
 class ScoreParams(ParamsBlock):
@@ -488,7 +537,9 @@ class ExploreParams(ParamsBlock):
     judgements: str | None = None  # people's scores, as `agree` reads them
     host: str = "127.0.0.1"  # address to listen on; the default is this machine only
     port: Annotated[int, Field(ge=0, le=65535)] = 7860  # 0 takes a free one
-    count: Positive = 100  # --sample: pairs; with --run, missed captions of ten pairs each
+    count: Positive = 100  # --sample: pairs; with --run, missed queries of ten pairs each
+    direction: Literal["i2t", "t2i"] = "i2t"  # --sample --run: whose misses: i2t of images, t2i of captions
+    gallery: Positive | None = None  # --sample --run: search the first so many images alone
     seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
     pool: Positive | None = None  # --sample: so many best of each label and similarity, unsure and random pairs
     similarity: tuple[str, ...] = ()  # --sample with a pool: models' similarity matrices
@@ -532,6 +583,7 @@ class Params(ParamsBlock):
     evaluate: EvaluateParams = EvaluateParams()
     publish: PublishParams = PublishParams()
     agree: AgreeParams = AgreeParams()
+    align: AlignParams = AlignParams()
     score: ScoreParams = ScoreParams()
     explore: ExploreParams = ExploreParams()
     judge: JudgeParams = JudgeParams()

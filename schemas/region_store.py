@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import pyarrow as pa
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, metadata_of, open_arrow, read_manifest
+from capgrade.schemas.image_matching import ImageMatches, match_images
+from capgrade.schemas.left_out import UNREADABLE
 from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
 
 COLUMNS = ("image_id", "width", "height", "boxes", "features", *LISTS)
@@ -63,6 +65,20 @@ class RegionStore:
             problem = f"regions of split '{split}' for captions of '{captions.split}', and ids that are row numbers"
             raise InputError(problem, file=self.folder, remedy="give the regions of the captions' split")
 
+    def match(self, images: Mapping[str, str | None]) -> ImageMatches:
+        """The row of each image, by `match_images`."""
+        return match_images(images, self.ids, self.folder)
+
+    def reasons(self, images: Mapping[str, str | None]) -> dict[str, str]:
+        """Why these images are not here, of those that the stage left out: the reason by image id."""
+        known = {one["image_id"]: one.get("reason", UNREADABLE) for one in self.manifest.get("left_out") or ()}
+        numbers, why = match_images(images, known, self.folder).numbers, list(known.values())
+        return {image_id: why[k] for image_id, k in numbers.items()}
+
+    def unreadable(self, numbers: Sequence[int]) -> set[int]:
+        """None: what is stored was read."""
+        return set()
+
     def index(self, image_id: str) -> int:
         if image_id not in self._index:
             raise InputError(f"no image {image_id!r}", file=self.folder, remedy="extract its regions")
@@ -72,6 +88,11 @@ class RegionStore:
     def ids(self) -> list[str]:
         """Every image id in stored order."""
         return self._columns["image_id"].to_pylist()
+
+    @property
+    def names(self) -> list[str]:
+        """What its images are called."""
+        return self.ids
 
     @cached_property
     def _index(self) -> dict[str, int]:

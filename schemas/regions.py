@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,9 @@ KIND = "regions"
 BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
 FLOAT16_NORMAL = 2.0**-14  # below it float16 keeps an absolute step, so a relative error says nothing
 OUTSIDE = 2.0, 0.02  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
+IN_SHARES = 1.5  # pixels: all boxes of an image end before it only if they are in 0..1
+LEAST_SIDE = 8  # pixels, of a picture in which that tells
+IN_PIXELS = "multiply x1 and x2 by the picture's width, y1 and y2 by its height"
 DAMAGED = "the file is damaged or in another format: make it again, or leave this image out"
 
 Dtype = Literal["float16", "float32"]
@@ -52,7 +55,8 @@ class Regions:
         problem = next(self._problems(), None)
         if problem is None:
             return self
-        raise InputError(f"image {self.image_id!r}: {problem}", file=file, row=row, remedy=DAMAGED)
+        remedy = IN_PIXELS if "in shares" in problem else DAMAGED
+        raise InputError(f"image {self.image_id!r}: {problem}", file=file, row=row, remedy=remedy)
 
     def _problems(self) -> Iterator[str]:
         if not well_formed(self.image_id):
@@ -86,6 +90,8 @@ class Regions:
             yield "a box has a coordinate that is NaN or infinite"
         if (boxes[:, :2] > boxes[:, 2:]).any():
             yield f"box {boxes[(boxes[:, :2] > boxes[:, 2:]).any(1)][0].tolist()} is not x1, y1, x2, y2"
+        if boxes.max() <= IN_SHARES and max(self.width or LEAST_SIDE, self.height or LEAST_SIDE) >= LEAST_SIDE:
+            yield f"no box reaches beyond {boxes.max():g} pixels: boxes in shares of the sides (0..1), not in pixels"
         if self.width and self.height:
             side = np.tile(np.array([self.width, self.height], np.float32), 2)
             slack = OUTSIDE[0] + OUTSIDE[1] * side
@@ -164,10 +170,12 @@ def write_regions(
     metadata: dict[str, Any] | None = None,
     inputs: dict[str, str] | None = None,
     stage: str = KIND,
+    left_out: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
     """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which is returned.
 
-    `stage` says what wrote the folder: only the same may replace it (`output_folder`).
+    `stage` says what wrote the folder: only the same may replace it (`output_folder`). `left_out` lists the images that
+    are not among `images`; it may grow while they are read.
 
     Its `rounding` is the largest absolute and relative error of the stored features, its `regions` their number.
     Image ids are to differ, and feature lengths to be one. Raises InputError for no image, a folder of another stage,
@@ -191,7 +199,7 @@ def write_regions(
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
             folder, KIND, params=params, inputs=inputs or {}, rows=rows, regions=rounding.regions,
-            dim=metadata_of(schema)["dim"], stage=stage,
+            dim=metadata_of(schema)["dim"], stage=stage, left_out=list(left_out),
             rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
         )  # fmt: skip
 

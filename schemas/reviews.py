@@ -21,7 +21,7 @@ STRICT = ConfigDict(extra="forbid")  # a misspelt key is an error rather than a 
 
 @dataclass(frozen=True)
 class Item:
-    """A pair to rate; `query` is the caption whose search it comes from, in SemanticMap's protocol;
+    """A pair to rate; `query` is the image or caption whose search it comes from, in SemanticMap's protocol;
     `stratum` is the part of all pairs that it was drawn from, in a pool."""
 
     __pydantic_config__ = STRICT

@@ -1,23 +1,54 @@
-"""Words on standard error: what the user of a run has to know, each once per process."""
+"""What the user of a run has to know: Python's warnings, of a category of ours, and words on standard error."""
 
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import parent_process
+from threading import Timer
+from typing import TextIO
 
-_said: set[str] = set()
+_told: set[str] = set()
+
+
+class CapgradeWarning(UserWarning):
+    """A result that may mislead, or an input that is used otherwise than it seems."""
 
 
 def warn(message: str) -> None:
-    """Print `warning: message`, unless this process has said it."""
-    _once(f"warning: {message}")
+    """A CapgradeWarning at the line, outside of this package, that called it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "capgrade":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, CapgradeWarning, stacklevel=level)
+
+
+def show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,
+) -> None:  # fmt: skip
+    """`warnings.showwarning` of the command line: a line for each of ours, without the place in the code."""
+    shown = f"warning: {message}\n"
+    if not issubclass(category, CapgradeWarning):
+        shown = warnings.formatwarning(message, category, filename, lineno, line)
+    print(shown, end="", file=file or sys.stderr, flush=True)
 
 
 def tell(message: str) -> None:
     """Print what a first run waits for, unless this process has said it, or is another one's worker."""
-    if parent_process() is None:
-        _once(message)
-
-
-def _once(message: str) -> None:
-    if message not in _said:
-        _said.add(message)
+    if parent_process() is None and message not in _told:
+        _told.add(message)
         print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def if_silent(message: str, seconds: float = 4.0) -> Iterator[None]:
+    """Tell this where the block has lasted so long and nothing has been told."""
+    before = len(_told)
+    timer = Timer(seconds, lambda: tell(message) if len(_told) == before else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -23,6 +23,11 @@ def read_ids(path: Path, rows: int, what: str, otherwise: str | None = None) -> 
     if "" in ids:
         remedy = "delete the empty row or write the image's id"
         raise InputError("no id in this row", file=path, row=ids.index("") + 1, remedy=remedy)
+    return match_ids(ids, rows, what, path)
+
+
+def match_ids(ids: list[str], rows: int, what: str, path: Path) -> tuple[list[str], int]:
+    """As `read_ids`, of ids that are read already from `path`."""
     fives = len(ids) % REPEAT == 0 and all(ids[k] == ids[k - k % REPEAT] for k in range(len(ids)))
     unique = ids[::REPEAT] if fives else ids
     if not ids or rows not in (len(unique), len(unique) * REPEAT):

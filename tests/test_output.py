@@ -15,9 +15,17 @@ from PIL import Image
 from capgrade.pipelines.verify import verify
 from capgrade.schemas import output
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, read_manifest, write_manifest, write_text
+from capgrade.schemas.files import (
+    MANIFEST,
+    RUN_FILE,
+    read_manifest,
+    unfinished_folder,
+    write_json,
+    write_manifest,
+    write_text,
+)
 from capgrade.schemas.locks import LOCK, only_run
-from capgrade.schemas.output import STAGE, UNFINISHED, WORK, output_folder, signed, starting
+from capgrade.schemas.output import output_folder, signed, starting
 from capgrade.schemas.regions import Regions, write_regions
 from tests.conftest import call, edit_manifest, random_sets, refusal
 
@@ -28,8 +36,9 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "a damaged manifest": lambda out: ((out / MANIFEST).write_text('{"kind": "captions'), (out / "a.arrow").touch()),
     "a hidden file": lambda out: (out / ".mine").touch(),
     "a lock of another program": lambda out: (out / ".lock").write_text("held by cron"),
+    "a folder called as unfinished work": lambda out: write_text(out.with_name(f"{out.name}.unfinished") / "a", "mine"),
     "a folder": lambda out: (out / "mine").mkdir(),
-    "an empty .stage": lambda out: (out / STAGE).touch(),
+    "an empty run.json": lambda out: (out / "run.json").touch(),
     "captions of somebody": lambda out: (out / "captions.arrow").write_bytes(b"mine"),
 }
 
@@ -140,9 +149,10 @@ def test_a_stage_takes_no_folder_of_others(kind: str, tmp_path: Path) -> None:
 
 
 def unfinished(kind: str, out: Path) -> None:
-    made_by(kind, out / UNFINISHED)
-    (out / UNFINISHED / MANIFEST).unlink()
-    (out / STAGE).write_text(f"{kind}\n")
+    """As a run leaves it that was killed."""
+    made_by(kind, unfinished_folder(out))
+    (unfinished_folder(out) / MANIFEST).unlink()
+    write_json(unfinished_folder(out) / RUN_FILE, {"stage": kind, "made_of": None})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +164,8 @@ def test_every_command_asks_before_it_writes(kind: str, world: Path, tmp_path: P
     assert (tmp_path / "file").read_text() == "mine"
     with only_run(tmp_path / "used"):
         error = refusal(*commands(world, tmp_path / "used")[kind].split())
-        assert [path.name for path in (tmp_path / "used").iterdir()] == [LOCK]
+        assert [path.name for path in (tmp_path / "used.unfinished").iterdir()] == [LOCK]
+        assert not (tmp_path / "used").exists()
     assert f"{tmp_path}/used: another run is writing to this folder (process {os.getpid()}) -> wait" in error
 
 
@@ -164,7 +175,7 @@ def test_a_command_may_do_its_own_folder_again(kind: str, world: Path, tmp_path:
     line = commands(world, tmp_path / "out")[kind]
     assert call(*line.split()) == 0
     first = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
-    assert not {STAGE, UNFINISHED} & set(first) and MANIFEST in first
+    assert MANIFEST in first and not list(tmp_path.glob("*.unfinished*"))
     (tmp_path / "out" / "notes.txt").write_text("mine")
     assert call(*line.split()) == 0
     again = {name: data for name, (data, _) in everything(tmp_path / "out").items()}
@@ -211,14 +222,14 @@ def test_what_a_stopped_run_leaves(tmp_path: Path) -> None:
     unfinished("tables", out)
     assert "an unfinished run of `capgrade evaluate --compare`" in verify(out).problems[0].problem
     with pytest.raises(KeyboardInterrupt), output_folder(out, "tables") as folder:
-        assert [path.name for path in folder.iterdir()] == [WORK]
+        assert {path.name for path in folder.iterdir()} == {LOCK, RUN_FILE}
         write_text(folder / "a.md", "1")
         raise KeyboardInterrupt
-    assert not list(out.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("key", [None, "key"])
-def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: str | None, tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize("key", [None, {"top": 3}])
+def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: dict | None, tmp_path: Path, capsys) -> None:
     out = tmp_path / "out"
     made_by("tables", out)
     before = everything(out)
@@ -226,9 +237,8 @@ def test_a_run_that_ends_badly_leaves_the_result_as_it_was(key: str | None, tmp_
         with pytest.raises(ValueError), output_folder(out, "tables", key) as folder:
             write_text(folder / "README.md", "new")
             raise ValueError
-        now = everything(out)
-        assert {name: data for name, data in now.items() if not name.startswith((UNFINISHED, STAGE))} == before
-        assert (out / UNFINISHED).exists() == (key is not None)
+        assert everything(out) == before
+        assert unfinished_folder(out).exists() == (key is not None)
     assert read_manifest(out, "tables")["stage"] == "tables"
     said = "read as it was before a run that has not ended; run `capgrade evaluate --compare` again"
     assert (said in capsys.readouterr().err) == (key is not None)
@@ -243,7 +253,7 @@ def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: p
 
     def killed(path: Path, target: Path, replace=Path.replace) -> Path:
         nonlocal moves
-        moves -= UNFINISHED in path.parts and not path.name.endswith(".tmp")
+        moves -= "unfinished" in str(path) + str(target) and not path.name.endswith(".tmp")
         if moves < 0:
             raise SystemExit
         return replace(path, target)
@@ -271,15 +281,79 @@ def test_killed_while_its_files_take_their_places(tmp_path: Path, monkeypatch: p
 
 
 def test_killed_after_its_files_took_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, delete = tmp_path / "out", output._delete_unfinished
+    out = tmp_path / "out"
     made_by("tables", out)
     for text in ("1", "2"):
-        with monkeypatch.context() as patch, suppress(SystemExit), output_folder(out, "tables", "key") as folder:
-            patch.setattr(output, "_delete_unfinished", Mock(side_effect=SystemExit))
+        with monkeypatch.context() as patch, suppress(SystemExit), output_folder(out, "tables", KEPT) as folder:
+            patch.setattr(output, "_delete", Mock(side_effect=SystemExit))
+            write_text(folder / "parts" / "0.json", text)
             write_text(folder / "a.md", text)
             write_manifest(folder, "tables", params={}, inputs={}, rows={"a.md": 0})
-        assert (out / "a.md").read_text() == text and (out / UNFINISHED).exists()
-    delete(out)
+        assert (out / "a.md").read_text() == text and unfinished_folder(out).exists()
+    finish(out, KEPT)
+    assert {path.name for path in out.iterdir()} == {MANIFEST, "a.md"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+KEPT = {"format": 1, "shards": {"top": 3}}
+
+
+def stop(out: Path, made_of: dict, name: str, afresh: bool = False) -> set[str]:
+    """A run that is stopped when it has finished a part of this name; the parts that it found."""
+    with suppress(KeyboardInterrupt), output_folder(out, "tables", made_of, afresh=afresh) as folder:
+        found = {path.name for path in (folder / "parts").glob("*")}
+        write_text(folder / "parts" / name, "done")
+        raise KeyboardInterrupt
+    return found
+
+
+def finish(out: Path, made_of: dict | None) -> None:
+    with output_folder(out, "tables", made_of) as folder:
+        write_text(folder / "a.md", "new")
+        write_manifest(folder, "tables", params={}, inputs={}, rows={"a.md": 0})
+
+
+def test_unfinished_work_goes_on_when_the_output_is_gone(tmp_path: Path) -> None:
+    """As under DVC, which deletes outputs before it runs a stage; however the folder is named."""
+    for name in ("new/folders/out", "new/folders/out/", "new/folders/../folders/out"):
+        out = Path(f"{tmp_path}/{name}")
+        stop(out, KEPT, "0.json")
+        made_by("tables", out)
+        shutil.rmtree(out)
+        assert stop(out, KEPT, "1.json") == {"0.json"}
+        finish(out, KEPT)
+        assert [path.name for path in out.parent.iterdir()] == ["out"]
+        shutil.rmtree(out)
+
+
+def test_unfinished_work_of_other_parameters_is_said_and_set_aside(tmp_path: Path, capsys) -> None:
+    out, other = tmp_path / "out", {"format": 1, "shards": {"top": 5}}
+    stop(out, KEPT, "0.json")
+    assert not capsys.readouterr().err
+    assert stop(out, other, "1.json") == set()
+    said = "unfinished work (1 finished parts, 0."
+    error = capsys.readouterr().err
+    assert error.startswith(f"{out}: {said}") and error.count("\n") == 1
+    assert "is not gone on with, other parameters or inputs: shards.top 3 -> 5; it is set aside in" in error
+    assert (tmp_path / "out.unfinished.1" / "parts" / "0.json").read_text() == "done"
+    assert stop(out, KEPT, "2.json") == {"0.json"}, "asked for again, it goes on"
+    assert stop(out, KEPT, "3.json", afresh=True) == set()
+    assert "a start afresh was asked for" in capsys.readouterr().err
+    assert len(list(tmp_path.glob("out.unfinished.*"))) == 2
+    (tmp_path / "out.unfinished.7").mkdir()
+    write_text(tmp_path / "out.unfinished.mine" / "a", "mine")
+    finish(out, other)
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "out.unfinished.7", "out.unfinished.mine"}
+
+
+def test_the_unfinished_work_of_a_file_system_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's volume: from beside it nothing could be moved in."""
+    out = tmp_path / "out"
+    out.mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == out)
+    stop(out, KEPT, "0.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    finish(out, KEPT)
     assert {path.name for path in out.iterdir()} == {MANIFEST, "a.md"}
 
 

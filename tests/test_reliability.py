@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -19,9 +20,10 @@ from safetensors.numpy import save_file
 from capgrade.pipelines import relevance as stage
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, write_arrow, write_text
+from capgrade.schemas.files import atomic, reserve, unfinished_folder, write_arrow, write_text, writing
 from capgrade.schemas.locks import LOCK, holder, only_run
-from capgrade.schemas.output import UNFINISHED, WORK, output_folder
+from capgrade.schemas.output import output_folder
+from capgrade.trainer.search.encode import create
 from tests.conftest import ROOT, call, caption_table, random_sets, refusal, write_captions_folder
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.locks import only_run\n"
@@ -55,13 +57,33 @@ def test_the_second_run_refuses_and_a_killed_one_is_no_hindrance(tmp_path: Path,
     other_run.wait()
     assert holder(tmp_path / "out") is None
     with only_run(tmp_path / "out"):
-        assert (tmp_path / "out" / LOCK).is_file()
-    assert not list((tmp_path / "out").iterdir())
+        assert (tmp_path / "out.unfinished" / LOCK).is_file()
+    assert not list(tmp_path.iterdir())
+
+
+def test_whoever_asks_for_the_holder_hinders_no_run(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            assert holder(tmp_path / "out") in (None, os.getpid())
+
+    asking = [threading.Thread(target=ask) for _ in range(2)]
+    for one in asking:
+        one.start()
+    try:
+        for _ in range(200):
+            with only_run(tmp_path / "out"):
+                pass
+    finally:
+        ended.set()
+        for one in asking:
+            one.join()
 
 
 def test_processes_of_one_launcher_do_not_refuse_each_other(tmp_path: Path, other_run, monkeypatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    write_text(tmp_path / "out" / UNFINISHED / "a", "of the first process")
+    write_text(unfinished_folder(tmp_path / "out") / "a", "of the first process")
     with output_folder(tmp_path / "out", "shards") as folder:
         assert (folder / "a").read_text() == "of the first process"
     assert (folder / "a").exists()
@@ -81,7 +103,8 @@ def test_a_worker_that_outlives_its_killed_parent_holds_nothing(tmp_path: Path) 
     parent.wait()
     worker = max(said)
     os.kill(worker, 0)  # it lives
-    assert holder(tmp_path / "out") is None
+    with only_run(tmp_path / "out"):
+        assert holder(tmp_path / "out") == os.getpid()
     assert parent.stdin is not None
     parent.stdin.close()
 
@@ -114,7 +137,7 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     assert [line for line in lines if line.startswith("error:")] == [error]
     assert "cannot be written (No space left on device) -> make room" in error, error
     assert str(small_disk) in error
-    parts = {path: path.stat().st_ino for path in small_disk.glob("r/unfinished/.work/parts/*.json")}
+    parts = {path: path.stat().st_ino for path in small_disk.glob("r.unfinished/parts/*.json")}
     assert not (small_disk / "r" / "manifest.json").exists()
     assert not list(small_disk.rglob(".*.tmp"))
     assert "an unfinished run" in verify(small_disk).problems[0].problem
@@ -126,7 +149,10 @@ def test_a_full_disk_is_one_line_and_what_is_finished_stays(
     assert not verify(small_disk).problems
 
 
-@pytest.mark.parametrize("where", ["an Arrow file", "a text", "numpy", "safetensors", "torch"])
+WRITERS = ("an Arrow file", "a text", "numpy", "safetensors", "torch", "a memory map", "encodings")
+
+
+@pytest.mark.parametrize("where", WRITERS)
 def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
     big = np.zeros(2**20)
     schema = pa.schema([("x", pa.float64())])
@@ -142,6 +168,10 @@ def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
                         np.save(file, big)
                 elif where == "torch":
                     torch.save(torch.from_numpy(big), temporary)
+                elif where == "a memory map":  # sparse, it ends the process when its pages are filled
+                    reserve(temporary, big.nbytes)
+                elif where == "encodings":
+                    create(temporary, {"images.vector": (1000, 1000)})["images.vector"][:] = 1
                 else:
                     save_file({"x": big}, temporary)
     assert not list(small_disk.iterdir())
@@ -159,6 +189,28 @@ def test_a_disk_that_may_not_be_written(number: int, captions_dir: Path, tmp_pat
         assert f"{tmp_path}/o: cannot be written ({os.strerror(number)}) -> give an --out" in error
 
 
+def test_a_file_that_is_read_is_not_called_the_output(tmp_path: Path) -> None:
+    """An input that may not be read is named, wherever it is opened; what is written keeps the remedy of its option."""
+    out, refused = tmp_path / "out", "Permission denied"
+    read = r"run/model: cannot be read or written \(Permission denied\) -> check the path"
+    with pytest.raises(InputError, match=read), output_folder(out, "run", key="run"):
+        raise PermissionError(errno.EACCES, refused, str(tmp_path / "run" / "model"))
+    written = r"out: cannot be written \(Permission denied\) -> give an --out"
+    for name in (out, out / "x", tmp_path, f"{tmp_path}/.out.1.2.tmp"):
+        with pytest.raises(InputError, match=written), writing(out):
+            raise PermissionError(errno.EACCES, refused, str(name))
+
+
+def test_a_run_folder_that_may_not_be_written_wants_another_index(tmp_path: Path, monkeypatch) -> None:
+    def refuse(path: Path, *args: object, **kwargs: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    message = r"index: cannot be written \(Permission denied\) -> give an --index that may"
+    with pytest.raises(InputError, match=message), output_folder(tmp_path / "index", "embeddings"):
+        raise AssertionError("it was entered")
+
+
 def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
     """A run of many parts."""
     given = ["--captions", str(captions_dir), "--measures", "cider,rouge_l", "--set", f"{stage}.block_images=8"]
@@ -166,7 +218,7 @@ def command(stage: str, captions_dir: Path, out: Path, *beam: str) -> list[str]:
 
 
 def receipts(out: Path) -> list[Path]:
-    return sorted((out / UNFINISHED / WORK / "parts").glob("*.json"))
+    return sorted((unfinished_folder(out) / "parts").glob("*.json"))
 
 
 def descendants(pid: int) -> list[int]:

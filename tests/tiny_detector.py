@@ -64,6 +64,6 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
     torch.set_num_threads(1)
     register()
-    settings = [f"regions.{item}" for item in sys.argv[3:]]
+    settings = ["regions.detector=scenes", *(f"regions.{item}" for item in sys.argv[3:])]
     regions(Path(sys.argv[1]), Path(sys.argv[2]), load_params(None, settings).regions)
     print("done")

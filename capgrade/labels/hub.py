@@ -15,7 +15,6 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-import httpx
 from huggingface_hub import (
     CommitOperationAdd,
     CommitOperationDelete,
@@ -27,11 +26,11 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import _http, httpx, validate_repo_id  # httpx2 from its version 2 on
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version
-from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.hub import hub_source
 
 CONNECT, ANSWER = 20.0, 60.0  # seconds; the client of huggingface_hub itself waits for ever
 BLOCK = 2**25  # bytes a request when files are read for their digest
@@ -64,7 +63,6 @@ class Repository:
             raise InputError(f"{repo_id!r} is not a repository", remedy=remedy) from None
         self.id = repo_id
         self.endpoint = constants.ENDPOINT
-        set_client_factory(_client)
         self._api = HfApi(self.endpoint, library_name="capgrade", library_version=package_version())
         self._at: dict[str, Any] = {"repo_id": repo_id, "repo_type": "dataset"}
 
@@ -117,7 +115,9 @@ class Repository:
     def download(self, revision: str | None = None) -> Path:
         """A folder, in the client's cache, with the files of a branch, tag or commit: what is there is not asked for
         again. Offline it is what the branch or tag was when it was asked for last."""
-        reach_hub(self.id, "dataset")
+        source = hub_source(self.id, "dataset", revision)
+        if source != self.id:
+            return Path(source)
         commit = None if constants.is_offline_mode() else self.head(revision)
         with self._asking():
             folder = Path(self._api.snapshot_download(**self._at, revision=revision, etag_timeout=ANSWER))
@@ -139,7 +139,10 @@ class Repository:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """One InputError for whatever goes wrong."""
+        """One InputError for whatever goes wrong. The client of huggingface_hub has our limits of time meanwhile."""
+        log, factory = logging.getLogger("huggingface_hub.utils._http"), _http._GLOBAL_CLIENT_FACTORY
+        log.addFilter(_redact)  # what the client says of its retries
+        set_client_factory(_client)
         try:
             yield
         except InputError:
@@ -147,6 +150,9 @@ class Repository:
         except Exception as error:  # of the client, its transport, and the JSON that a broken server sends
             problem, remedy = _meaning(error)
             raise InputError(f"the hub {problem}", file=self.address, remedy=remedy) from None
+        finally:
+            set_client_factory(factory)
+            log.removeFilter(_redact)
 
 
 def _client() -> httpx.Client:
@@ -201,6 +207,3 @@ def redacted(text: str) -> str:
 def _redact(record: logging.LogRecord) -> bool:
     record.msg, record.args = redacted(record.getMessage()), ()
     return True
-
-
-logging.getLogger("huggingface_hub.utils._http").addFilter(_redact)  # what the client says of its retries

@@ -15,7 +15,8 @@ from capgrade.schemas.errors import InputError
 def centre(batch: ScoredBatch) -> Tensor:
     """1/2 sum over classes c and features f of c of ||f - mean_c||^2, the mean over images and captions of the batch.
 
-    No running centres (Nawaz et al. 2019, eq. 3 and 4). The paper gives no weight beside the softmax.
+    No running centres (Nawaz et al. 2019, eq. 3 and 4). The paper gives no weight beside the softmax. Wen et al. (2016,
+    eq. 5), whom it follows, have L = L_S + lambda/2 sum_i ||x_i - c_yi||^2, both sums over the batch, and lambda 0.003.
     """
     images, captions, labels = required(batch, "images", "captions", "labels")
     features = torch.cat([images, captions]).float()
@@ -27,9 +28,9 @@ def centre(batch: ScoredBatch) -> Tensor:
 
 @declared("logits")
 def classify(batch: ScoredBatch) -> Tensor:
-    """Mean cross-entropy of the classes of images and captions: the softmax beside `centre`."""
+    """Cross-entropy of the classes of images and captions, summed as `centre` is (Wen et al. 2016, eq. 1 and 5)."""
     images, captions, labels = required(batch, "image_logits", "caption_logits", "labels")
-    return cross_entropy(torch.cat([images, captions]).float(), torch.cat([labels, labels]))
+    return cross_entropy(torch.cat([images, captions]).float(), torch.cat([labels, labels]), reduction="sum")
 
 
 @declared("own_losses")

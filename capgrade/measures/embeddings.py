@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
-from capgrade.pretrained import EMBEDDED, fingerprint, model_source
+from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -154,14 +154,16 @@ def cache_name(model: str, device: str = "cpu") -> str:
 
 @needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
-    """What changes the last bits of embeddings: the libraries' versions, and the processor's or GPU's kind."""
+    """What changes the last bits of embeddings: torch's minor version, which has the products; the major
+    one of the libraries that have the model's code; and the processor's or GPU's kind."""
     import torch
 
     place = device_of(device)
     kind = (torch.backends.cpu.get_cpu_capability(), _processor(), *(os.environ.get(name, "") for name in SWITCHES))
     if place.type == "cuda":
         kind = (torch.cuda.get_device_name(place),)
-    return *(f"{name} {version(name)}" for name in ("torch", "transformers", "sentence-transformers")), *kind
+    parts = {"torch": 2, "transformers": 1, "sentence-transformers": 1}
+    return *(f"{name} {'.'.join(version(name).split('.')[:n])}" for name, n in parts.items()), *kind
 
 
 def _processor() -> str:
@@ -203,16 +205,12 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
     """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
     source = model_source(model)
-    import logging
-
     from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging as transformers_logging
 
     place = device_of(device)
-    logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
-    transformers_logging.disable_progress_bar()
     try:
-        return SentenceTransformer(source, device=str(place))
+        with quiet_loading():
+            return SentenceTransformer(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"

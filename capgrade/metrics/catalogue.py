@@ -55,7 +55,12 @@ def reduced(name: str, values: Array) -> float:
     """The number that is reported: the mean over queries that have a value, for medr the floored median (VSE++)."""
     if np.isnan(values).all():
         return float("nan")
-    return float(np.floor(np.nanmedian(values)) if name.startswith("medr") else np.nanmean(values))
+    return float(np.floor(np.nanmedian(values)) if is_median(name) else np.nanmean(values))
+
+
+def is_median(name: str) -> bool:
+    """Is a metric no mean over queries, but their floored median?"""
+    return name.startswith("medr")
 
 
 _OTHER = {"removes": True}

@@ -29,6 +29,7 @@ from capgrade.schemas.errors import InputError
 DIRECTIONS = ("i2t", "t2i")
 SUMMED = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
 RECALL = tuple(f"recall@{k}" for k in SUMMED)
+SUM_OF = {"rsum": RECALL, "nsum": tuple(f"ncs@{k}" for k in SUMMED)}
 GRADED = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
 LISTED = ("ndcg@25", "ncs@5", *RECALL)
 LISTS = ("eccv", "cxc", "accepted")
@@ -254,10 +255,10 @@ def evaluate(
         )
         for way in asked
     }  # fmt: skip
-    shown = asked if fold is None and any(name.startswith("lambda") for name in names) else ()
+    shown = asked if any(name.startswith("lambda") for name in names) else ()
     return Evaluation(
         "whole" if fold is None else f"folds of {fold}", scored, _counts(ways["i2t"], scored, len(parts)),
-        {way: collapse(ways[way].similarity) for way in shown},
+        {way: collapse(*(part[way].similarity for part in parts)) for way in shown},
     )  # fmt: skip
 
 
@@ -406,8 +407,7 @@ def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict
 def _sums(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """rsum and nsum, 0 to 600, where both directions have all three cut-offs; of numbers or of draws."""
     out = {}
-    for name, base in (("rsum", "recall"), ("nsum", "ncs")):
-        keys = [f"{base}@{k}" for k in SUMMED]
+    for name, keys in SUM_OF.items():
         if len(found) == len(DIRECTIONS) and all(key in values for values in found.values() for key in keys):
             out[name] = 100 * sum(values[key] for values in found.values() for key in keys)
     return out

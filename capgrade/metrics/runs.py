@@ -58,7 +58,7 @@ class _Listed:
         Raises InputError with file and row."""
         queries, documents, values = [], [], []
         for line, text in read_lines(Path(path)):
-            fields = text.split()
+            fields = fields_of(text)
             if not fields:
                 continue
             if len(fields) != len(cls.COLUMNS):
@@ -217,7 +217,7 @@ def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float
         """Nothing in TREC judgements says who wrote them: ours are those of the same queries and documents, line for
         line, whatever their grades."""
         whole = all(len(row) == 4 and row[3].isdecimal() for row in rows)
-        return whole and [row[:3] for row in rows] == [line.split()[:3] for line in lines]
+        return whole and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
 
     _write(path, lines, "TREC judgements of these labels", ours)
     return len(values)
@@ -252,9 +252,14 @@ def _numbered(query: pa.Array) -> tuple[list[str], np.ndarray]:
     return codes.dictionary.to_pylist(), codes.indices.to_numpy(zero_copy_only=False)
 
 
+def fields_of(line: str) -> list[str]:
+    """The fields of a line, as trec_eval parts them: at white space of ASCII. Ids may hold U+202F or U+3000."""
+    return [field.decode() for field in line.encode().split()]
+
+
 def _no_spaces(names: Iterable[str], what: str) -> None:
     for name in names:
-        if len(name.split()) != 1:
+        if len(fields_of(name)) != 1:
             raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
 
 
@@ -263,7 +268,7 @@ def _write(path: Path, lines: list[str], what: str, ours: Callable[[list[list[st
 
     def recognised(there: Path) -> bool:
         with suppress(UnicodeDecodeError):
-            return ours([line.split() for line in there.read_text(encoding="utf-8").splitlines()])
+            return ours([fields_of(line) for line in there.read_text(encoding="utf-8").split("\n") if line])
         return False
 
     refuse_file(path, what, recognised)

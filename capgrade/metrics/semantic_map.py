@@ -52,8 +52,9 @@ class Collapse:
         return f"best minus average cosine {self.contrast:.3f}: {state} (lambda@K rewards a collapsed model)"
 
 
-def collapse(scores: Matrix) -> Collapse:
-    """Does lambda@K mean anything? It does not where the best candidate is within 0.1 of the average one.
+def collapse(*scores: Matrix) -> Collapse:
+    """Does lambda@K mean anything? It does not where the best candidate is within 0.1 of the average one, in the mean
+    of the folds if several are given.
 
     >>> collapse(np.array([[0.5, 0.25, 0.75]])).collapsed
     False
@@ -63,5 +64,5 @@ def collapse(scores: Matrix) -> Collapse:
         similarity = block.finite()
         return similarity.max(axis=1).astype(np.float64) - similarity.mean(axis=1, dtype=np.float64)
 
-    contrast = float(per_query(Queries(as_numpy(scores)), of).mean())
+    contrast = float(np.mean([per_query(Queries(as_numpy(fold)), of).mean() for fold in scores]))
     return Collapse(contrast, contrast < COLLAPSE)

@@ -1,16 +1,20 @@
-"""Intervals and paired tests: over queries, for a metric that gives one value per query, and of corpus scores.
+"""Intervals and paired tests: over queries, for means and medians of metrics, and of corpus scores.
 
 A corpus score is not a mean over sentences (Koehn 2004): candidates are drawn and the sums of their statistics scored.
 Document frequencies stay those of the whole corpus.
+
+Draws come from a seed and the number of units alone. So functions that are called with the same of both see the same
+draws, and their results may be added up, sample by sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.ranking import Array
@@ -64,11 +68,31 @@ def resampled_means(values: Array, *, samples: int = 1000, seed: int = 0, groups
 def resampled_medians(ranks: Array, *, samples: int = 1000, seed: int = 0, groups: Array | None = None) -> Array:
     """The field's medr, floor of the median, of `samples` bootstrap draws of the queries; ranks (n,), groups as
     `resampled_means` has them."""
-    ranks = np.asarray(ranks, np.float64)
-    groups, ranks = (np.arange(len(ranks)) if groups is None else groups)[~np.isnan(ranks)], _known(ranks)
-    drawn = (times for some in _draws(samples, int(groups.max()) + 1, seed) for times in some.astype(int))
-    repeated = (np.repeat(ranks, times[groups]) for times in drawn)
-    return np.array([np.floor(np.median(some)) if len(some) else np.nan for some in repeated])
+    values, counts = _counted([np.asarray(ranks, np.float64)], groups)
+    return np.concatenate([_medians(values, drawn @ counts[0]) for drawn in _draws(samples, counts[0].shape[0], seed)])
+
+
+def _counted(systems: Sequence[Array], groups: Array | None) -> tuple[Array, list[csr_array]]:
+    """The distinct values of some systems' queries, rising, and of each system how often each unit has each of them:
+    sparse [units, values]. A NaN query is none."""
+    groups = np.arange(len(systems[0])) if groups is None else groups
+    known = [~np.isnan(values) for values in systems]
+    found = np.unique(np.concatenate([values[some] for values, some in zip(systems, known, strict=True)]))
+    shape = int(groups.max()) + 1, len(found)
+    return found, [
+        csr_array((np.ones(some.sum()), (groups[some], np.searchsorted(found, values[some]))), shape)
+        for values, some in zip(systems, known, strict=True)
+    ]
+
+
+def _medians(values: Array, counts: Array) -> Array:
+    """Floored medians of samples that have each of the rising `values` so often: counts (samples, values)."""
+    below = counts.cumsum(axis=1)
+    if not below.shape[1]:
+        return np.full(len(counts), np.nan)
+    total = below[:, -1:]
+    middle = [values[np.argmax(below > np.maximum(place, 0), axis=1)] for place in ((total - 1) // 2, total // 2)]
+    return np.where(total[:, 0] > 0, np.floor((middle[0] + middle[1]) / 2), np.nan)
 
 
 def _draws(samples: int, n: int, seed: int) -> Iterator[Array]:
@@ -114,42 +138,85 @@ def paired(
     both, gap = np.concatenate([first.statistics, second.statistics], axis=1), first.corpus - second.corpus
     ours, theirs = np.split(_sums(both, samples, seed), 2, axis=1)
     drawn = first.of(ours) - second.of(theirs)
-    if method == "bootstrap":
+    exchanged = None if method == "bootstrap" else _exchanged(first, second, samples, seed)
+    return paired_result(gap, drawn, exchanged, len(first.sentences), level)
+
+
+def paired_result(gap: float, drawn: Array, exchanged: Array | None, queries: int, level: float = 0.95) -> PairedTest:
+    """A difference `gap` with the percentile interval of its bootstrap draws, and the p-value by those of exchanges;
+    of the bootstrap's where these are None. Draws (samples,)."""
+    if exchanged is None:
         count = 2 * (1 + min((drawn <= 0).sum(), (drawn >= 0).sum())) - 1
     else:
-        count = (np.abs(_exchanged(first, second, samples, seed)) >= abs(gap) - 1e-12).sum()
+        rounding = 1e-12 * max(1.0, float(np.abs(exchanged).max()))
+        count = (np.abs(exchanged) >= abs(gap) - rounding).sum()
     low, high = np.quantile(drawn, tails(level))
-    p_value = min(1.0, (1 + count) / (1 + samples))
-    return PairedTest(gap, float(low), float(high), float(p_value), len(first.sentences))
+    return PairedTest(float(gap), float(low), float(high), float(min(1.0, (1 + count) / (1 + len(drawn)))), queries)
 
 
 def paired_test(
-    a: Array, b: Array, *, method: str = "permutation", level: float = 0.95, samples: int = 10_000, seed: int = 0
-) -> PairedTest:
+    a: Array, b: Array, *, method: str = "permutation", level: float = 0.95, samples: int = 10_000, seed: int = 0,
+    groups: Array | None = None,
+) -> PairedTest:  # fmt: skip
     """Do two systems differ on the same queries? a, b (n,): one metric's values, query by query.
 
     As `paired`, of the mean of their differences against 0: an exchange flips a sign. Smucker et al. 2007 compare both
-    methods.
+    methods. `groups` as `resampled_means` has them: queries of a group are exchanged and drawn together.
     """
-    from capgrade.measures.scores.measures import averaged
-
+    check_choice("method", method, METHODS)
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    require_same_queries(a, b)
+    options: dict[str, Any] = {"samples": samples, "seed": seed, "groups": groups}
+    gaps = a - b
+    known = _known(gaps)
+    exchanged = None if method == "bootstrap" else exchanged_means(a, b, **options)
+    return paired_result(known.mean(), resampled_means(gaps, **options), exchanged, len(known), level)
+
+
+def require_same_queries(a: Array, b: Array, name: str = "") -> None:
+    """InputError where two systems do not have values for the same queries."""
     if a.shape != b.shape or (np.isnan(a) != np.isnan(b)).any():
-        raise InputError("the systems were not scored on the same queries", remedy="evaluate both on one split")
-    gaps = _known(a - b)
-    nothing = averaged(np.zeros(len(gaps)))
-    return paired(averaged(gaps), nothing, method=method, level=level, samples=samples, seed=seed)
+        problem = f"the systems were not scored on the same queries{f' in {name}' if name else ''}"
+        raise InputError(problem, remedy="evaluate both on one split")
+
+
+def exchanged_means(a: Array, b: Array, *, samples: int = 10_000, seed: int = 0, groups: Array | None = None) -> Array:
+    """Differences of means when each query changes sides with probability 1/2, (samples,) or (samples, m) for values
+    (n,) or (n, m); groups and NaN as `resampled_means` has them."""
+    gaps = np.asarray(a - b, np.float64).reshape(len(a), -1)
+    known = (~np.isnan(gaps)).sum(axis=0)
+    gaps = np.where(np.isnan(gaps), 0.0, gaps)
+    if groups is not None:
+        gaps, queries = np.zeros((int(groups.max()) + 1, gaps.shape[1])), gaps
+        np.add.at(gaps, groups, queries)
+    stay = np.concatenate([some @ gaps for some in _sides(samples, len(gaps), seed)])
+    with np.errstate(invalid="ignore"):
+        return ((2 * stay - gaps.sum(axis=0)) / known).reshape((samples, *np.shape(a)[1:]))
+
+
+def exchanged_medians(
+    a: Array, b: Array, *, samples: int = 10_000, seed: int = 0, groups: Array | None = None
+) -> Array:
+    """The same of floored medians, float64 (samples,) for ranks (n,)."""
+    values, (first, second) = _counted([a, b], groups)
+    gaps, ours, theirs = first - second, first.sum(axis=0), second.sum(axis=0)
+    moved = (some @ gaps for some in _sides(samples, first.shape[0], seed))
+    return np.concatenate([_medians(values, theirs + m) - _medians(values, ours - m) for m in moved])
+
+
+def _sides(samples: int, n: int, seed: int) -> Iterator[Array]:
+    """Who stays on its side, 0 or 1, float64 (some samples, n): products of integers would not go to BLAS."""
+    generator = np.random.default_rng(seed)
+    for rows in _steps(samples, n):
+        yield generator.integers(0, 2, (rows, n), np.int8).astype(np.float64)
 
 
 def _exchanged(first: Scored, second: Scored, samples: int, seed: int) -> Array:
     """Differences of corpus scores when each image's candidates change sides with probability 1/2, [samples]."""
-    generator, out = np.random.default_rng(seed), []
     gaps, theirs = first.statistics - second.statistics, second.statistics.sum(axis=0)
     both = first.statistics.sum(axis=0) + theirs
-    for rows in _steps(samples, len(gaps)):
-        sums = theirs + generator.integers(0, 2, (rows, len(gaps)), np.int8) @ gaps
-        out.append(first.of(sums) - second.of(both - sums))
-    return np.concatenate(out)
+    moved = (theirs + some @ gaps for some in _sides(samples, len(gaps), seed))
+    return np.concatenate([first.of(sums) - second.of(both - sums) for sums in moved])
 
 
 def _known(values: Array) -> Array:

@@ -173,7 +173,7 @@ def _errors(
 
     task, _ = load_task(captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split)
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
-    return {way: Errors(task.similarity, kept, captions, way, curve) for way in WAYS}
+    return {way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in WAYS}
 
 
 def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path) -> list[str]:

@@ -23,11 +23,16 @@ WAYS = ("i2t", "t2i")
 
 
 class Errors:
-    """Of one direction: the pairs of a query with a first item that is not its own. similarity [images, columns]; kept
-    int64 [columns]: each column's caption."""
+    """Of one direction: the pairs of a query with a first item that is not its own. similarity [rows, columns]; kept
+    int64 [columns]: each column's caption; images int64 [rows]: each row's image, None for all in order."""
 
-    def __init__(self, similarity: np.ndarray, kept: np.ndarray, captions: Captions, way: str, curve: Curve) -> None:
+    def __init__(
+        self, similarity: np.ndarray, kept: np.ndarray, captions: Captions, way: str, curve: Curve,
+        images: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         self.similarity, self.way, self.curve = similarity, way, curve
+        self.row = np.full(captions.n_images, -1)
+        self.row[slice(None) if images is None else images] = np.arange(len(similarity))
         self.column = np.full(captions.n_captions, -1)
         self.column[kept] = np.arange(len(kept))
         axis = WAYS.index(way) ^ 1
@@ -41,9 +46,9 @@ class Errors:
 
     def _first(self, image: np.ndarray, caption: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Which of these pairs are at a first place, and their queries."""
-        column = self.column[caption]
-        query = image if self.way == "i2t" else column
-        some = np.flatnonzero((self.similarity[image, column] == self.best[query]) & (column >= 0))
+        row, column = self.row[image], self.column[caption]
+        query = row if self.way == "i2t" else column
+        some = np.flatnonzero((self.similarity[row, column] == self.best[query]) & (column >= 0) & (row >= 0))
         return some, query[some]
 
     def add(self, pairs: ValuedPairs) -> None:

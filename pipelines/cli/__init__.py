@@ -4,24 +4,27 @@ import inspect
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
-from capgrade.pipelines.cli import labels, people, regions, training, uses
-from capgrade.pipelines.cli.options import BEAM, with_options
+from capgrade.pipelines.cli import labels, people, project, regions, training, uses
+from capgrade.pipelines.cli.options import BEAM, Command, Group, with_options
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
+from capgrade.schemas.say import show_warning
 
 GOING_ON = {"relevance", "shards", "regions", "train", "judge"}  # commands that keep what they have done
 JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small inputs.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "init": (project.init, "--template scenes project"),
+    "inputs": (project.inputs, "--params params.yaml --out data/inputs"),
     "captions": (labels.captions, "--source tsv --input captions.tsv --split test --out captions"),
     "regions": (regions.regions, "--images data/captions --out regions"),
     "regions show": (regions.show_regions, "--regions regions --images data/captions --picture regions.png"),
@@ -48,7 +51,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
 }
 
 
-class _InOrder(TyperGroup):
+class _InOrder(Group):
     """Typer lists groups of commands after single ones."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -83,7 +86,7 @@ def _whole(
 
 def _add_commands() -> None:
     """Each command of the table with its example; `regions` both does something and has commands below it."""
-    below = typer.Typer(invoke_without_command=True)
+    below = typer.Typer(cls=Group, invoke_without_command=True)
     for name, (function, example) in COMMANDS.items():
         told = inspect.cleandoc(function.__doc__ or "")
         shown: dict[str, Any] = {
@@ -96,7 +99,8 @@ def _add_commands() -> None:
             app.add_typer(below, name=name)
         else:
             settings = BEAM if name in ("relevance", "shards") else None
-            (below if group else app).command(last, context_settings=settings, **shown)(with_options(function))
+            commands = below if group else app
+            commands.command(last, cls=Command, context_settings=settings, **shown)(with_options(function))
 
 
 _add_commands()
@@ -113,7 +117,8 @@ def main() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_worth_saying)
     try:
-        with _timed(sys.argv[1:]):
+        with _timed(sys.argv[1:]), warnings.catch_warnings():
+            warnings.showwarning = show_warning
             try:
                 app()
             except SystemExit as done:  # Typer exits whenever it has run
@@ -134,7 +139,8 @@ def main() -> None:
         command, said = sys.argv[1:3], "stopped"
         if set(command[:1]) & GOING_ON and command not in (["regions", "import"], ["regions", "export"]):
             unit = "after the last finished epoch" if command[0] == "train" else "where it was stopped"
-            said = f"stopped; the same command goes on {unit}"
+            without = " without --restart" if "--restart" in sys.argv else ""
+            said = f"stopped; the same command{without} goes on {unit}"
         typer.echo(said, err=True)
         sys.exit(130)
 

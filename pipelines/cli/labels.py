@@ -209,6 +209,11 @@ def agree(
         refuse("with --reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
         _raters(reviews, judgements or [], given.as_json)
         return
+    asked = load(given.params, given.sets).agree
+    judgements = judgements or ([Path(asked.judgements)] if asked.judgements else [])
+    if not judgements and captions is not None and "judgements" in asked.model_fields_set:
+        _agree_with_none(captions, split, out, pairs, given)
+        return
     if not judgements:
         raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
     if len(judgements) > 1:
@@ -228,7 +233,8 @@ def agree(
         refuse("without --captions", **unused)
         result, facts = _of_texts(judgements[0], measures, given)
     else:
-        loaded, names = load(given.params, given.sets, measures), names_of(measures, ("cider", "rouge_l", "sbert"))
+        loaded = load(given.params, given.sets, measures)
+        names = names_of(measures, loaded.relevance.measures)
         require_all(measures=names, params=loaded.measures)
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.agree import agree as stage
@@ -244,6 +250,22 @@ def agree(
     elif out:
         write_json(out, {"judgements": facts, "measures": result})
     say({**result, "human": result.get("human", NO_RATERS)}, True) if given.as_json else agreement_table(result)
+
+
+def _agree_with_none(
+    captions: Path, split: str | None, out: Path | None, pairs: Path | None, given: CommonOptions
+) -> None:
+    from capgrade.pipelines.agree import agree_with_none
+    from capgrade.schemas.files import write_json
+    from capgrade.schemas.judges import are_agreement
+    from capgrade.schemas.output import json_with, refuse_file
+
+    if out:
+        refuse_file(out, "agreement figures", json_with(are_agreement))
+    found = agree_with_none(captions, split, pairs)
+    if out:
+        write_json(out, found)
+    say(found, given.as_json, "agree.judgements is null: no measure was compared with judgements")
 
 
 def _of_texts(table: Path, measures: str | None, given: CommonOptions) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import Option
+from typer.core import TyperCommand, TyperGroup
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import require
@@ -85,6 +87,35 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     return run
+
+
+class OnceEach:
+    """Mixed into a command: an option that takes one value refuses two, of which click would take the last; so does
+    each key of --set."""
+
+    def make_parser(self, ctx: Any) -> Any:
+        parser = super().make_parser(ctx)  # type: ignore[misc]
+        parse = parser.parse_args
+
+        def parse_once(args: list[str]) -> Any:
+            found = values, _, order = parse(args)  # `order` has each option as often as it was given
+            single = (one for one in order if one.param_type_name == "option" and not (one.multiple or one.is_eager))
+            keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
+            for name, count in Counter([*(one.opts[0] for one in single), *keys]).items():
+                if count > 1:
+                    raise InputError(f"{name} is given {count} times", remedy="give it once")
+            return found
+
+        parser.parse_args = parse_once
+        return parser
+
+
+class Command(OnceEach, TyperCommand):
+    """A command of capgrade."""
+
+
+class Group(OnceEach, TyperGroup):
+    """A command of capgrade with commands below it."""
 
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:

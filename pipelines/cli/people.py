@@ -85,6 +85,8 @@ def explore(
         if (runs and asked.pool is not None) or (asked.similarity and asked.pool is None):
             problem = "explore.pool goes with explore.similarity, not with --run"
             raise InputError(problem, remedy="set explore.pool and explore.similarity, or give --run")
+        if not runs and (asked.gallery is not None or asked.direction != "i2t"):
+            raise InputError("explore.gallery and explore.direction are of a model's misses", remedy="give --run")
         if runs and len(runs) > 1:
             raise InputError("--sample looks at the misses of one model", remedy="give --run once")
         fitted = set() if of.dataset or of.shards or of.relevance else set(names)
@@ -148,7 +150,8 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     elif not folders.runs:
         plan = most_informative(corpus.pairs, *drawn, asked.count, asked.seed)
     else:
-        plan = misses_again(read_models(folders, corpus)[0], *drawn, asked.count, asked.seed)
+        of = asked.direction, asked.gallery
+        plan = misses_again(read_models(folders, corpus)[0], *drawn, asked.count, asked.seed, *of)
     write_plan(out, plan)
     write_lines(out, plan, corpus.captions)
     typer.echo(f"{len(plan.items)} pairs to rate, protocol {plan.protocol} -> {out}")

@@ -18,17 +18,25 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 
+Asked = Annotated[
+    Path | None, Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids.")
+]
+AskedSplit = Annotated[str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")]
+
 
 def regions(
     context: typer.Context,
     images: Annotated[
-        Path | None, Option(help="A picture, folder or zip of them, captions folder, or list of image_id<TAB>path.")
+        str | None,
+        Option(help="Pictures: folder, zip, tars, Parquet, dataset, captions folder, or list of image_id<TAB>path."),
     ] = None,
     out: OptionalOut = None,
-    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Default: scenes.")] = None,
+    detector: Annotated[str | None, Option(help="scenes, bottom_up, detectron2, patches. Of scenes: scenes.")] = None,
     model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
+    captions: Asked = None,
+    split: AskedSplit = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Regions of images: what a detector finds in each, in Arrow shards; a stopped run goes on when run again.
@@ -37,14 +45,28 @@ def regions(
     """
     if context.invoked_subcommand:
         return
-    if images is None or out is None:
+    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes, "split": split}
+    params = load(given.params, given.sets, regions=options).regions
+    images = images or params.images
+    if out is None or (images is None and params.features is None):
         raise InputError("--images and --out are needed", remedy="see capgrade regions --help")
+    if images is None and params.features is not None:
+        from capgrade.pipelines.features.convert import import_regions as import_stage
+
+        inputs = [Path(name) for name in params.features.input]
+        done = import_stage(
+            params.features.format, inputs, out, dtype=params.features.dtype, captions=captions, split=params.split,
+            unreadable=params.unreadable, ids=[Path(name) for name in params.features.ids],
+            input_dtype=params.features.input_dtype,
+        )  # fmt: skip
+        say(done, given.as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
+        return
     from capgrade.pipelines.regions import regions as stage
 
-    options = {"detector": detector, "model": model, "weights": weights, "boxes": boxes}
-    done = stage(images, out, load(given.params, given.sets, regions=options).regions)
-    if done:
-        say(done, given.as_json, _regions_line(done, out))
+    assert images is not None
+    detected = stage(Path(images), out, params, captions)
+    if detected:
+        say(detected, given.as_json, _regions_line(detected, out))
 
 
 def _regions_line(done: dict[str, Any], out: Path) -> str:
@@ -55,16 +77,29 @@ def _regions_line(done: dict[str, Any], out: Path) -> str:
     return f"{images:,} images, {done['regions']:,} regions of {done['dim']:,} numbers ({stored}) -> {out}"
 
 
+def _left_out_line(left_out: list[dict[str, str]]) -> str:
+    named = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:3])
+    more = f"; and {len(left_out) - 3} more, see left_out in manifest.json" if len(left_out) > 3 else ""
+    return f"\n{len(left_out)} images left out: {named}{more}" if left_out else ""
+
+
 def import_regions(
-    format: Annotated[str, Option(help="tsv, npz, teran, scan, h5, lxmert; or weights, a checkpoint.")],
+    format: Annotated[str, Option(help="tsv, npz, teran, scan, h5, lxmert, npy; or weights, a checkpoint.")],
     input: Annotated[
         list[Path], Option(help="File of the format, or folder for npz and teran; repeat for several splits.")
     ],
     out: Annotated[Path, Option(help="Folder to write; of weights, FILE.safetensors.")],
     dtype: Annotated[str, Option(help="float32, which loses nothing, or float16.")] = "float32",
+    unreadable: Annotated[str | None, Option(help="Bad or missing: fail, or skip and list. Default: fail.")] = None,
+    ids: Annotated[list[Path] | None, Option(help="Of npy: a text file with one image id a line.")] = None,
+    input_dtype: Annotated[
+        str | None, Option(help="Of tsv, lxmert: float16, float32, float64. Default: told by sizes and values.")
+    ] = None,
     names: Annotated[
         tuple[Path, Path] | None, Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
     ] = None,
+    captions: Asked = None,
+    split: AskedSplit = None,
     as_json: AsJson = False,
 ) -> None:
     """Read and check other people's feature files, and store them as Arrow shards.
@@ -76,6 +111,8 @@ def import_regions(
 
         if len(input) != 1:
             raise InputError(f"{len(input)} checkpoints", remedy="give --input once")
+        others = {"captions": captions, "split": split, "unreadable": unreadable, "ids": ids}
+        refuse("with --format weights", **others, input_dtype=input_dtype)
         classes, attributes = names or (None, None)
         made = convert(input[0], out, classes_file=classes, attributes_file=attributes)
         say(made, as_json, f"{made['layout']} -> {out}")
@@ -83,8 +120,11 @@ def import_regions(
     refuse(f"with --format {format}", names=names)
     from capgrade.pipelines.features.convert import import_regions as stage
 
-    done = stage(format, input, out, dtype=dtype)
-    say(done, as_json, _regions_line(done, out))
+    done = stage(
+        format, input, out, dtype=dtype, captions=captions, split=split, unreadable=unreadable or "fail", ids=ids or (),
+        input_dtype=input_dtype,
+    )  # fmt: skip
+    say(done, as_json, _regions_line(done, out) + _left_out_line(done["left_out"]))
 
 
 def export_regions(

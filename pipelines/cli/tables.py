@@ -11,6 +11,7 @@ from capgrade.schemas.console import console, print_table
 from capgrade.schemas.output import signed, starting
 
 if TYPE_CHECKING:
+    from capgrade.trainer.evaluation.compare import Comparison
     from capgrade.trainer.search.index import Hit
 
 COEFFICIENTS = ("pearson", "spearman", "kendall", "kendall_c")
@@ -72,19 +73,49 @@ def _marked(name: str, own: bool) -> str:
     return f"{name} *" if own else name
 
 
-def paired_table(title: str, tests: Mapping[str, PairedTest], level: float = 0.95) -> None:
-    rows = [
-        [name, f"{test.difference:+.4f}", f"{test.low:+.4f} .. {test.high:+.4f}", f"{test.p_value:.4f}",
-         f"{test.queries:,}"]
-        for name, test in tests.items()
-    ]  # fmt: skip
-    print_table(title, ("metric", "difference", f"{level:.0%} interval", "p", "queries"), rows)
+def compared_table(labels: Sequence[str], found: Sequence[Comparison], method: str) -> None:
+    """Evaluations side by side, with tests of the first against each other one."""
+    from capgrade.trainer.evaluation.tables import compared_rows
+
+    against = "" if len(labels) == 2 else f"; p: {labels[0]} against each other run"
+    title = f"Paired {method} tests{against}\npercent; tau and ranks as they are"
+    print_table(title, *compared_rows(labels, found), texts=(0, 1), title_justify="left")
 
 
-def scores_table(scores: Mapping[str, Interval], images: int, known: int) -> None:
+# How a table of scores in a file is known as ours.
+SCORES_TEXTS = {".md": starting(b"| score | "), ".tex": signed(rb"\begin{tabular}{l", "\\toprule\nscore & ")}
+
+
+def scores_rows(
+    intervals: Mapping[str, Mapping[str, Interval]], tests: Mapping[str, Mapping[str, PairedTest]], level: float
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and a row per measure: of one system with its intervals, of several with tests of the first against each
+    other one; by system and measure."""
+    from capgrade.trainer.evaluation.tables import tested_rows
+
+    first = next(iter(intervals.values()))
+    if not tests:
+        rows = [[name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}"] for name, one in first.items()]
+        return ["score", "value", f"{level:.0%} interval"], rows
+    cells = [
+        ([f"{of[name].value:.4f}" for of in intervals.values()], [of[name] for of in tests.values()], "{:+.4f}".format)
+        for name in first
+    ]
+    heads, values = tested_rows(list(intervals), cells, level, of="captions")
+    return ["score", *heads], [[name, *row] for name, row in zip(first, values, strict=True)]
+
+
+def scores_text(heads: Sequence[str], rows: Sequence[Sequence[str]], suffix: str) -> str:
+    """The same as Markdown (`.md`) or LaTeX (`.tex`)."""
+    from capgrade.trainer.evaluation.tables import latex, markdown
+
+    return (latex if suffix == ".tex" else markdown)(heads, rows)
+
+
+def scores_table(heads: Sequence[str], rows: Sequence[Sequence[str]], images: int, known: int) -> None:
     title = f"Scores of {images:,} captions" + (f" of {known:,} images" if known != images else "")
-    rows = [[name, f"{one.value:.4f}", f"{one.low:.4f} .. {one.high:.4f}"] for name, one in scores.items()]
-    print_table(title, ("measure", "score", f"{next(iter(scores.values())).level:.0%} interval"), rows)
+    several = f"; p: {heads[1]} against each other system" if len(heads) > 3 and "p" not in heads else ""
+    print_table(title + several, heads, rows)
 
 
 def pointing_table(result: Mapping[str, Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,6 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     ENCODER,
-    AsJson,
     CaptionsDir,
     CommonOptions,
     OptionalCaptions,
@@ -25,6 +25,7 @@ from capgrade.pipelines.cli.options import (
     say,
 )
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import if_silent
 
 if TYPE_CHECKING:
     from capgrade.schemas.params import EvaluateParams
@@ -58,17 +59,36 @@ def train(
     loaded = load(given.params, given.sets, train={"preset": preset, "split": split, "epochs": epochs})
     asked = loaded.train
     require_all("torch", measures=[asked.measure] if asked.validation else [], params=loaded.measures)
+    regions, images = _read_by(asked.model.name, regions, images, loaded.regions.images)
     from capgrade.schemas.locks import first_process
-    from capgrade.trainer.fit.setup import Data
-    from capgrade.trainer.fit.train import train as stage
 
-    done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
+    with if_silent(f"{asked.model.name}: reading {captions}") if first_process() else nullcontext():
+        from capgrade.trainer.fit.setup import Data
+        from capgrade.trainer.fit.train import train as stage
+
+        done = stage(Data(captions, regions, shards, images), out, asked, loaded.measures, restart=restart)
     if not first_process():
         return
     scores = {name: value for name, value in done.get("best", {}).items() if name != "pairs_per_s"}
     best = ", ".join(f"{name} {value:.{1 if name == 'rsum' else 3}f}" for name, value in scores.items())
     line = f"{done['epochs']} epochs, loss {done['loss']:.4f}; best: {best or 'not validated'} -> {out}"
     say(done, given.as_json, line)
+
+
+def _read_by(
+    model: str, regions: Path | None, images: Path | None, pictures: str | None
+) -> tuple[Path | None, Path | None]:
+    """The regions or images that a model reads: in a pipeline, whose stages are the same for all models, one that reads
+    pictures has those of `regions.images`."""
+    if images is not None or pictures is None or regions is None:
+        return regions, images
+    from capgrade.schemas.say import tell
+    from capgrade.trainer.models import model_of
+
+    if model_of(model).reads != "pictures":
+        return regions, images
+    tell(f"model '{model}' reads the pictures of regions.images, not {regions}")
+    return None, Path(pictures)
 
 
 @dataclass(frozen=True)
@@ -85,10 +105,12 @@ class EncodedRun:
 class GivenScores:
     """Scores of images and captions that are there."""
 
-    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .pt, .arrow, .csv).")] = None
+    similarity: Annotated[list[Path] | None, Option(help="Images x captions (.npy, .npz, .pt, .arrow, .csv).")] = None
     embeddings: Annotated[
         tuple[Path, Path] | None, Option(metavar="IMAGES CAPTIONS", help="Two tables, same formats: cosines.")
     ] = None
+    row_ids: Annotated[Path | None, Option(help="Image ids of their rows: .txt, .json, .npy.")] = None
+    column_ids: Annotated[Path | None, Option(help="Caption ids of their columns.")] = None
     stand_in: Annotated[int | None, Option(help="Caption k of each image stands for the image.")] = None
 
 
@@ -111,38 +133,48 @@ def evaluate(
     compared: Annotated[
         list[str] | None, Option("--compare", metavar="[LABEL=]DIR", help="Compare finished evaluations.")
     ] = None,
-    out: Annotated[Path | None, Option(help="Folder for metrics.json and curves.")] = None,
+    out: Annotated[Path | None, Option(help="Folder for metrics.json and curves, or tables.")] = None,
     given: CommonOptions,
 ) -> None:
     """Score a trained run or a similarity matrix on every retrieval metric, both directions, with intervals.
 
-    `--compare A --compare B` makes a paired test of two folders that `--out` named. With `--metric` it puts folders,
-    or all in one folder, side by side, the best in bold.
+    `--compare A --compare B` puts folders that `--out` named, or all in one folder, side by side, with paired tests of
+    the first against each other one. With it `--out` writes tables in Markdown and LaTeX.
     """
     from capgrade.schemas.inputs import found_digests
     from capgrade.trainer.evaluation import evaluate as stage
+    from capgrade.trainer.evaluation.order import MatrixIds
     from capgrade.trainer.evaluation.tables import show as show_tables
     from capgrade.trainer.evaluation.task import load_task
 
     options = {"split": split, "stand_in": scores.stand_in, "fold": fold, "metric": metric}
-    block = load(given.params, given.sets, evaluate=options).evaluate
+    loaded = load(given.params, given.sets, evaluate=options)
+    block = loaded.evaluate
     if compared:
-        others = {"captions": captions, "split": split, "fold": fold, "json": (given.as_json and metric) or None}
-        refuse("with --compare", **others, **vars(encode), **vars(scores), **vars(against))
-        _compare(compared, metric or [], out, block.test, given.as_json)
+        refuse(
+            "with --compare", captions=captions, split=split, fold=fold, **vars(encode), **vars(scores), **vars(against)
+        )
+        _compare(compared, metric or [], every, out, block.test, given.as_json)
         return
     if captions is None:
         raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
     similarity = scores.similarity
     if encode.run is not None:
-        refuse("with --run", similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in)
+        refuse("with --run", **{**vars(scores), "stand_in": block.stand_in})
         index = encode.index or encode.run / "index"
-        typer.echo(_encoded(encode.run, captions, encode.regions, encode.images, index, block), err=given.as_json)
+        from capgrade.trainer.fit.checkpoint import read_config
+
+        model = read_config(encode.run)["params"]["model"]["name"]
+        regions, images = _read_by(model, encode.regions, encode.images, loaded.regions.images)
+        typer.echo(_encoded(encode.run, captions, regions, images, index, block), err=given.as_json)
         similarity = [index / "similarity.npy"]
     else:
         refuse("without --run", index=encode.index, regions=encode.regions, images=encode.images)
+    given_ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
+    if block.stand_in is not None:
+        refuse("with --stand-in", **given_ids)
     of_images, of_captions = scores.embeddings or (None, None)
-    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions}
+    tables = {"image_embeddings": of_images, "caption_embeddings": of_captions, **given_ids}
     instances = None if block.instances is None else Path(block.instances)
     labels = {**vars(against), "instances": instances}
     matrices = dict(zip(stage.similarity_names(similarity or []), similarity or [], strict=True))
@@ -154,7 +186,7 @@ def evaluate(
     inputs = digests()
     task, notes = load_task(
         captions, similarity=similarity, embeddings=scores.embeddings, stand_in=block.stand_in, split=block.split,
-        **labels,
+        ids=MatrixIds(scores.row_ids, scores.column_ids) if any(given_ids.values()) else None, **labels,
     )  # fmt: skip
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
     say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
@@ -170,7 +202,7 @@ def _encoded(
     coarse = None if params.coarse is None else Path(params.coarse)
     with timed("evaluate --run", index):
         done = embed(run, captions, regions, params.split, index, params.pooling, params.best_by, coarse,
-                     params.coarse_top, images)  # fmt: skip
+                     params.coarse_top, images, params.unreadable)  # fmt: skip
     rows = done["files"]
     said = f"{rows['similarity.npy']['rows']:,} images, {rows['items.json']['rows']:,} captions -> {index}"
     if coarse is None:
@@ -179,22 +211,39 @@ def _encoded(
     return f"{said}\n{scored}"
 
 
-def _compare(given: list[str], metrics: list[str], out: Path | None, method: str, as_json: bool) -> None:
-    """The paired test of two evaluations; with metrics, a table of all."""
-    from capgrade.pipelines.cli.tables import paired_table
-    from capgrade.trainer.evaluation.evaluate import compare
+def _compare(given: list[str], metrics: list[str], every: bool, out: Path | None, method: str, as_json: bool) -> None:
+    """Paired tests of the first evaluation against each other one; of one alone, or those that have no queries in
+    common, a table of the metrics."""
+    if len(given) > 1:
+        typer.echo(f"comparing {', '.join(given)}", err=as_json)  # before slow imports
+    from capgrade.pipelines.cli.tables import compared_table
+    from capgrade.trainer.evaluation.compare import Comparison, compare, reported
     from capgrade.trainer.evaluation.tables import labelled, side_by_side, write_tables
 
     runs = labelled(given)
-    if metrics:
-        text = side_by_side(runs, metrics) if out is None else write_tables(runs, metrics, out)
-        typer.echo(text if out is None else f"{text}-> {out}", nl=out is not None)
-    elif len(runs) != 2 or out is not None:
-        problem = "--out takes a table of metrics" if out else f"a paired test is of two evaluations, not {len(runs)}"
-        raise InputError(problem, remedy="name the metrics to put side by side, such as --metric rsum")
+    if len(runs) < 2 and as_json:
+        problem = f"a paired test is of two evaluations or more, not {len(runs)}"
+        raise InputError(problem, remedy="name another one, or leave --json out for a table of this one")
+    found: list[Comparison] = []
+    if len(runs) > 1:
+        try:
+            found = compare(list(runs.values()), metrics, every=every or as_json, method=method)
+        except InputError as error:
+            if as_json or not metrics:
+                raise
+            typer.echo(f"no test: {error}", err=True)
+    names = metrics or list(dict.fromkeys(one.metric for one in found)) or reported(next(iter(runs.values())))
+    if out is not None:
+        write_tables(runs, names, out, found)
+    if as_json:
+        tests = {label: {one.key: one.json(k) for one in found} for k, label in enumerate(list(runs)[1:])}
+        say(next(iter(tests.values())) if len(tests) == 1 else tests, True)
+    elif found:
+        compared_table(list(runs), found, method)
     else:
-        found, title = compare(*runs.values(), method=method), "First less second, over the same queries"
-        say({name: asdict(one) for name, one in found.items()}, True) if as_json else paired_table(title, found)
+        typer.echo(side_by_side(runs, names), nl=False)
+    if out is not None:
+        typer.echo(f"-> {out}", err=as_json)
 
 
 @dataclass(frozen=True)
@@ -227,13 +276,22 @@ def search(
     images: Annotated[Path | None, Option(help="With --words: images that the regions are of.")] = None,
     split: Split = None,
     top: Annotated[int | None, Option(min=1, help="How many. Default: 5, and 6 with --words.")] = None,
-    as_json: AsJson = False,
+    given: CommonOptions,
 ) -> None:
     """Show what the labels of a caption, or a trained model, rank first.
 
     `--words DIR` draws the region that each word of a caption points at, and plays the pointing game if true boxes are
-    known.
+    known. Where --params has align.run, --run is the folder of the runs.
     """
+    as_json, loaded = given.as_json, load(given.params, given.sets)
+    if words is not None and run is not None and "run" in loaded.align.model_fields_set:
+        if loaded.align.run is None:
+            from capgrade.trainer.alignment.align import align_none
+
+            align_none(words)
+            say({"run": None}, as_json, "align.run is null: no words were drawn")
+            return
+        run, images = run / loaded.align.run, images or loaded.regions.pictures
     if run is None:
         refuse("without --run", **vars(model), words=words, regions=regions, images=images)
         if captions is None or labels.relevance is None:
@@ -282,10 +340,9 @@ def _words(
     run: Path, captions: Path, regions: Path, images: Path, split: str | None, out: Path, count: int, as_json: bool
 ) -> None:
     from capgrade.pipelines.cli.tables import pointing_table
-    from capgrade.pipelines.pictures.listing import opener
     from capgrade.trainer.alignment.align import align
 
-    found = align(run, captions, regions, split, out, opener(images), count)
+    found = align(run, captions, regions, split, out, images, count)
     if as_json:
         say({"pointing": found}, True)
     elif found is None:

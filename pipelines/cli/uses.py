@@ -1,5 +1,6 @@
 """Commands that use labels: scores of captions, pages, and our time beside other libraries'."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from capgrade.pipelines.cli.options import (
     CommonOptions,
     Images,
     Measures,
+    ParamsFile,
     Split,
     load,
     names_of,
@@ -27,33 +29,46 @@ from capgrade.schemas.errors import InputError
 
 
 def score(
-    candidates: Annotated[Path, Option(help='COCO results: [{"image_id": .., "caption": ..}, ...].')],
+    candidates: Annotated[
+        list[Path], Option(help='COCO results: [{"image_id": .., "caption": ..}, ...]. Repeat for several systems.')
+    ],
     references: Annotated[Path, Option(help='COCO annotations: {"annotations": [..]}.')],
-    compare: Annotated[Path | None, Option(help="Results of another system on the same images.")] = None,
+    compare: Annotated[
+        list[Path] | None, Option(help="Results of another system on the same images; repeat for more.")
+    ] = None,
     measures: Annotated[
         str, Option(help="Some of bleu, meteor, rouge_l, cider, scene_graph, sbert, separated by commas.")
     ] = "bleu,meteor,rouge_l,cider",
     frequencies: Annotated[
         Path | None, Option(help="Document frequencies of CIDEr-D: a file of `capgrade captions --frequencies`.")
     ] = None,
+    out: Annotated[Path | None, Option(help="Table to write: .md or .tex.")] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Score a captioner's results as COCO's evaluation does, with bootstrap intervals; no Java, no network.
 
-    Only the images of the results are scored, and document frequencies are counted on their references.
+    Only the images of the results are scored, and document frequencies are counted on their references. Of several
+    systems the first is tested against each other one.
     """
     names = [name.strip() for name in measures.split(",")]
     require_all(measures=names)
     from capgrade.coco_files import read_candidates, read_references
     from capgrade.measures.frequencies import Frequencies
-    from capgrade.pipelines.cli.tables import paired_table, scores_table
+    from capgrade.pipelines.cli.tables import SCORES_TEXTS, scores_rows, scores_table, scores_text
+    from capgrade.schemas.files import write_text
+    from capgrade.schemas.output import refuse_file
+    from capgrade.scoring import Scores
     from capgrade.scoring import score as score_captions
 
+    if out is not None:
+        if out.suffix not in SCORES_TEXTS:
+            raise InputError("no table of scores is written so", file=out, remedy="end --out with .md or .tex")
+        refuse_file(out, "table of scores", SCORES_TEXTS[out.suffix])
     asked = load(given.params, given.sets).score
     known = read_references(references)
     counted = Frequencies.read(frequencies, asked.tokenizer) if frequencies else None
 
-    def scored(path: Path) -> Any:
+    def scored(path: Path) -> Scores:
         own = read_candidates(path, known)
         # Two systems' results may be in different orders; numbers before texts.
         in_order = dict(sorted(own.items(), key=lambda one: (isinstance(one[0], str), one[0])))
@@ -61,21 +76,38 @@ def score(
         return score_captions(in_order, of_own, names, tokenizer=asked.tokenizer, frequencies=counted)
 
     settings: dict[str, Any] = {"level": asked.level, "samples": asked.samples, "seed": asked.seed}
-    first = scored(candidates)
-    intervals = first.intervals(**settings)
-    tests = first.compare(scored(compare), **settings) if compare else {}
+    files = [*candidates, *(compare or [])]
+    systems = dict(zip(_labels(files), map(scored, files), strict=True))
+    first, *others = systems.values()
+    for path, other in zip(files[1:], others, strict=True):
+        if other.ids != first.ids:
+            problem = f"candidates of other images than in {files[0]}"
+            raise InputError(problem, file=path, remedy="score all systems on the same images")
+    intervals = {label: one.intervals(**settings) for label, one in systems.items()}
+    tests = {label: first.compare(other, **settings) for label, other in list(systems.items())[1:]}
+    heads, rows = scores_rows(intervals, tests, asked.level)
+    if out is not None:
+        write_text(out, scores_text(heads, rows, out.suffix))
     if given.as_json:
-        result = {
-            "corpus": first.corpus,
-            "intervals": {name: [one.low, one.high] for name, one in intervals.items()},
-            "images": len(first.ids),
-            "of_images": sum(map(bool, known.values())),
+        found = {
+            label: {"corpus": one.corpus, "intervals": {n: [i.low, i.high] for n, i in intervals[label].items()}}
+            for label, one in systems.items()
         }
-        say(result | ({"compare": {name: asdict(one) for name, one in tests.items()}} if tests else {}), True)
-        return
-    scores_table(intervals, len(first.ids), len(known))
-    if compare:
-        paired_table(f"{candidates.name} less {compare.name}, the same images", tests, asked.level)
+        said = {label: {name: asdict(one) for name, one in of.items()} for label, of in tests.items()}
+        result = {**next(iter(found.values())), "images": len(first.ids), "of_images": sum(map(bool, known.values()))}
+        result |= {"compare": next(iter(said.values())) if len(said) == 1 else said, "systems": found} if said else {}
+        say(result, True)
+    else:
+        scores_table(heads, rows, len(first.ids), len(known))
+    if out is not None:
+        typer.echo(f"-> {out}", err=given.as_json)
+
+
+def _labels(files: Sequence[Path]) -> list[str]:
+    """What systems are called: the names of their files, where two are the same the paths, else numbered."""
+    names = [path.name for path in files]
+    labels = [str(path) if names.count(path.name) > 1 else path.name for path in files]
+    return [f"{label} ({k + 1})" if label in labels[:k] else label for k, label in enumerate(labels)]
 
 
 def report(
@@ -84,6 +116,7 @@ def report(
     pictures: Annotated[Path | None, Option(help="Folder for the charts as PNG and SVG.")] = None,
     title: Annotated[str | None, Option(help="Default: the folder's name.")] = None,
     images: Images = None,
+    params: ParamsFile = None,
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no network.
 
@@ -91,6 +124,7 @@ def report(
     """
     from capgrade.pipelines.report import report as stage
 
+    images = images or load(params, None).regions.images
     done = stage(data, out, pictures, title, images)
     also = f", {len(done.pictures)} pictures -> {pictures}" if pictures else ""
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,7 @@ class PatchDetector(Detector):
             raise InputError(problem, remedy=REMEDY)
         self.prepare = PatchPrepare(processor, sides[0])
         self.store = RegionStore(boxes) if isinstance(boxes, Path) else None
+        self.rows: dict[str, int] = {}  # of the store, by image id
         self.grid = 0 if isinstance(boxes, Path) else math.isqrt(boxes)
         if not isinstance(boxes, Path) and self.grid**2 != boxes:
             raise InputError(f"{boxes} boxes are no square grid", remedy="give --boxes 36 or another square number")
@@ -103,9 +104,18 @@ class PatchDetector(Detector):
             out.append(Regions(image_ids[k], *size, boxes, features))
         return out
 
+    def expect(self, images: Mapping[str, str | None]) -> None:
+        """InputError where given boxes lack an image."""
+        if self.store is not None:
+            match = self.store.match(images)
+            if match.missing:
+                remedy = "extract the boxes of these pictures"
+                raise InputError(match.lines("boxes")[0], file=self.store.folder, remedy=remedy)
+            self.rows = match.numbers
+
     def _given(self, image_id: str, size: tuple[int, int]) -> np.ndarray:
         assert self.store is not None  # where there is no grid
-        found = self.store[image_id]
+        found = self.store[self.rows[image_id]]
         if found.boxes is None:
             problem, remedy = f"image {image_id!r} has no boxes", "give regions that have boxes"
             raise InputError(problem, file=self.store.folder, remedy=remedy)

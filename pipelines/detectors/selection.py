@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -169,6 +169,9 @@ class Detector(ABC):
     classes: Sequence[str] | None  # names of the class numbers, where the weights came with them
     attributes: Sequence[str] | None
     prepare: Prepare
+
+    def expect(self, images: Mapping[str, str | None]) -> None:  # noqa: B027  # most need not know
+        """Told once which images will come, each with its file where it is known."""
 
     @abstractmethod
     def found(

@@ -35,9 +35,12 @@ from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,
+    RUN_FILE,
+    digest,
     entry_of,
     manifest_of,
     open_arrow,
+    output_of,
     whole,
     write_arrow,
     write_json,
@@ -46,13 +49,16 @@ from capgrade.schemas.files import (
     writing,
 )
 from capgrade.schemas.inputs import require_unchanged
-from capgrade.schemas.output import KEY
+from capgrade.schemas.output import PARTS
 from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
+from capgrade.schemas.say import tell
 
 Batches = dict[str, pa.RecordBatch]  # by table name
 # What a stage makes of images, by fitted measures and what it saved in the work folder. Sent to workers, so small.
 Tables = Callable[[np.ndarray, Mapping[str, Fitted], Path], Batches]
+FORMAT = 1  # of parts: to be raised when a measure, the sampler or a table gives other values of the same parameters
+NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
 KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
 SHARED = ("fit", "keys")  # folders of the work folder that workers read
 IDS = "image_ids"  # in `keys`
@@ -87,9 +93,15 @@ class Source:
         return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
 
     @property
-    def key(self) -> list[Any]:
-        """Other results have another one."""
-        return [self.made_with, self.inputs]
+    def made_of(self) -> dict[str, Any]:
+        """What parts depend on."""
+        blocks = {
+            name: {key: value for key, value in block.items() if key not in NEUTRAL}
+            if isinstance(block, dict)
+            else block
+            for name, block in self.made_with.items()
+        }
+        return {"format": FORMAT, **blocks, "inputs": self.inputs}
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -150,11 +162,11 @@ class Job:
 
     def part(self, block: int, table: str) -> Path:
         """The file of one of a block's tables."""
-        return self.work / "parts" / f"{block:06d}-{table}.arrow"
+        return self.work / PARTS / f"{block:06d}-{table}.arrow"
 
     def receipt(self, block: int) -> Path:
         """A manifest of a block's parts, written after them: a block without a whole one is computed again."""
-        return self.work / "parts" / f"{block:06d}-.json"
+        return self.work / PARTS / f"{block:06d}-.json"
 
     def name(self, file: Path) -> str:
         """A file of the work folder as the URL names it."""
@@ -195,14 +207,14 @@ class Job:
         return False
 
     def done_elsewhere(self) -> set[int]:
-        names = self.remote.names("parts", depth=1) if self.remote else set()
+        names = self.remote.names(PARTS, depth=1) if self.remote else set()
         return {int(Path(name).name.removesuffix("-.json")) for name in names if name.endswith("-.json")}
 
     def receipts(self) -> int:
         """How many are here or at the URL; a store that does not answer now has none: workers say so where it
         matters."""
         try:
-            return max(sum(1 for _ in (self.work / "parts").glob("*-.json")), len(self.done_elsewhere()))
+            return max(sum(1 for _ in (self.work / PARTS).glob("*-.json")), len(self.done_elsewhere()))
         except InputError:
             return 0
 
@@ -235,7 +247,7 @@ class Job:
             copy.mkdir(mode=0o700, exist_ok=True)
         if copy.lstat().st_uid != os.getuid():
             raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
-        fetch_folder(self.url, copy, "delete the folder and run again", TEMPORARY, last="parts")
+        fetch_folder(self.url, copy, "delete the folder and run again", TEMPORARY, last=PARTS)
         return replace(self, work=copy)
 
     def _copy(self) -> Path:
@@ -277,10 +289,13 @@ def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range |
 
     Raises the InputError that a worker raised, if it did.
     """
-    todo = [block for block in blocks or range(job.n_blocks) if not job.finished(block)]
+    wanted = blocks or range(job.n_blocks)
+    todo = [block for block in wanted if not job.finished(block)]
     elsewhere = job.done_elsewhere()
     damaged = fetch(job, [block for block in todo if block in elsewhere])
     todo = sorted([*damaged, *(block for block in todo if block not in elsewhere)])
+    if kept := len(wanted) - len(todo):
+        tell(f"{output_of(job.work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
     if todo:
         job.share()
         with watch(job, what, len(todo)):
@@ -341,13 +356,12 @@ def run_url(url: str | None, work: Path) -> str | None:
     if url is None:
         return None
     if not (work / RUN).is_file():
-        write_text(work / RUN, run_name((work / KEY).read_text(encoding="utf-8"), uuid.uuid4().hex))
+        write_text(work / RUN, run_name(digest(work / RUN_FILE), uuid.uuid4().hex))
     folder = f"{url.rstrip('/')}/{(work / RUN).read_text(encoding='utf-8')}"
     Remote(folder)
     return folder
 
 
 def run_name(key: str, run: str) -> str:
-    """Of a run's folder at a URL: by the digest of what is run, its code included, and by what tells this run from
-    equal ones."""
+    """Of a run's folder at a URL: by the digest of what is run, and by what tells this run from equal ones."""
     return f"{key[:16]}-{run[:8]}"

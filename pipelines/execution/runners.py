@@ -10,7 +10,7 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,9 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from capgrade.pipelines.execution.job import Job, Worker
+from capgrade.pipelines.execution.runner_checks import check_runner, dask_watched
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import output_of
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
 ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
@@ -40,11 +42,15 @@ RUNNERS = {
 def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
     """Make these blocks, rising numbers, on the runner that Beam's options name.
 
-    Raises the InputError that a worker raised, if it did, and one where a worker process was killed.
+    Raises the InputError that a worker raised, if it did, one where a worker process was killed, and one for a runner
+    that is not there.
     """
     given = PipelineOptions(arguments(options))
-    out = job.work.parents[1]
-    with workers_watched(out), said_once(), plain_errors(), beam.Pipeline(options=given) as pipeline:
+    check_runner(given)
+    with (
+        workers_watched(output_of(job.work)) as lose, dask_watched(given, lose), said_once(), plain_errors(),
+        beam.Pipeline(options=given) as pipeline,
+    ):  # fmt: skip
         graph(pipeline, job, todo, processes_here(given))
 
 
@@ -127,15 +133,16 @@ def plain_errors() -> Iterator[None]:
 
 
 @contextmanager
-def workers_watched(out: Path) -> Iterator[None]:
+def workers_watched(out: Path) -> Iterator[Callable[[str, str], None]]:
     """InputError when one of Beam's worker processes ended before its work: Beam would wait for its answer for ever.
-    Ctrl-C ends them all."""
+    Ctrl-C ends them all. Yields what another thread calls, with problem and remedy, for an InputError of that."""
     main = threading.main_thread()
     if threading.current_thread() is not main:
-        yield
+        yield lambda *_: None
         return
 
     killed = False
+    told_by_others: list[tuple[str, str]] = []
     lost, left = threading.Event(), threading.Event()
 
     def told(found: threading.ExceptHookArgs) -> None:
@@ -159,8 +166,14 @@ def workers_watched(out: Path) -> Iterator[None]:
             return
         end = "was killed, perhaps because memory ran out" if killed else "ended before its work was done"
         _end_workers(os.getpid())
+        for problem, remedy in told_by_others:
+            raise InputError(problem, file=out, remedy=remedy)
         remedy = "run again, it goes on; fewer workers need less memory"
         raise InputError(f"a worker process {end}", file=out, remedy=remedy)
+
+    def lose(problem: str, remedy: str) -> None:
+        told_by_others.append((problem, remedy))
+        lost.set()
 
     def stop_all(number: int, frame: FrameType | None) -> None:
         _end_workers(os.getpid())
@@ -174,7 +187,7 @@ def workers_watched(out: Path) -> Iterator[None]:
     threading.excepthook = told
     watcher.start()
     try:
-        yield
+        yield lose
     finally:
         left.set()
         if not lost.is_set():  # else the ends of the other workers are still to be told, after the one error

@@ -4,8 +4,9 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,22 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import LISTS, Regions
 
 AGAIN = "download or make the file again"
-Found = tuple[Regions, Path, int | str | None]  # an image, not yet checked, and the file and row that say it
 # What MILVLG's npz files and LXMERT's rows call the lists of `Regions`.
 KEYS_OF_LISTS = dict(zip(("objects_id", "objects_conf", "attrs_id", "attrs_conf"), LISTS, strict=True))
 _RAISED = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, NotImplementedError, SyntaxError,
     TypeError, struct.error, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An image of a feature file and its place, not read yet: `read` gives its regions, or raises InputError."""
+
+    image_id: str  # empty where the row does not even give that
+    file: Path
+    row: int | str | None
+    read: Callable[[], Regions]
 
 
 @contextmanager
@@ -43,11 +53,13 @@ def quoted(names: Iterable[object]) -> str:
 
 
 def feature_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
-    """float16 or float32 as it is, in the machine's byte order; InputError for any other type."""
-    if array.dtype.kind != "f" or array.dtype.itemsize > 4:
+    """float16 or float32 as it is, in the machine's byte order; float64 rounded to float32, what is beyond it to
+    infinity, which is refused later. InputError for any other type."""
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         remedy = "convert it with numpy: astype('float32')"
         raise InputError(f"{what} is of type {array.dtype}, not float32", file=path, remedy=remedy)
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, np.float32 if array.dtype.itemsize == 8 else array.dtype.newbyteorder("="))
 
 
 def box_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:

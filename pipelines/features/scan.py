@@ -1,7 +1,8 @@
 """SCAN's `{split}_ims.npy` with `{split}_ids.txt`: one array of every image's features, no boxes."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -11,9 +12,13 @@ from capgrade.pipelines.features.damage import AGAIN, Found, feature_array, quot
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
-from capgrade.schemas.scan_ids import read_ids
+from capgrade.schemas.scan_ids import match_ids, read_ids
 
 SUFFIX = "_ims.npy"
+WHAT = "rows of features"
+OF_ANY_NUMBER = (
+    "export as tsv or npz, which hold any number of regions: a small picture may have fewer than --boxes asked for"
+)
 LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
 
 
@@ -25,12 +30,54 @@ def read_scan(path: Path) -> Iterator[Found]:
     differ.
     """
     ids_path = ids_file(path, SUFFIX)
+    rows = _mapped(path)
+    yield from read_rows(rows, path, lambda: read_ids(ids_path, len(rows), WHAT))
+
+
+def read_npy(path: Path, ids_path: Path | None = None) -> Iterator[Found]:
+    """One's own array [N, n, d], or [N, d] with one region an image: a .npy file, and one id a line in `ids_path`; or
+    an .npz file of two arrays, the other one `ids` [N]. Rows may come five times in turn, as in `read_scan`.
+
+    Raises InputError as `read_scan` does, and where the ids are missing.
+    """
+    rows, stored = _of_npz(path) if path.suffix == ".npz" else (_mapped(path), None)
+    if (stored is None) == (ids_path is None):
+        problem = "an array without its image ids" if stored is None else "--ids beside a file that has ids"
+        remedy = "give --ids FILE, a text file with one id a line in the order of the array, or leave it out of an .npz"
+        raise InputError(problem, file=path, remedy=remedy)
+    if ids_path is None:
+        ids = [str(one) for one in ([] if stored is None else stored.tolist())]
+        names: Callable[[], tuple[list[str], int]] = lambda: match_ids(ids, len(rows), WHAT, path)  # noqa: E731
+    else:
+        if not ids_path.is_file():
+            raise InputError("no such file", file=ids_path, remedy="check the path")
+        where = ids_path
+        names = lambda: read_ids(where, len(rows), WHAT)  # noqa: E731
+    yield from read_rows(rows[:, None] if rows.ndim == 2 else rows, path, names)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """The array of a .npy file, which is not loaded; InputError for one that is cut short or goes on."""
     with refused(path):
         rows = np.lib.format.open_memmap(path, mode="r")
     extra = path.stat().st_size - rows.offset - rows.nbytes
     if extra:
         raise InputError(f"{extra} bytes after the end of the array", file=path, remedy=AGAIN)
-    yield from read_rows(rows, ids_path, path)
+    return rows
+
+
+def _of_npz(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The features and the ids of an .npz file."""
+    with refused(path), np.load(path, allow_pickle=False) as npz:
+        others = [key for key in npz.files if key != "ids"]
+        if len(others) != 1 or "ids" not in npz.files:
+            remedy = "save it with np.savez(file, features=array, ids=ids)"
+            raise InputError(f"not one array and `ids`: it has {quoted(npz.files)}", file=path, remedy=remedy)
+        features, ids = npz[others[0]], npz["ids"]
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        problem = f"ids of shape {ids.shape} and type {ids.dtype}, not a list of numbers or texts"
+        raise InputError(problem, file=path, remedy="save ids as one array of whole numbers or texts")
+    return features, ids
 
 
 def write_scan(path: Path, images: Iterable[Regions]) -> int:
@@ -55,7 +102,7 @@ def write_scan(path: Path, images: Iterable[Regions]) -> int:
                 shape, start = x.shape, _header(f, (0, *x.shape))
             if x.shape != shape:
                 problem = f"image {regions.image_id!r} has {x.shape} features, {shape} before"
-                raise InputError(problem, remedy="extract a fixed number of boxes, or export as tsv or npz")
+                raise InputError(problem, remedy=OF_ANY_NUMBER)
             f.write(x.tobytes())
             ids.write(f"{regions.image_id}\n".encode())
             rows += 1
@@ -77,25 +124,31 @@ def ids_file(path: Path, suffix: str) -> Path:
     """`{split}_ids.txt` beside `{split}` + suffix. InputError for another name."""
     if not path.name.endswith(suffix):
         remedy = f"name the file itself, {{split}}{suffix}; its ids are read from {{split}}_ids.txt beside it"
+        remedy += "; for an array of your own: --format npy --ids FILE" if suffix == SUFFIX else ""
         raise InputError(f"not a {suffix} file", file=path, remedy=remedy)
     return path.with_name(path.name.removesuffix(suffix) + "_ids.txt")
 
 
-def read_rows(rows: Any, ids_path: Path, path: Path) -> Iterator[Found]:
-    """Images of an array-like [rows, n, d] that is read a few rows at a time."""
+def read_rows(rows: Any, path: Path, ids_of: Callable[[], tuple[list[str], int]]) -> Iterator[Found]:
+    """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` gives their ids, and how many
+    rows in turn are an image."""
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
     feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
-    ids, times = read_ids(ids_path, rows.shape[0], "rows of features")
+    ids, times = ids_of()
     for k, image_id in enumerate(ids):
-        first = k * times
-        with refused(path, f"[{first}]"):
-            block = np.asarray(rows[first : first + times])
-        block = feature_array(block, "the array", path)
-        yield Regions(image_id, None, None, None, block[0]), path, f"[{first}]"
-        if times > 1 and not (block == block[0]).all():  # of what was found to be numbers
-            problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
-            raise InputError(problem, file=path, row=f"[{first}]", remedy="give the ids that belong to this array")
+        row = f"[{k * times}]"
+        yield Found(image_id, path, row, partial(_read_rows, rows, k * times, times, image_id, path, row))
+
+
+def _read_rows(rows: Any, first: int, times: int, image_id: str, path: Path, row: str) -> Regions:
+    with refused(path, row):
+        block = np.asarray(rows[first : first + times])
+    block = feature_array(block, "the array", path)
+    if np.isfinite(block[0]).all() and not (block == block[0]).all():
+        problem = f"rows {first} to {first + times - 1} are one image by their ids and differ"
+        raise InputError(problem, file=path, row=row, remedy="give the ids that belong to this array")
+    return Regions(image_id, None, None, None, block[0])
 
 
 DATASET = "feat"
@@ -127,4 +180,4 @@ def read_h5(path: Path) -> Iterator[Found]:
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
         if dataset.chunks and math.prod(dataset.chunks) * dataset.dtype.itemsize > MOST_BYTES:
             raise InputError(f"chunks of shape {dataset.chunks}", file=path, remedy="write it again in smaller chunks")
-        yield from read_rows(dataset, ids_path, path)
+        yield from read_rows(dataset, path, lambda: read_ids(ids_path, len(dataset), WHAT))

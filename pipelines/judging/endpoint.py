@@ -13,7 +13,7 @@ from capgrade.schemas.extras import needs
 from capgrade.schemas.hosts import is_loopback
 
 with needs("judge"):
-    import httpx
+    import httpx2
 
 TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
 PATH = "/chat/completions"
@@ -49,10 +49,10 @@ class Endpoint:
     def __init__(self, endpoint: str, model: str, timeout: float) -> None:
         place, found = endpoint.rstrip("/"), os.environ.get(TOKEN)
         try:
-            parts, url = urlsplit(endpoint), httpx.URL(endpoint)
-            looked_up = url.host and url.raw_host.decode().encode("idna")
+            parts, url = urlsplit(endpoint), httpx2.URL(endpoint)
+            looked_up = url.host and url.raw_host.decode().encode("idna").decode("idna")
             there = parts.scheme in ("http", "https") and parts.port != 0 and bool(looked_up)
-        except (ValueError, httpx.InvalidURL):  # of brackets, a port that is none, a name that no host has
+        except (ValueError, httpx2.InvalidURL):  # of brackets, a port that is none, a name that no host has
             there = False
         if not there:
             raise InputError("not an address", file=endpoint, remedy="give --endpoint like https://HOST/v1")
@@ -69,8 +69,8 @@ class Endpoint:
         self.address, self.model, self.seconds = f"{place.removesuffix(PATH)}{PATH}", model, timeout
         self._token = found or None
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        limits = httpx.Limits(max_connections=None)
-        self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(self.seconds), limits=limits)
+        limits = httpx2.Limits(max_connections=None)
+        self.client = httpx2.Client(headers=headers, timeout=httpx2.Timeout(self.seconds), limits=limits)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address})"
@@ -87,9 +87,9 @@ class Endpoint:
                     data += piece
                     if len(data) > MOST_BYTES or time.monotonic() > until:
                         raise LostError("an answer without end", charged=True)
-        except httpx.ConnectError as error:
+        except httpx2.ConnectError as error:
             raise LostError(f"cannot be reached ({self.clean(str(error))})") from None
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise LostError(f"{type(error).__name__}: {self.clean(str(error))}", charged=True) from None
         return self._read(data) if response.status_code == 200 else self._refused(response, data)
 
@@ -98,7 +98,7 @@ class Endpoint:
         hidden = text.replace(self._token, "***") if self._token else text
         return " ".join(hidden.split())[:SHOWN]
 
-    def _refused(self, response: httpx.Response, data: bytes) -> NoReturn:
+    def _refused(self, response: httpx2.Response, data: bytes) -> NoReturn:
         code = response.status_code
         said = self.clean(f"{code} {response.reason_phrase}: {data[:2000].decode('utf-8', 'replace')}")
         if code == 429 or code >= 500 or code == 408:

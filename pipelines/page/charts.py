@@ -108,7 +108,10 @@ def share_of(what: str) -> Channel:
     return of("share:Q", title=f"share of the {what}", axis={"format": "%"})
 
 
-def colour_of(runs: Sequence[str], **more: Any) -> Channel:
-    """One colour a run, the same in every chart; long names stand below each other, or the legend would be cut off."""
-    columns = 1 if any(len(run) > SHORT for run in runs) else 2
-    return of("run:N", title=None, scale={"domain": list(runs)}, **{"legend": {"columns": columns}, **more})
+def colour_of(runs: Sequence[str], shown: Iterable[str], **more: Any) -> Channel:
+    """One colour a run, the same in every chart; the legend names those that are `shown` in this one. Long names stand
+    below each other, or the legend would be cut off."""
+    there = set(shown)
+    named = [run for run in runs if run in there]
+    legend = {"columns": 1 if any(len(run) > SHORT for run in named) else 2, "values": named}
+    return of("run:N", title=None, scale={"domain": list(runs)}, **{"legend": legend, **more})

@@ -78,12 +78,12 @@ def with_best(
     values: Sequence[float],
     intervals: Sequence[Sequence[float] | None],
     text: Callable[[float], str],
-    smaller: bool = False,
+    best_of: Callable[..., float] | None = max,
 ) -> list[Cell]:
-    """A cell of each value, its interval below it. The best is bold if no other value is within its interval; without
-    one, if no other prints the same."""
+    """A cell of each value, its interval below it. The best (None: none is) is bold if no other value is within its
+    interval; without one, if no other prints the same."""
     known = [value for value in values if value == value]
-    best = (min if smaller else max)(known, default=float("nan"))
+    best = best_of(known) if best_of and known else float("nan")
     cells = []
     for value, between in zip(values, intervals, strict=True):
         low, high = between or (value, value)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from capgrade.pipelines.detectors.selection import Prepare
-from capgrade.pipelines.pictures.listing import Picture
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 
 AHEAD = 2  # batches that a process has ready before the model asks

@@ -29,7 +29,8 @@ def draw_regions(folder: Path, images: Path, out: Path, count: int = 6, top: int
     that is no picture of ours.
     """
     refuse_picture(out)
-    made = sheet(RegionStore(folder), opener(images), count, top)
+    store = RegionStore(folder)
+    made = sheet(store, opener(images, dict.fromkeys(store.ids)), count, top)
     assert made is not None  # `opener` raises for an image that is not there
     write_png(out, made[0])
     return made[1]

@@ -1,156 +1,444 @@
-"""What to look at: a list of pictures from a folder, a zip, a text file or a captions folder that carries them."""
+"""What to look at: the pictures of a folder, a zip, tars, Parquet files, a Hugging Face dataset, a list, or a captions
+folder that carries them. The content of a file decides whether it is a picture, not its name."""
 
-import hashlib
+import mimetypes
+import os
+import re
 import zipfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePath, PurePosixPath
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from capgrade.schemas.errors import InputError
+from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
+from capgrade.schemas.captions import row_id
+from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
+from capgrade.schemas.hub import hub_source
+from capgrade.schemas.image_matching import Candidate, ImageMatches, match_images
 from capgrade.schemas.output import SIGNATURE
-from capgrade.schemas.pictures import SUFFIXES, decode_image, open_picture
+from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
+from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import well_formed
+from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 TABLE = "images.arrow"  # in a captions folder: image_id and png
-ORIENTATION = 0x0112
-SIDEWAYS = (5, 6, 7, 8)
-MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
+SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
+THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
+TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
+NO_PICTURE, OTHER, HIDDEN = "no picture by content", "other files", "hidden"
+THUMBNAIL, CLOSED, AGAIN = "thumbnails", "cannot be read", "seen before by a link"
+ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
+SHOWN = 3  # names in one line
+BESIDE = "pictures beside a dataset"
+SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
+PARTS = re.compile(r".*-\d{5}-of-\d{5}")
+HUBS = {
+    "train": {"train", "training"},
+    "validation": {"validation", "valid", "dev", "val"},
+    "test": {"test", "testing", "eval", "evaluation"},
+}  # words that name a split
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """An image by its id: a file, a row of an Arrow table of PNG bytes, or a member of a zip. Small, so that it can be
-    sent about."""
+@dataclass(frozen=True)
+class ImageColumns:
+    """Which columns of a dataset have the pictures and their ids; None: found by type; `image_id` if it is there."""
 
-    image_id: str
-    file: str
-    row: int | None = None
-    member: str | None = None
+    image: str | None = None
+    image_id: str | None = None
 
-    @property
-    def name(self) -> str:
-        """The file without its folder, which differs between machines."""
-        if self.member is not None:
-            return f"{Path(self.file).name} {self.member}"
-        return Path(self.file).name if self.row is None else f"{Path(self.file).name} row [{self.row}]"
+    def of(self, schema: pa.Schema, path: Path) -> str:
+        """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of bytes. InputError
+        where there is none, where there are several, and for a column of ids that is not there."""
+        names = ", ".join(schema.names)
+        for name in (self.image, self.image_id):
+            if name is not None and name not in schema.names:
+                raise InputError(f"no column '{name}'", file=path, remedy=f"choose from: {names}")
+        if self.image is not None:
+            return self.image
+        structs, binary = _structs(schema), _binary(schema)
+        found = structs or binary
+        if "image" in found:
+            return "image"
+        if len(found) > 1:
+            remedy = f"choose one: --set regions.image_column={found[0]}"
+            raise InputError(f"several columns of pictures: {', '.join(found)}", file=path, remedy=remedy)
+        if not found:
+            problem = f"no column of pictures among: {names}"
+            raise InputError(problem, file=path, remedy="give Parquet files with a column `image`")
+        return found[0]
 
-    @property
-    def is_file(self) -> bool:
-        """Whether the file is the picture and nothing else."""
-        return self.row is None and self.member is None
-
-    def read(self) -> bytes:
-        """Its bytes as stored. InputError when they cannot be read, or are in a zip and more than MOST_BYTES."""
+    def are_in(self, path: Path) -> bool:
+        """Whether a Parquet file has pictures."""
         try:
-            if self.member is None:
-                return Path(self.file).read_bytes() if self.row is None else _column(self.file)[self.row].as_py()
-            if _zip(self.file).getinfo(self.member).file_size > MOST_BYTES:
-                raise InputError(f"more than {MOST_BYTES:,} bytes", file=self.file, row=self.member)
-            return _zip(self.file).read(self.member)
-        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot be read ({reason})", file=self.file, row=self.member) from error
-
-    def decode(self) -> tuple[np.ndarray, str]:
-        """uint8 (H, W, 3) RGB and the SHA-256 of the stored bytes. InputError for a picture that is no picture."""
-        data = self.read()
-        row = self.member if self.row is None else f"[{self.row}]"
-        return decode_image(data, self.file, row), hashlib.sha256(data).hexdigest()
-
-    def size(self) -> tuple[int, int] | None:
-        """Width and height as its header has them, pixels not decoded; None when there is no header to read."""
-        try:
-            with open_picture(Path(self.file) if self.is_file else self.read()) as image:
-                sideways = "exif" in image.info and image.getexif().get(ORIENTATION) in SIDEWAYS
-                return (image.height, image.width) if sideways else image.size
-        except Exception:  # whatever is wrong is said when it is decoded
-            return None
-
-    def stamp(self) -> str:
-        """What changes when the picture does, or who may read it: id, row, and size and change time of the file."""
-        try:
-            stat = Path(self.file).stat()
-        except OSError:
-            return f"{self.image_id} missing"
-        place = self.row if self.member is None else self.member
-        return f"{self.image_id} {stat.st_size} {stat.st_ctime_ns} {place}"
+            schema = pq.read_schema(path)
+        except (pa.ArrowException, OSError):
+            return False
+        return bool(_structs(schema)) or self.image in schema.names or "image" in _binary(schema)
 
 
-def opener(source: Path) -> Callable[[str], Image.Image]:
-    """What gives the RGB picture of an image id. InputError, when called, for an image that is not in `source`."""
-    pictures = {picture.image_id: picture for picture in read_pictures(source)}
+def _structs(schema: pa.Schema) -> list[str]:
+    return [
+        field.name for field in schema
+        if pa.types.is_struct(field.type) and {"bytes", "path"} <= {inner.name for inner in field.type}
+    ]  # fmt: skip
+
+
+def _binary(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)]
+
+
+class PictureList(Sequence[Picture]):
+    """The pictures of a source, in its order; and the names of what was not taken, by the reason."""
+
+    def __init__(self, pictures: Iterable[Picture], not_taken: Mapping[str, list[str]] | None = None) -> None:
+        self.pictures = list(pictures)
+        self.not_taken = {reason: sorted(names) for reason, names in (not_taken or {}).items()}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.pictures[key]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def lines(self) -> list[str]:
+        """What was not taken, a line a reason, with the first names."""
+        return [
+            f"not taken: {len(names):,} {reason}: {first_of(names, SHOWN)}" for reason, names in self.not_taken.items()
+        ]
+
+
+def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
+    """`match_images` of the pictures of a source."""
+    return match_images(images, (Candidate(one.image_id, one.path) for one in pictures), source)
+
+
+def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Image.Image]:
+    """What gives the RGB picture of one of `images`, which have the file of each id where it is known. InputError, when
+    called, for an image that is not in `source`."""
+    pictures = list_pictures(source)
+    numbers = match_pictures(images, pictures, source).numbers
 
     def opened(image_id: str) -> Image.Image:
-        if image_id not in pictures:
+        if image_id not in numbers:
             remedy = "give the images that the regions were made from"
             raise InputError(f"no image {image_id!r}", file=source, remedy=remedy)
-        return Image.fromarray(pictures[image_id].decode()[0])
+        return Image.fromarray(pictures[numbers[image_id]].decode()[0])
 
     return opened
 
 
-@lru_cache(maxsize=1)
-def _column(file: str) -> pa.ChunkedArray:
-    return read_arrow(Path(file))["png"]
-
-
-@lru_cache(maxsize=1)
-def _zip(file: str) -> zipfile.ZipFile:
-    return zipfile.ZipFile(file)
-
-
-def read_pictures(source: Path) -> list[Picture]:
+def list_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
-    or of a captions folder with images.arrow, in its order; or of a text file of lines `image_id<TAB>path`, in its
-    order, paths relative to it; or one picture by its file.
-
-    Raises InputError for no picture, for an id that comes twice, and for an id that no regions can have.
+    of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of them), the sample's key the id; of Parquet
+    files or of a folder from `save_to_disk`, and of a dataset of the hub (`_Rows` has their ids); of a captions folder
+    with images.arrow, in its order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it;
+    or one picture by its file. `image_column` and `image_id` name the columns of a dataset's pictures and ids.
+    InputError for no picture.
     """
-    if source.is_dir() and (source / TABLE).is_file():
-        pictures = _of_table(source / TABLE)
-    elif source.is_dir():
-        files = sorted((path.relative_to(source).as_posix(), path) for path in source.rglob("*") if _shown(path))
-        pictures = [Picture(path.stem, str(path)) for _, path in files]
-    elif source.suffix.lower() == ".zip" and source.is_file():
-        pictures = _of_zip(source)
-    elif _shown(source) and source.is_file():
-        pictures = [Picture(source.stem, str(source))]
+    path, name = Path(source), str(source)
+    columns = ImageColumns(image_column, image_id)
+    if path.is_dir() and (path / TABLE).is_file():
+        found = PictureList(_of_table(path / TABLE))
+    elif is_tars(name):
+        found = _of_tars([name])
+    elif path.is_dir():
+        found = _of_folder(path, columns)
+    elif path.suffix.lower() == ".zip" and path.is_file():
+        found = _of_zip(path)
+    elif path.suffix.lower() == ".parquet" and path.is_file():
+        found = PictureList(_of_parquet([path], path.parent, columns))
+    elif path.is_file() and is_picture(_start(path)):
+        found = PictureList([Picture(path.stem, name, path=path.name)])
+    elif not path.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        found = PictureList(_of_hub(name, columns))
     else:
-        pictures = _of_list(source)
-    if not pictures:
-        raise InputError("no picture", file=source, remedy=f"give pictures named {', '.join(sorted(SUFFIXES))}")
+        found = _of_list(path)
+    if not found:
+        why = "".join(f"; {line}" for line in found.lines())
+        remedy = f"give pictures: {', '.join(FORMATS)}"
+        raise InputError(f"no picture{why}", file=source, remedy=remedy)
+    return found
+
+
+def read_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:
+    """`list_pictures`, where each is called by its own id. InputError for an id that comes twice, and for one that no
+    regions can have."""
+    pictures = list_pictures(source, image_column, image_id)
     seen: dict[str, Picture] = {}
     for picture in pictures:
         first = seen.setdefault(picture.image_id, picture)
         if first is not picture:
-            problem = f"image {picture.image_id!r} is {first.member or first.file} too"
-            remedy = "give every image an id of its own, in a list file"
-            raise InputError(problem, file=picture.file, row=picture.member, remedy=remedy)
+            problem = f"image {picture.image_id!r} is {first.path or first.file} too"
+            remedy = "give every image an id of its own, in a list file, or --captions, which names folders"
+            raise InputError(problem, file=picture.file, row=picture.place, remedy=remedy)
         if not well_formed(picture.image_id):
             problem = f"image id {picture.image_id!r}: visible characters, and no space around them, are needed"
             raise InputError(problem, file=picture.file, remedy="rename it, or give its id in a list file")
     return pictures
 
 
-def _shown(path: PurePath) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+class _NotTaken(dict[str, list[str]]):
+    """Names of what is no picture, by the reason."""
+
+    def add(self, reason: str, name: str) -> None:
+        self.setdefault(reason, []).append(name)
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether a path is passed over by its names, which is counted."""
+        parts = PurePosixPath(name).parts
+        if found := [part for part in parts[:-1] if part in THUMBNAILS] or [p for p in parts if p.startswith("._")]:
+            reason = THUMBNAIL if found[0] in THUMBNAILS else HIDDEN
+            self.add(reason, name)
+            return True
+        if any(part.startswith(".") for part in parts):
+            self.add(HIDDEN, name)
+            return True
+        return False
+
+    def is_other(self, name: str, start: bytes) -> bool:
+        """Whether a file is no picture, which is counted."""
+        if is_picture(start):
+            return False
+        kind = mimetypes.guess_type(name.lower())[0] or ""
+        self.add(NO_PICTURE if kind.startswith("image/") or "." not in name else OTHER, name)
+        return True
 
 
-def _of_zip(path: Path) -> list[Picture]:
+def _start(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(STARTS_WITHIN)
+
+
+def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
+    """Rows of a saved dataset, or of Parquet files that have pictures; else the pictures in it and below."""
+    if any((folder / saved).is_file() for saved in SAVED):
+        return PictureList(_of_saved(folder, columns))
+    pictures, not_taken, tables = list[Picture](), _NotTaken(), list[Path]()
+    with progress(f"looking for pictures in {folder}", None, unit="files") as advance:
+        for path in _walk(folder, not_taken):
+            name = path.relative_to(folder).as_posix()
+            advance()
+            if not_taken.is_hidden(name):
+                continue
+            try:
+                start = _start(path)
+            except OSError:
+                not_taken.add(CLOSED, name)
+                continue
+            if path.suffix.lower() == ".parquet":
+                tables.append(path)
+                not_taken.add(OTHER, name)
+            elif not not_taken.is_other(name, start):
+                pictures.append(Picture(path.stem, str(path), path=name))
+    pictures.sort(key=lambda picture: str(picture.path))
+    tables.sort()
+    hub = [path for path in tables if PARTS.fullmatch(path.stem)]
+    if tables and (not pictures or (hub and columns.are_in(hub[0]))):  # pictures beside a dataset are of its page
+        beside = {BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
+        return PictureList(_of_parquet(tables, folder, columns), beside)
+    return PictureList(pictures, not_taken)
+
+
+def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
+    """Files below a folder, links followed. A folder, and a link to a file of the same name, is taken once."""
+    seen, links = set[tuple[int, int]](), list[Path]()
+    _is_new(folder, seen)
+
+    def closed(error: OSError) -> None:
+        name = Path(str(error.filename))
+        not_taken.add(CLOSED, f"{name.relative_to(folder).as_posix()}/")
+
+    for at, folders, files in os.walk(folder, followlinks=True, onerror=closed):
+        kept = []
+        for name in sorted(folders, key=lambda name: (Path(at, name).is_symlink(), name)):
+            path = Path(at, name)
+            below = path.relative_to(folder).as_posix()
+            if name in THUMBNAILS or name.startswith("."):
+                not_taken.add(THUMBNAIL if name in THUMBNAILS else HIDDEN, f"{below}/")
+            elif _is_new(path, seen):
+                kept.append(name)
+            else:
+                not_taken.add(AGAIN, f"{below}/")
+        folders[:] = kept
+        for path in (Path(at, name) for name in files):
+            if not path.is_file():
+                not_taken.add(CLOSED, path.relative_to(folder).as_posix())  # a link to nothing, a pipe
+            elif path.is_symlink():
+                links.append(path)
+            else:
+                yield path
+    for path in links:  # when all folders are known
+        if _is_new_file(path, seen):
+            yield path
+        else:
+            not_taken.add(AGAIN, path.relative_to(folder).as_posix())
+
+
+def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
+    """Whether a file or folder was not come to by another way."""
+    stat = path.stat()
+    place = (stat.st_dev, stat.st_ino)
+    new = place not in seen
+    seen.add(place)
+    return new
+
+
+def _is_new_file(link: Path, seen: set[tuple[int, int]]) -> bool:
+    """Whether a link gives its file another name than it has in a folder that was looked into."""
+    target = link.resolve()
+    stat = target.parent.stat()
+    return target.name != link.name or (stat.st_dev, stat.st_ino) not in seen
+
+
+def _of_zip(path: Path) -> PictureList:
+    pictures, not_taken = list[Picture](), _NotTaken()
     try:
-        names = [info.filename for info in _zip(str(path)).infolist() if not info.is_dir()]
+        archive = open_zip(str(path))
+        names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
+        for name in names:
+            if not_taken.is_hidden(name):
+                continue
+            with suppress(RuntimeError, NotImplementedError), archive.open(name) as member:  # packed in an unknown way
+                if not not_taken.is_other(name, member.read(STARTS_WITHIN)):
+                    pictures.append(Picture(PurePosixPath(name).stem, str(path), member=name, path=name))
+                continue
+            not_taken.add(CLOSED, name)
     except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"not a whole zip ({error})", file=path) from error
-    files = sorted((PurePosixPath(name), name) for name in names)
-    return [Picture(at.stem, str(path), member=name) for at, name in files if _shown(at)]
+        raise InputError(f"not a whole zip ({error})", file=path, remedy="download or write it again") from error
+    return PictureList(pictures, not_taken)
+
+
+def _of_tars(given: Sequence[str]) -> PictureList:
+    """Of samples the members that are pictures; the image id is the sample's key."""
+    pictures, not_taken = list[Picture](), _NotTaken()
+    tars = list_tars(given)
+    with progress(f"looking for pictures in {len(tars):,} tars", len(tars), unit="tars") as advance:
+        for tar in tars:
+            with tar.open("rb") as file:
+                for member in tar_members(tar):
+                    if member.ending in TEXTS or not_taken.is_hidden(member.name):
+                        continue
+                    file.seek(member.offset)
+                    if not not_taken.is_other(member.name, file.read(min(member.size, STARTS_WITHIN))):
+                        pictures.append(
+                            Picture(
+                                member.key,
+                                str(tar),
+                                member=member.name,
+                                path=member.name,
+                                offset=member.offset,
+                                length=member.size,
+                            )  # fmt: skip
+                        )
+            advance()
+    return PictureList(pictures, not_taken)
+
+
+def _of_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> Iterator[Picture]:
+    """Rows of Parquet files, those of a split counted through all its files."""
+    counts: dict[str, int] = {}
+    for path in files:
+        split = split_of(path.relative_to(folder).as_posix())
+        try:
+            file = pq.ParquetFile(path)
+            column = columns.of(file.schema_arrow, path)
+            names = [name for name in (columns.image_id or ID, *FILES) if name in file.schema_arrow.names]
+            paths = [f"{column}.path"] if pa.types.is_struct(file.schema_arrow.field(column).type) else []
+            table = file.read([*names, *paths])
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(f"not a whole Parquet file ({error})", file=path, remedy="write it again") from error
+        first = counts.get(split, 0)
+        yield from _rows(table, column, columns.image_id, str(path), split, first)
+        counts[split] = first + file.metadata.num_rows
+
+
+def _of_saved(folder: Path, columns: ImageColumns) -> Iterator[Picture]:
+    """Rows of what `save_to_disk` wrote, mapped from its files."""
+    from datasets import Dataset, DatasetDict, load_from_disk
+
+    loaded = load_from_disk(str(folder))
+    assert isinstance(loaded, Dataset | DatasetDict)
+    for split, dataset in loaded.items() if isinstance(loaded, DatasetDict) else [(str(loaded.split or "all"), loaded)]:
+        yield from _of_dataset(dataset, str(split), folder, columns)
+
+
+def _of_hub(name: str, columns: ImageColumns) -> Iterator[Picture]:
+    """Rows of a dataset of the hub, which `datasets` fetches once and maps from its cache."""
+    from datasets import DatasetDict, load_dataset
+    from datasets.exceptions import DatasetsError
+
+    source = hub_source(name, "dataset")
+    try:
+        loaded = load_dataset(source)
+    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+        problem = f"no such file or folder, and no dataset of the hub ({' '.join(str(error).split())[:300]})"
+        raise InputError(problem, file=name, remedy="check the path or the dataset's name") from error
+    assert isinstance(loaded, DatasetDict)
+    for split, dataset in loaded.items():
+        yield from _of_dataset(dataset, str(split), Path(name), columns)
+
+
+def _of_dataset(dataset: Any, split: str, source: Path, columns: ImageColumns) -> Iterator[Picture]:
+    """Rows of a dataset in its Arrow files, whose order is the dataset's."""
+    if dataset._indices is not None:
+        remedy = "write it in its order: dataset.flatten_indices().save_to_disk(FOLDER)"
+        raise InputError(f"split '{split}' is a selection or in another order", file=source, remedy=remedy)
+    first = 0
+    for file in (entry["filename"] for entry in dataset.cache_files):
+        table = open_table(file)
+        column = columns.of(table.schema, source)
+        yield from _rows(table, column, columns.image_id, file, split, first)
+        first += table.num_rows
+
+
+def _rows(table: pa.Table, column: str, id_column: str | None, file: str, split: str, first: int) -> Iterator[Picture]:
+    """A picture for each row. It is called by its column of ids, else by the stem of its path; its path is the one
+    beside its bytes, else `filename`, else `row_id`."""
+    rows = [row_id(split, first + k) for k in range(table.num_rows)]
+    paths: list[str | None] = [None] * len(rows)
+    if column in table.column_names and pa.types.is_struct(table.schema.field(column).type):
+        paths = pc.struct_field(table.column(column), "path").to_pylist()
+    beside = next((name for name in FILES if name in table.column_names), None)
+    files = table.column(beside).to_pylist() if beside else [None] * len(rows)
+    id_column = id_column or (ID if ID in table.column_names else None)
+    ids = table.column(id_column).to_pylist() if id_column else [None] * len(rows)
+    if id_column and None in ids:
+        k = ids.index(None)
+        raise InputError(f"no '{id_column}'", file=file, row=f"{split}[{first + k}]", remedy="give every row its id")
+    for k, (path, named, image_id) in enumerate(zip(paths, files, ids, strict=True)):
+        name = without_machine(path) or named or rows[k]
+        own = str(image_id) if image_id is not None else PurePosixPath(str(name)).stem if path or named else rows[k]
+        yield Picture(own, file, k, path=str(name), column=column)
+
+
+def without_machine(path: str | None) -> str | None:
+    """A path that is of another machine's folders is its file's name."""
+    return path and (PurePath(path).name if PurePath(path).is_absolute() else path)
+
+
+def split_of(name: str) -> str:
+    """The split that the hub reads off a file of a dataset: data/SPLIT-00000-of-00004.parquet, else a word in its
+    folders, else in its own name; train where none says it."""
+    if found := SHARD.fullmatch(name):
+        return found[1]
+    folders, _, file = name.lower().rpartition("/")
+    for part in (folders, file):
+        for split, words in HUBS.items():
+            if _words(part) & words:
+                return split
+    return "train"
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[-._ 0-9/]+", name))
 
 
 def _of_table(path: Path) -> list[Picture]:
@@ -161,22 +449,25 @@ def _of_table(path: Path) -> list[Picture]:
     return [Picture(image_id, str(path), k) for k, image_id in enumerate(table["image_id"].to_pylist())]
 
 
-def _of_list(path: Path) -> list[Picture]:
+def _of_list(path: Path) -> PictureList:
+    """Of a text file: lines of image_id<TAB>path, or of tars."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             lines = [line.removesuffix("\n") for line in file]
     except FileNotFoundError:
         raise InputError("no such file or folder", file=path, remedy="check the path") from None
     except UnicodeDecodeError as error:
-        remedy = "give a folder of pictures, a zip, or a text file of lines image_id<TAB>path"
-        raise InputError(f"not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
+        remedy = "give a folder of pictures, a zip, tars, Parquet files, or a text file of lines image_id<TAB>path"
+        raise InputError(f"no picture, and not text in UTF-8 ({error.reason})", file=path, remedy=remedy) from None
+    if lines and all(line.endswith(".tar") and "\t" not in line for line in lines):
+        return _of_tars([str(path.parent / line) for line in lines])
     pictures = []
     for row, line in enumerate(lines, start=1):
         image_id, _, name = line.partition("\t")
         if not (image_id and name) or "\t" in name or "\0" in name:
             raise InputError("not image_id<TAB>path", file=path, row=row, remedy="write one picture a line")
-        pictures.append(Picture(image_id, str(path.parent / name)))
-    return pictures
+        pictures.append(Picture(image_id, str(path.parent / name), path=name))
+    return PictureList(pictures)
 
 
 def write_png(path: Path, image: Image.Image) -> None:

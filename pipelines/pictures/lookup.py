@@ -1,6 +1,6 @@
 """Pictures of a captions table's images: where each one is, by the image file that the captions name.
 
-A source is a folder, a zip, a list or a captions folder, as `read_pictures` takes them, or a URL template such as
+A source is a folder, a zip, a list or a captions folder, as `list_pictures` takes them, or a URL template such as
 `https://images.example.org/val2014/{file}`, in which {file} stands for the image's file and {id} for its id.
 """
 
@@ -12,13 +12,14 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from PIL import Image
 
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import list_pictures, match_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
@@ -141,10 +142,8 @@ _OPENER = urllib.request.build_opener(_WithinHost)
 
 
 def find(captions: Captions, source: str | Path) -> PictureLookup:
-    """The pictures of these captions' images in `source`: a file is known by the captions' image_file, else by the
-    stem of that, else by the image id, else by the stem of that. InputError where no image has one."""
-    files = captions.table["image_file"].take(captions.refs[captions.ref_ptr[:-1]]).to_pylist()
-    names = dict(zip(captions.image_ids, files, strict=True))
+    """The pictures of these captions' images in `source`, by `match_images`. InputError where no image has one."""
+    names = captions.image_files
     if str(source).startswith(SCHEMES):
         if not any(place in str(source) for place in PLACES):
             remedy = "write {file} or {id} where the file's name or the image id stands"
@@ -155,15 +154,10 @@ def find(captions: Captions, source: str | Path) -> PictureLookup:
         if "{file}" in str(source) and not any(names.values()):
             raise InputError("these captions name no image files", file=str(source), remedy="write {id} for the id")
         return PictureLookup(str(source), names, template=str(source))
-    known = {picture.image_id: picture for picture in read_pictures(Path(source))}
-    pictures = {image_id: picture for image_id, file in names.items() if (picture := _known(known, image_id, file))}
+    there = list_pictures(Path(source))
+    pictures = {image_id: there[k] for image_id, k in match_pictures(names, there, source).numbers.items()}
     if not pictures:
         remedy = "give the pictures of these captions, named by image id or image_file"
         problem = f"a picture of none of the {len(names)} images of split '{captions.split}'"
         raise InputError(problem, file=source, remedy=remedy)
     return PictureLookup(str(source), names, pictures)
-
-
-def _known(known: Mapping[str, Picture], image_id: str, file: str | None) -> Picture | None:
-    keys = [*([PurePosixPath(file).stem] if file else []), image_id, PurePosixPath(image_id).stem]
-    return next((known[key] for key in keys if key in known), None)

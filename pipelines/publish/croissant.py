@@ -1,7 +1,7 @@
 """Croissant metadata of a published folder: JSON-LD that search engines and ML frameworks read; and what whoever uses
 the labels must know of them, which the dataset card says too.
 
-Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html, with the fields of its RAI extension:
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html, with the fields of its RAI extension:
 https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html.
 """
 
@@ -15,7 +15,7 @@ from capgrade.pipelines.publish.tables import Contents, PublishedTable
 from capgrade.schemas.judges import SAID
 from capgrade.schemas.licences import licence_address
 
-CONFORMS_TO = ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
+CONFORMS_TO = ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
 CONTEXT = Path(__file__).with_name("croissant_context.json")
 PARQUET = "application/x-parquet"
 TYPES = {

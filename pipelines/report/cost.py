@@ -10,7 +10,7 @@ from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell
 from capgrade.pipelines.report.data import METRICS, ReportData
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, parse_manifest
+from capgrade.schemas.files import MANIFEST, parse_manifest, unfinished_work
 from capgrade.schemas.times import TIMES, Time, read_time
 
 MARKS = (MANIFEST, "config.json", METRICS, "alignment.png")  # of a finished folder
@@ -37,11 +37,15 @@ def cost(data: ReportData) -> PageSection:
 def _outputs(folder: Path) -> Iterator[Path]:
     """Finished folders of stages in `folder` and one level below, in order."""
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and path.name != TIMES):
-        if any((path / mark).is_file() for mark in MARKS) and not any(path.glob(f"*/{METRICS}")):
+        if _finished(path) and not any(path.glob(f"*/{METRICS}")):
             yield path
-        else:
-            yield from sorted(one for one in path.iterdir() if any((one / mark).is_file() for mark in MARKS))
+        elif not unfinished_work(path):
+            yield from sorted(one for one in path.iterdir() if _finished(one))
     yield from sorted(folder.glob("*.json"))
+
+
+def _finished(folder: Path) -> bool:
+    return any((folder / mark).is_file() for mark in MARKS) and not unfinished_work(folder)
 
 
 def _row(folder: Path, path: Path, time: Time | None) -> list[Value]:

@@ -16,11 +16,10 @@ from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Note
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, numpy_type, read_manifest
+from capgrade.schemas.files import MANIFEST, UNFINISHED, numpy_type, read_manifest, unfinished_work
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.lines import read_json
-from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.trainer.fit import CONFIG, EPOCHS
 
@@ -149,8 +148,11 @@ class ReportData:
     @cached_property
     def agreement(self) -> dict[str, Any] | None:
         """What `agree` found, where it is there. InputError for a file of something else."""
-        there = self.has(AGREEMENT, what="the agreement of the measures with judgements")
-        return read_agreement(self.at(AGREEMENT)) if there else None
+        what = "the agreement of the measures with judgements"
+        figures = read_agreement(self.at(AGREEMENT)) if self.has(AGREEMENT, what=what) else None
+        if figures is None:
+            self.lacks(what, AGREEMENT)
+        return figures
 
     @cached_property
     def relevance(self) -> dict[str, Relevance]:
@@ -196,8 +198,10 @@ class ReportData:
         """The folders below a stage's that hold `file` and are of these captions, by name in order. The page lacks
         those that are of others, or `what` it has where there are none. A run counts while it trains."""
         at = self.at(stage)
-        found = [*at.glob(f"*/{UNFINISHED}/{file}"), *at.glob(f"*/{file}")] if stage == RUNS else at.glob(f"*/{file}")
-        below = {path.relative_to(at).parts[0]: path.parent for path in sorted(found)}
+        found = sorted(path.parent for path in at.glob(f"*/{file}"))
+        training = [path for path in found if stage == RUNS and path.name.endswith(UNFINISHED)]
+        found = [path for path in found if not unfinished_work(path)] + training
+        below = {path.name.removesuffix(UNFINISHED): path for path in found}
         these = {name: path for name, path in below.items() if self.of_these(path)}
         others = [name for name in below if name not in these]
         if others:

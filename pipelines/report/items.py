@@ -75,7 +75,7 @@ def _facts(store: RegionStore, some: Sequence[Regions], left_out: int) -> Facts:
         "regions per image": f"{store.manifest['regions'] / len(store):.1f} ({min(counts)} to {max(counts)})",
         "numbers per region": f"{store.metadata['dim']:,} ({store.metadata['dtype']})",
     }
-    detector = store.metadata.get("detector") or store.metadata.get("format")
+    detector = store.metadata.get("detector") or store.metadata.get("source")
     return Facts({**facts, "made by": str(detector)} if detector else facts)
 
 
@@ -84,7 +84,9 @@ def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumb
         return Note("These regions have no boxes, so they cannot be drawn.")
     if not thumbnails.pictures:
         return Note("No pictures are there to draw boxes on; --images gives them.")
-    drawn = sheet(store, thumbnails.pictures.image, DRAWN, BOXES)
+    pictures = thumbnails.pictures
+    own = {store.ids[k]: image_id for image_id, k in store.match(pictures.names).numbers.items()}
+    drawn = sheet(store, lambda image_id: pictures.image(own.get(image_id, image_id)), DRAWN, BOXES)
     if drawn is None:
         return Note("None of the pictures with regions was found in --images.")
     out = io.BytesIO()

@@ -5,6 +5,7 @@ Metrics stand as every page prints them: fractions in percent with their sign, s
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -14,8 +15,11 @@ import numpy as np
 from capgrade.pipelines.page.charts import chart, colour_of, layer, of
 from capgrade.pipelines.page.parts import Cell, Chart, Note, PageSection, PageTable, Part, Value, percent, with_best
 from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData, columns
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
-from capgrade.trainer.evaluation.tables import SUMS, first_measure, scale, shown, smaller_is_better
+from capgrade.trainer.evaluation.compare import compare
+from capgrade.trainer.evaluation.evaluate import PER_QUERY
+from capgrade.trainer.evaluation.tables import SUMS, best_of, first_measure, scale, shown
 from capgrade.trainer.fit import EPOCHS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -70,7 +74,7 @@ def runs_section(data: ReportData) -> PageSection:
     parts: list[Part] = []
     if runs:
         known = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
-        names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY))]
+        names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY), key=by_numbers)]
         every = [("", name) for name in SUMS if any(name in run for run in runs.values())]
         every += [(way, name) for way in WAYS for name in names]
         short = [
@@ -85,7 +89,8 @@ def runs_section(data: ReportData) -> PageSection:
         parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
         if len(runs) > 1:
             parts.append(Note(first_runs(data)))
-        whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in sorted(every)]
+        ordered = sorted(every, key=lambda column: (column[0], by_numbers(column[1])))
+        whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered]
         bases = {name.split("[")[0].split("@")[0] for _, name in every}  # ncs@10[sbert] is a kind of ncs@k
         terms = [(term, meaning) for term, meaning in MEANINGS.items() if term.split("@")[0] in bases]
         parts += [_chart(runs, data.runs, names)]
@@ -96,10 +101,15 @@ def runs_section(data: ReportData) -> PageSection:
     return PageSection("runs", "Runs side by side", INTRO + graded, parts)
 
 
+def by_numbers(name: str) -> list[str | int]:
+    """What puts recall@5 before recall@10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
     values = [_value(run, way, name) for run in runs.values()]
     intervals = [_interval(run, way, name) for run in runs.values()]
-    return with_best(values, intervals, partial(said, name), smaller_is_better(name))
+    return with_best(values, intervals, partial(said, name), best_of(name))
 
 
 def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> Chart:
@@ -116,7 +126,7 @@ def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> 
                     texts = {"said": cell.text, "interval": cell.note}
                     values.append(of_run | numbers | texts)
     axis = _axis("metric", names)
-    y, offset, colour = of("run:N", title=None, axis=None), of("direction:N"), colour_of(order)
+    y, offset, colour = of("run:N", title=None, axis=None), of("direction:N"), colour_of(order, runs)
     x = of("value:Q", title=None, scale={"zero": False}, axis=axis)
     tip: list[Any] = ["run:N", "direction:N", "metric:N", of("said:N", title="value"), "interval:N"]
     bars = layer(
@@ -132,6 +142,7 @@ def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> 
     return chart("runs", title, told, values, bars, dots, wide=True, by_run=True, choose=("metric", names))
 
 
+LEVEL = 0.05  # of the test of a lead
 GRADED_METRICS = ("nsum", "ndcg@25", "ncs@10")  # the first that all runs have stands for graded labels
 
 
@@ -152,7 +163,8 @@ def first_runs(data: ReportData) -> str:
         return ""
     of_binary = means(binary)
     first = max(of_binary, key=of_binary.__getitem__)
-    begin = f"By {binary} {first} is first of {len(runs)} runs ({said(binary, of_binary[first])})"
+    value = said(binary, of_binary[first]) + _lead(data, of_binary, binary)
+    begin = f"By {binary} {first} is first of {len(runs)} runs ({value})"
     if graded is None:
         return f"{begin}; no graded metric is there."
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
@@ -162,8 +174,24 @@ def first_runs(data: ReportData) -> str:
     second = max(of_graded, key=of_graded.__getitem__)
     same = "and also" if second == first else f"but {second} is"
     by = f" by {next(iter(measures))}" if measures else ""
-    value = said(graded, of_graded[second])
+    value = said(graded, of_graded[second]) + _lead(data, of_graded, graded)
     return f"{begin}, {same} first by {graded}, which counts graded relevance{by} ({value})."
+
+
+def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
+    """What a paired test says of the lead of the first run on the next, by a sum; empty where queries are not there."""
+    first, following = sorted(means, key=means.__getitem__, reverse=True)[:2]
+    folders = data.folders(EVALUATION, PER_QUERY)
+    if name not in SUMS or not {first, following} <= folders.keys():
+        return ""
+    try:
+        test = compare([folders[first], folders[following]], [name])[0].tests[0]
+    except InputError:  # of other labels
+        return ""
+    if test is None:
+        return ""
+    held = f"ahead of {following}" if test.p_value < LEVEL else f"its lead on {following} is within chance"
+    return f"; {held}, paired test, p {test.p_value:.4f}"
 
 
 CURVES = "curves_k.json"
@@ -185,9 +213,10 @@ def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
     values = [{"direction": WAYS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}} for row in some]
     dashes = {"domain": list(WAYS.values()), "range": [[1, 0], [4, 3]]}
     stroke = of("direction:N", title=None, scale=dashes, legend=STROKES)
+    colour = colour_of(runs, (row["run"] for row in some))
     line = layer(
         "line", of("k:Q", title="K", scale={"type": "log"}, axis={"values": [1, 2, 3, 5, 10, 20, 50]}),
-        of(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}), color=colour_of(runs),
+        of(f"{name}:Q", title=name, scale={"zero": False}, axis={"format": "%"}), color=colour,
         strokeDash=stroke, tip=["run:N", "direction:N", "k:Q", f"{name}:Q:.1%"], of_mark={"point": {"size": 22}},
     )  # fmt: skip
     at = ", ".join(f"{row['run']} {row['direction']} {percent(row[name])}" for row in some if row["k"] == 10)
@@ -223,7 +252,7 @@ def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Ch
     x = of("done:Q", title="share of the steps", axis={"format": "%"}, scale={"domain": [0, 1]})
     line = layer(
         "line", x, of("value:Q", title="validation", scale={"zero": False}, axis=_axis("validated", names)),
-        color=colour_of(runs), tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
+        color=colour_of(runs, epochs), tip=["run:N", "epoch:Q", "metric:N", of("said:N", title="value")],
         of_mark={"point": True},
     )  # fmt: skip
     last = {run: table[names[0]][-1] for run, table in epochs.items() if names[0] in table}

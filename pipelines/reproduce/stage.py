@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.measures import choose
+from capgrade.metrics.eccv import human_lists
+from capgrade.metrics.semantic_map import Collapse
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.reproduce.recipe import (
@@ -19,11 +21,13 @@ from capgrade.pipelines.reproduce.recipe import (
     load_recipe,
     settings_of,
 )
-from capgrade.pipelines.reproduce.table import as_json, markdown, section_of
+from capgrade.pipelines.reproduce.table import as_json, keep_rows, markdown, section_of
+from capgrade.pretrained import load_weights
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest, read_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams, RelevanceParams
 from capgrade.schemas.relevance import read_relevance
@@ -38,6 +42,7 @@ Numbers = list[float | None]
 LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}  # of people
 KIND = "reproduction"
 JSON, MARKDOWN = "table.json", "table.md"
+READ = ("captions", "regions", "judgements", "params")
 SPLIT = "test"
 
 
@@ -47,10 +52,10 @@ def reproduce(
 ) -> dict[str, Any]:  # fmt: skip
     """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
     content is returned. Runs lie in `out`/runs, labels in `out`/relevance: recipes with one `out` share them, and a run
-    that has ended is not trained again. `rows` are those to reproduce (none: all).
+    that has ended is not trained again. `rows` are those to reproduce (none: all); a finished table keeps its others.
 
     Raises InputError for an unknown recipe or row, for what it needs and was not given, for folders that do not fit
-    together, and where a run's folder holds a run of other data or parameters.
+    together, and where a run's folder, or with `rows` a finished table, is of other data or parameters.
     """
     recipe = load_recipe(name)
     settings = settings_of(recipe, params, sets, small)
@@ -64,23 +69,26 @@ def reproduce(
     known = {row.row: row for row in recipe.rows}
     if unknown := sorted(set(rows) - known.keys()):
         raise InputError(f"no row '{unknown[0]}'", remedy=f"choose from: {', '.join(known)}")
+    inputs = found_digests(captions=captions, regions=regions, judgements=judgements, params=params)
+    asked = {"recipe": name, "set": list(sets), "small": small, "split": split}
+    kept = _earlier(out / name, asked, inputs, rows)
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
     given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out)
+    given.require(chosen)
     with output_folder(out / name, KIND) as folder:
         parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
-        table = as_json(name, recipe, parts, [*recipe.notes, *given.left_out], small)
+        table = as_json(name, recipe, parts, given.notes, small)
+        keep_rows(table, kept, [row.row for row in chosen])
         write_json(folder / JSON, table)
         write_text(folder / MARKDOWN, markdown(table))
-        inputs = found_digests(captions=captions, regions=regions, judgements=judgements, params=params)
         inputs |= {run: digest(given.run(run) / MANIFEST) for row in chosen for run in row.runs}
-        asked = {"recipe": name, "rows": list(rows), "set": list(sets), "small": small, "split": split}
         write_manifest(folder, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
     return table
 
 
 @dataclass
 class _Inputs:
-    """What a table is made of; `left_out` says what cannot be computed here and why."""
+    """What a table is made of; `missing` says what cannot be computed here and why, `seen` what was seen of rows."""
 
     recipe: Recipe
     settings: RunSettings
@@ -89,11 +97,41 @@ class _Inputs:
     regions: Path | None
     judgements: Path | None
     out: Path
-    left_out: list[str] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
     similarities: dict[tuple[str, str | None], Path] = field(default_factory=dict)  # sections and ensembles share runs
 
     def run(self, name: str) -> Path:
         return self.out / "runs" / name
+
+    @property
+    def notes(self) -> list[str]:
+        return [*self.recipe.notes, *(f"{name} not computed: {why}" for name, why in self.missing.items()), *self.seen]
+
+    def require(self, chosen: Sequence[Row]) -> None:
+        """Look for what the chosen rows need, before anything is trained, and say what is not there. InputError for a
+        text encoder that cannot be loaded, and where no number is left (but with `small`)."""
+        sections = [section for section in self.recipe.sections if any(row in section.rows for row in chosen)]
+        needed = {_needs(column, row) for section in sections for column in section.parsed for row in chosen}
+        for name, find in {"spice": self._spice, "eccv": self._eccv}.items():
+            try:
+                find() if name in needed else None
+            except InputError as error:
+                self.missing[name] = f"{error.problem}{f' ({error.remedy})' if error.remedy else ''}"
+        if self.missing and needed <= self.missing.keys() and not self.settings.small:
+            problem = f"no number of these rows can be computed: {next(iter(self.missing.values()))}"
+            raise InputError(problem, remedy="choose other rows, or another recipe")
+        for run in dict.fromkeys(run for row in chosen for run in row.runs):
+            if text_model := self.settings.runs[run].model.options.get("text_model"):
+                load_weights("text encoder", text_model)
+        for name, why in self.missing.items():
+            tell(f"{name} is not computed: {why}")
+
+    def _spice(self) -> None:
+        choose(["spice"], self.settings.measures)["spice"].fit(self.captions)
+
+    def _eccv(self) -> None:
+        human_lists("eccv", self.captions.image_ids, self.captions.caption_ids)
 
     def by_runs(self, chosen: Sequence[Row]) -> list[dict[str, Any]]:
         """Numbers of the chosen rows that have runs. Raises what `train` and `embed` raise."""
@@ -107,7 +145,9 @@ class _Inputs:
                     continue
                 files = [self._similarity(run, row.pooling) for run in row.runs]
                 task, _ = load_task(self.captions_dir, similarity=files, split=self.captions.split)
-                ours.append(metrics_of(task, section, labels, self.captions, fold))
+                numbers, states = metrics_of(task, section, labels, self.captions, fold)
+                ours.append(numbers)
+                self.seen += [f"{row.row}, {way}: {state}" for way, state in states.items()]
             protocol = f"mean of folds of {fold:,} images" if fold else f"all {images:,} images"
             parts.append(section_of(section, protocol, ours))
         return parts
@@ -117,14 +157,11 @@ class _Inputs:
         missing: it needs Java and jars that nobody may ship."""
         found = {}
         for name in self.recipe.relevance:
-            try:
-                choose([name], self.settings.measures)[name].fit(self.captions) if name == "spice" else None
-            except InputError as error:
-                self.left_out.append(f"{name} not computed: {error.problem}")
-                continue
-            params, folder = RelevanceParams(split=self.captions.split, measures=(name,)), self.out / "relevance" / name
-            relevance(self.captions_dir, folder, params, self.settings.measures)
-            found[name] = folder / f"{name}.arrow"
+            if name not in self.missing:
+                folder = self.out / "relevance" / name
+                params = RelevanceParams(split=self.captions.split, measures=(name,))
+                relevance(self.captions_dir, folder, params, self.settings.measures)
+                found[name] = folder / f"{name}.arrow"
         return found
 
     def _similarity(self, name: str, pooling: str | None) -> Path:
@@ -151,13 +188,9 @@ class _Inputs:
         assert self.judgements is not None
         found: dict[Any, Any] = {None: None}
         for name in dict.fromkeys(row.measure for row in chosen if row.measure):
-            names = [] if name == "binary" else [name]  # which comes with any, and with none
-            try:
+            if name not in self.missing:
+                names = [] if name == "binary" else [name]  # which comes with any, and with none
                 found |= agree(self.captions_dir, self.judgements, names, self.settings.measures, self.captions.split)
-            except InputError as error:
-                if name != "spice":
-                    raise
-                self.left_out.append(f"{name} not computed: {error.problem}")
         parts = []
         for section in self.recipe.sections:
             ours: list[Numbers] = []
@@ -171,8 +204,9 @@ class _Inputs:
 
 def metrics_of(
     task: Task, section: Section, labels: Mapping[str, Path], captions: Captions, fold: int | None
-) -> Numbers:
-    """A number for each column; None where its labels or lists are not there."""
+) -> tuple[Numbers, dict[str, Collapse]]:
+    """A number for each column, None where its labels or lists are not there; beside lambda@K, whether each direction
+    has collapsed."""
     columns, found = section.parsed, {}
     human = task.positives if fold is None else {}  # lists of people are of the whole gallery
     for name in {column.relevance for column in columns if column.relevance in (None, *labels)}:
@@ -182,10 +216,30 @@ def metrics_of(
             if name is not None:
                 stored = read_relevance(labels[name])
                 stored.require(captions)
-                known[name] = stored.matrix()
+                known[name] = task.part(stored.matrix())
             plain = EvaluateParams(samples=0, metric=tuple(sorted({one for column in asked for one in column.metrics})))
             found[name] = score(replace(task, relevance=known, positives=human), plain, fold=fold).json()
-    return [_number(column, found.get(column.relevance)) for column in columns]
+    states = found.get(None, {}).get("collapse", {})
+    numbers = [_number(column, found.get(column.relevance)) for column in columns]
+    return numbers, {way: Collapse(**state) for way, state in states.items()}
+
+
+def _needs(column: Column, row: Row) -> str | None:
+    """What a number needs that may not be there: a measure, or lists of people."""
+    return _lists(column) or column.relevance or row.measure
+
+
+def _earlier(folder: Path, asked: Mapping[str, Any], inputs: Mapping[str, str], rows: Sequence[str]) -> dict[str, Any]:
+    """The finished table whose other rows stay; none where all are asked for. InputError for one of other data or
+    parameters, beside whose rows no new one may stand."""
+    if not rows or not (folder / MANIFEST).is_file():
+        return {}
+    before = read_manifest(folder, KIND)
+    made = {key: value for key, value in before["params"].items() if key != "rows"}
+    if made != asked or any(before["inputs"].get(name) != inputs.get(name) for name in READ):
+        problem = "a table of other data or parameters, of which --row would keep the other rows"
+        raise InputError(problem, file=folder, remedy="leave --row out to make it anew, or give another --out")
+    return dict(read_json(folder / JSON))
 
 
 def _lists(column: Column) -> str | None:

@@ -7,6 +7,7 @@ from capgrade.pipelines.reproduce.recipe import Recipe, Section
 from capgrade.trainer.evaluation.tables import markdown as of_rows
 
 EMPTY = "-"
+NOT_ASKED = "not reproduced, as --row asked for others: "
 
 
 def section_of(section: Section, protocol: str, ours: Sequence[Sequence[float | None]]) -> dict[str, Any]:
@@ -30,6 +31,22 @@ def as_json(
     facts = {"recipe": name, "paper": recipe.paper, "table": recipe.table, "title": recipe.title, "small": small}
     network = {"network": recipe.distance} if recipe.distance else {}
     return {**facts, **network, "sections": list(sections), "notes": list(notes)}
+
+
+def keep_rows(table: dict[str, Any], before: dict[str, Any], chosen: Sequence[str]) -> None:
+    """Put into a table the numbers and notes that `before`, a table of the same recipe or empty, has of rows that were
+    not chosen this time; a note says which nobody has chosen yet."""
+    left = []
+    for section, old in zip(table["sections"], before.get("sections") or table["sections"], strict=True):
+        for row, kept in zip(section["rows"], old["rows"], strict=True):
+            if row["row"] not in chosen and ("runs" in row or "measure" in row):
+                row |= kept
+                if row["row"] not in left and all(value is None for value in row["ours"]):
+                    left.append(row["row"])
+    of_chosen = tuple(f"{row}, " for row in chosen)
+    told = [note for note in before.get("notes", ()) if not note.startswith((NOT_ASKED, *of_chosen))]
+    table["notes"] += [note for note in told if note not in table["notes"]]
+    table["notes"] += [NOT_ASKED + ", ".join(left)] if left else []
 
 
 def markdown(found: dict[str, Any]) -> str:

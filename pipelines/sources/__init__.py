@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 
+from capgrade.pipelines.sources.divide import divide
 from capgrade.pipelines.sources.fields import keep_splits
 from capgrade.pipelines.sources.json_files import read_coco, read_karpathy
 from capgrade.pipelines.sources.table import read_hub, read_table
@@ -41,4 +42,5 @@ def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) ->
         raise InputError("WebDataset tars", file=tars[0], remedy="read them with --source webdataset")
     read = SOURCES[params.source]
     captions = chain.from_iterable(read(name, params, counted) for name in params.inputs)
-    return keep_splits(captions, params.split, params.inputs[0])
+    given = divide(captions, params.divide, params.inputs[0]) if params.divide else captions
+    return keep_splits(given, params.split, params.inputs[0])

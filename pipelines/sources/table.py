@@ -16,7 +16,7 @@ from pydantic import Field, create_model
 from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry, listed_cell
 from capgrade.schemas.captions import Caption, row_id
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.hub import reach_hub
+from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
 from capgrade.schemas.params import CaptionsParams, Columns
 from capgrade.schemas.pictures import SUFFIXES
@@ -107,7 +107,8 @@ def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[C
         fields.update(columns_of(params.columns, present, name, 1))
         return fields.values()
 
-    records = table_rows(Path(name), f".{params.source}", chosen)
+    records: Iterable[Record] = table_rows(Path(name), f".{params.source}", chosen)
+    records = iter(records)
     first = list(islice(records, 1))  # with which the columns are known
     whole: Iterable[Record] = chain(first, records)
     if params.source != "jsonl":
@@ -227,7 +228,8 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         fields = columns[split]
         paths = _picture_paths(dataset) if "image_file" not in fields else None
         rows = enumerate(dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None))
-        records = ((f"{split}[{k}]", {ROW: row_id(split, k), PATH: paths and paths[k], **row}) for k, row in rows)
+        names = [path or row_id(split, k) for k, path in enumerate(paths or [])]  # as pictures of such rows are called
+        records = ((f"{split}[{k}]", {ROW: row_id(split, k), PATH: names and names[k], **row}) for k, row in rows)
         yield from captions_of(records, {**({"image_file": PATH} if paths else {}), **fields}, split, name)
 
 
@@ -266,8 +268,8 @@ def _load(name: str, params: CaptionsParams) -> Mapping[str, Dataset]:
                 raise InputError(f"'{path.suffix}' is not a kind of data file", file=path, remedy=remedy)
             loaded = load_dataset(BUILDERS[path.suffix], data_files=escape(name) if path.is_file() else name)
         else:
-            reach_hub(name, "dataset")
-            loaded = load_dataset(name, params.config, revision=params.revision)
+            source = hub_source(name, "dataset", params.revision)
+            loaded = load_dataset(source, params.config, revision=params.revision if source == name else None)
     except InputError:
         raise
     except Exception as error:  # whatever a builder's reader raises of a damaged file

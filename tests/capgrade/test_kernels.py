@@ -216,7 +216,7 @@ KEPT = SimpleNamespace(signature=SimpleNamespace(args=()))
 
 def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys):
     """Once for all kernels; nothing where they are kept, or in a worker."""
-    monkeypatch.setattr(say, "_said", set())
+    monkeypatch.setattr(say, "_told", set())
     cache = module._Cache(mix.py_func)
     for parent, there, expected in (("another", None, ""), (None, KEPT, ""), (None, None, f"{module.COMPILING}\n")):
         monkeypatch.setattr(say, "parent_process", lambda parent=parent: parent)

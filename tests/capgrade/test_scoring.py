@@ -12,7 +12,6 @@ import torch
 import capgrade
 import capgrade.reward
 from capgrade.coco_files import read_candidates
-from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from tests.conftest import call
 
@@ -118,19 +117,20 @@ def test_half_a_character_does_not_stop_a_run() -> None:
         assert found[0, 0] == found[0, 1] > 0, tokenizer
 
 
-def test_bleu_that_is_0_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(say, "_said", set())
+def test_bleu_that_is_0_says_why(recwarn: pytest.WarningsRecorder) -> None:
     found = capgrade.score(CANDIDATES, REFERENCES, ["bleu", "rouge_l"])
     assert found.corpus["bleu_2"] > 0.3 and found.corpus["bleu_3"] < 1e-3
-    assert capsys.readouterr().err == (
-        "warning: bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger "
-        "corpora)\n"
+    (warned,) = recwarn.list
+    assert warned.category is capgrade.CapgradeWarning and warned.filename == __file__
+    assert str(warned.message) == (
+        "bleu_3, bleu_4: 0, as no 3 words in a row of any candidate are in its references (BLEU is for larger corpora)"
     )
+    recwarn.clear()
     capgrade.score(CANDIDATES, REFERENCES, ["bleu_1", "bleu_2"])
     capgrade.score(["a dog runs fast"], [["a dog runs fast"]], ["bleu"])
-    assert not capsys.readouterr().err
+    assert not recwarn.list
     capgrade.score(["", ""], [["a dog"], ["a cat"]], ["bleu"])
-    assert capsys.readouterr().err.count("warning") == 1, "one cause, one note"
+    assert len(recwarn) == 1, "one cause, one note"
 
 
 def test_token_ids_are_their_texts(tmp_path: Path) -> None:
@@ -203,6 +203,51 @@ def test_command(line: list[str], capsys: pytest.CaptureFixture) -> None:
     assert compared["cider"]["difference"] == 0 and compared["cider"]["p_value"] == 1
     assert call(*line, "--compare", results) == 0
     assert "3 captions of 4 images" in capsys.readouterr().out
+
+
+def test_any_number_of_systems(line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Candidates and --compare, each repeated: one table, in files too, with tests of the first against the others."""
+    files = [line[-1]]
+    for k, text in enumerate(TEXTS):
+        files.append(f"{tmp_path}/system{k}.json")
+        rows = [{"image_id": 10 * int(i), "caption": text} for i in CANDIDATES]
+        Path(files[-1]).write_text(json.dumps(rows))
+    line = [*line, "--measures", "cider,bleu_1", "--set", "score.samples=50"]
+    both = [*line, "--candidates", files[1], "--compare", files[2]]
+    assert call(*both, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["systems"]) == ["results.json", "system0.json", "system1.json"]
+    wanted = [capgrade.score(CANDIDATES, REFERENCES, ["cider"]).corpus["cider"]]
+    wanted += [capgrade.score(dict.fromkeys(CANDIDATES, t), REFERENCES, ["cider"]).corpus["cider"] for t in TEXTS]
+    assert [one["corpus"]["cider"] for one in found["systems"].values()] == pytest.approx(wanted)
+    assert found["compare"]["system1.json"]["cider"]["difference"] == pytest.approx(wanted[0] - wanted[2])
+    for name in ("t.md", "t.tex"):
+        assert call(*both, "--out", tmp_path / name) == call(*both, "--out", tmp_path / name) == 0
+    text = (tmp_path / "t.md").read_text().splitlines()
+    assert text[0] == "| score | results.json | system0.json | system1.json |"
+    assert re.fullmatch(r"\| cider \| [\d.]+ \|( [\d.]+ \(p [\d.]+\) \|){2}", text[2])
+    assert r"cider &" in (tmp_path / "t.tex").read_text() and r"bleu\_1 &" in (tmp_path / "t.tex").read_text()
+    assert "against each other system" in " ".join(capsys.readouterr().out.split())
+    assert call(*line, "--out", tmp_path / "t.md") == 0
+    assert (tmp_path / "t.md").read_text().startswith("| score | value | 95% interval |\n")
+    (tmp_path / "mine.md").write_text("my notes")
+    for name, message in (("t.csv", "end --out with .md or .tex"), ("mine.md", "it is there and is no table of score")):
+        assert call(*line, "--out", tmp_path / name) == 2
+        assert message in capsys.readouterr().err
+    Path(files[1]).write_text(json.dumps([{"image_id": 10, "caption": "a"}]))
+    assert call(*line, "--compare", files[1]) == 2
+    assert f"{files[1]}: candidates of other images than in {files[0]}" in capsys.readouterr().err
+
+
+TEXTS = ("a dog", "a red bus")
+
+
+def test_scores_print_on_a_line() -> None:
+    many = {str(k): "a dog" for k in range(500)}
+    found = capgrade.score(many, dict.fromkeys(many, ["the dog"]), ["bleu_1", "rouge_l"])
+    assert str(found) == repr(found) and re.fullmatch(
+        r"Scores of 500 candidates: bleu_1 [\d.]+, rouge_l [\d.]+", str(found)
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ INSTEAD: dict[str, dict[str, str]] = {
     "publish.md": {"--captions DIR --shards OUT": "--captions data/captions --shards data/shards"},
     "regions.md": {
         "--images data/captions --out data/regions": "--images data/captions --boxes 4-8 --out data/regions",
-        "--format tsv|npz|teran|scan|h5|lxmert --input PATH --out DIR": "--format npz --input features --out imported",
+        "--format tsv|npz|teran|scan|h5|lxmert|npy --input PATH --out DIR": "--format npz --input features "
+        "--out imported",
         "--format tsv|scan|npz --regions DIR": "--format npz --regions data/regions",
         "--out detector-scenes": f"{FEW} --out detector-scenes",
     },

@@ -1,5 +1,6 @@
 """Small inputs for the examples of the docs, all made from one world of scenes, under the names that the docs use."""
 
+import base64
 import csv
 import json
 import shlex
@@ -11,6 +12,7 @@ import numpy as np
 from capgrade.pipelines.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions, read_captions
 from tests.conftest import call
+from tests.layouts import flickr30k
 
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip
@@ -47,6 +49,7 @@ def make_world() -> None:
     _results(captions)
     _flickr(captions)
     _precomp(captions)
+    _flickr30k()
     _judgements(captions)
     read = read_pictures(Path("data/captions"))
     for picture in read[:4]:
@@ -110,6 +113,17 @@ def _flickr(captions: Captions) -> None:
         (folder / "Flickr8k.token.txt").write_text("".join(lines), encoding="utf-8")
         for k, split in enumerate(("train", "dev", "test")):
             (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(names[k::3]) + "\n", encoding="utf-8")
+
+
+def _flickr30k() -> None:
+    """As people hold it, and features of its images."""
+    flickr30k(Path("DATA/flickr30k"), 60)
+    random, rows = np.random.default_rng(0), []
+    for path in sorted(Path("DATA/flickr30k/flickr30k-images").iterdir()):
+        boxes = np.array([[0, 0, 9, 9], [10, 20, 40, 80]], "<f4")
+        arrays = [base64.b64encode(x.tobytes()).decode() for x in (boxes, random.random((2, 64)).astype("<f4"))]
+        rows.append("\t".join([path.stem, "100", "90", "2", *arrays]))
+    Path("FEATURES").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def _precomp(captions: Captions) -> None:

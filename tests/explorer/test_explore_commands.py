@@ -37,7 +37,7 @@ def test_a_server_for_others_says_so(folder: Path, monkeypatch: pytest.MonkeyPat
     assert f"127.0.0.1:{port} cannot be listened on" in capsys.readouterr().err
     monkeypatch.setattr("capgrade.explorer.app.serve", lambda *_: None)
     for host, others in {"0.0.0.0": True, "192.168.1.5": True, "127.0.0.1": False, "localhost": False}.items():
-        monkeypatch.setattr("capgrade.schemas.say._said", set())
+        monkeypatch.setattr("capgrade.schemas.say._told", set())
         assert call(*explore, f"explore.host={host}") == 0
         warned = "everybody who reaches this machine by network can search and rate, without a password"
         assert (warned in capsys.readouterr().err) == others
@@ -76,14 +76,17 @@ def test_a_review_is_chosen_and_exported(folder: Path, tmp_path: Path, monkeypat
     def loaded(name: str, run: Path, index: Path, captions: Captions) -> SimpleNamespace:
         first = [np.delete(np.arange(captions.n_images), owner)[:DEPTH] for owner in captions.owner]
         assert index == run / "index"
-        return SimpleNamespace(name=name, first_images=lambda _: (np.arange(captions.n_captions), np.array(first)))
+        images = np.arange(captions.n_captions), np.array(first)
+        return SimpleNamespace(name=name, first_images=lambda *_: images, first_captions=None)
 
     monkeypatch.setattr("capgrade.explorer.models.model_voice", loaded)
     sample = ("explore", "--dataset", folder / "dataset", "--set", "explore.count=3", "--set", "explore.seed=5")
     assert call(*sample, "--sample", tmp_path / "review") == 0
     plan = read_plan(tmp_path / "review")
     assert (len(plan.items), plan.seed, plan.protocol) == (3, 5, "information")
-    assert call(*sample, "--sample", tmp_path / "misses", "--run", tmp_path / "mine") == 0
+    assert call(*sample, "--sample", tmp_path / "x", "--set", "explore.gallery=2") == 2, "without a run it says nothing"
+    texts = "--set", "explore.direction=t2i"
+    assert call(*sample, *texts, "--sample", tmp_path / "misses", "--run", tmp_path / "mine") == 0
     plan = read_plan(tmp_path / "misses")
     assert (len(plan.items), plan.facts["model"], plan.facts["hits"]) == (3 * DEPTH, "mine", 0)
     for item in range(3):

@@ -1,5 +1,6 @@
 """Export to `capgrade agree`, Krippendorff's alpha, R@10 judged again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,5 +127,9 @@ def test_recall_judged_again_by_hand() -> None:
     assert found["misses"] == 2 and found["misses_judged"] == {"ann": 2, "bo": 1, "cy": 1, "di": 0}
     assert judged_recall(plan, {})["mean"] is None
     rows = agreement_rows({"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": found})
+    assert ("R@10 of the labels, text to image", "60.0") in rows, "plans of before had this direction alone"
     assert ("R@10 by cy, from 1 of 2 misses, rated whole", "100.0") in rows
     assert ("R@10 by di, from 0 of 2 misses, rated whole", "–") in rows
+    now = judged_recall(replace(plan, facts={**plan.facts, "direction": "i2t", "images": 1000}), given)
+    rows = agreement_rows({"items": 6, "reviewers": {}, "rated_twice": 0, "alpha": {}, "recall": now})
+    assert ("R@10, mean of reviewers, image to text, 1,000 images", "80.0") in rows

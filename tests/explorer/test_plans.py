@@ -88,18 +88,47 @@ def test_semantic_map_takes_what_the_model_misses() -> None:
     scores[:, 5] = 12 - np.arange(12)  # caption 5 belongs to image 2: ranks third
     scores[:, 4] = np.arange(12)  # caption 4 too: its image ranks tenth
     scores[:, 0], scores[:, 23] = np.arange(12), 12 - np.arange(12)  # theirs rank last
-    plan = misses_again(model, CAPTIONS, "corpus", 10, seed=0)
-    assert plan.facts == {"model": "model", "k": 10, "queries": 24, "hits": 22}
+    plan = misses_again(model, CAPTIONS, "corpus", 10, 0, "t2i")
+    assert plan.facts == {"model": "model", "k": 10, "queries": 24, "hits": 22, "direction": "t2i", "images": 12}
     assert [(item.image_id, item.caption_id, item.query) for item in plan.items] == [
         *((f"i{k}", "i0#0", "i0#0") for k in range(11, 1, -1)),
         *((f"i{k}", "i11#1", "i11#1") for k in range(10)),
     ]
     asked = [plan.items[k].query for k in plan.order("ann")]
     assert asked in (["i0#0"] * 10 + ["i11#1"] * 10, ["i11#1"] * 10 + ["i0#0"] * 10), "a query is rated whole"
-    assert len(misses_again(model, CAPTIONS, "corpus", 1, seed=0).items) == 10
+    assert len(misses_again(model, CAPTIONS, "corpus", 1, 0, "t2i").items) == 10
     scores[:] = np.eye(12).repeat(2, axis=1)
     with pytest.raises(InputError, match="misses no caption"):
-        misses_again(model, CAPTIONS, "corpus", 10, seed=0)
+        misses_again(model, CAPTIONS, "corpus", 10, 0, "t2i")
+
+
+def test_semantic_map_is_of_images_and_their_captions_as_in_the_paper() -> None:
+    """Section 6: image to text; a gallery of the first images is searched alone, as COCO-1k is of 5,000."""
+    scores = np.zeros((12, 24), np.float32)
+    model = ModelVoice("model", SimpleNamespace(folder=None), *map(np.arange, scores.shape))  # type: ignore[arg-type]
+    object.__setattr__(model, "similarity", lambda: scores)
+    scores[CAPTIONS.owner, np.arange(24)] = 1
+    scores[3] = 24 - np.arange(24)  # captions 6 and 7 are its own, seventh and eighth
+    scores[7] = 24 - np.arange(24)  # 14 and 15 come after ten others
+    scores[11] = np.arange(24) * (np.arange(24) < 22)  # its own are last; of the rest 21 is first
+    plan = misses_again(model, CAPTIONS, "corpus", 10, seed=0)
+    assert plan.facts == {"model": "model", "k": 10, "queries": 12, "hits": 10, "direction": "i2t", "images": 12}
+    assert [(item.image_id, item.caption_id, item.query) for item in plan.items] == [
+        *(("i7", CAPTIONS.caption_ids[c], "i7") for c in range(10)),
+        *(("i11", CAPTIONS.caption_ids[c], "i11") for c in range(21, 11, -1)),
+    ]
+    plan = misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 8)
+    assert (plan.facts["queries"], plan.facts["hits"], plan.facts["images"]) == (8, 7, 8)
+    assert {item.query for item in plan.items} == {"i7"}, "an image beyond the gallery is not asked about"
+    scores[:, 23], scores[2:, 5] = 30, 40  # a caption beyond the gallery is never found
+    texts = {item.caption_id for item in misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 8).items}
+    assert "i11#1" not in texts and "i2#1" in texts
+    scores[0, 0] = -1  # its own image ranks last
+    texts = misses_again(model, CAPTIONS, "corpus", 10, 0, "t2i", 11)
+    assert (texts.facts["queries"], texts.facts["hits"]) == (22, 21)
+    assert sorted(item.image_id for item in texts.items) == sorted(f"i{k}" for k in range(1, 11))
+    with pytest.raises(InputError, match="a gallery of 13 images, and 'model' has 12 -> set explore.gallery"):
+        misses_again(model, CAPTIONS, "corpus", 10, 0, "i2t", 13)
 
 
 def best_by_hand(values: np.ndarray, depth: int, axis: int) -> set[tuple[int, int]]:

@@ -82,7 +82,7 @@ def test_the_stage_writes_what_the_processor_writes(tmp_path: Path, monkeypatch:
         Image.fromarray(picture[: 96 - 8 * (k % 2)]).save(tmp_path / f"p{k:02d}.png")
     pinned: list[torch.Size] = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x, *_: pinned.append(x.shape) or x)
-    block = {"boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1, "precision": "float32"}
+    block = {"detector": "scenes", "boxes": "5-8", "batch": 4, "workers": 0, "target_mb": 1, "precision": "float32"}
     regions(tmp_path, tmp_path / "cpu", RegionsParams(device="cpu", **block))
     with FakeGpu():
         done = regions(tmp_path, tmp_path / "cuda", RegionsParams(device="cuda", **block))

@@ -15,14 +15,17 @@ import pytest
 import torch
 from PIL import Image
 
+from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import CaffePrepare
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.pipelines.regions import regions
+from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.output import UNFINISHED, WORK
-from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.files import unfinished_folder
+from capgrade.schemas.params import CaptionsParams, RegionsParams, ScenesParams
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import contents
@@ -56,7 +59,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def params(**values: object) -> RegionsParams:
     """Shards of five images, nothing beside this process."""
-    return RegionsParams(**{"workers": 0, "boxes": "10", **values})  # type: ignore[arg-type]
+    return RegionsParams(**{"detector": "scenes", "workers": 0, "boxes": "10", **values})  # type: ignore[arg-type]
 
 
 def run(images: Path, out: Path, **values: object) -> dict:
@@ -131,19 +134,27 @@ def test_a_picture_through_the_full_model(images: Path, tmp_path: Path) -> None:
     assert found.classes.max() < 1600 and found.attributes.max() < 400
 
 
+def test_only_drawn_scenes_need_no_detector(images: Path, tmp_path: Path) -> None:
+    captions(tmp_path / "c", CaptionsParams(scenes=ScenesParams(train=2, val=1, test=0, size=64)))
+    none = RegionsParams(workers=0, boxes="3")
+    assert regions(tmp_path / "c", tmp_path / "r", none) and len(RegionStore(tmp_path / "r")) == 3
+    with pytest.raises(InputError, match="images0: no detector for these pictures -> give --detector bottom_up --weig"):
+        regions(images, tmp_path / "out", none)
+
+
 # ---- pictures that cannot be read
 
 
 def damaged(images: Path, folder: Path) -> Path:
-    """The pictures with 003 truncated and 007 no picture at all."""
+    """The pictures with 003 truncated and of 007 only how a PNG begins."""
     shutil.copytree(images, folder)
     (folder / "003.jpg").write_bytes((folder / "003.jpg").read_bytes()[:300])
-    (folder / "007.png").write_bytes(b"nothing")
+    (folder / "007.png").write_bytes((folder / "007.png").read_bytes()[:8])
     return folder
 
 
 def test_unreadable_pictures_are_named_after_all_others_are_done(
-    images: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Skipped, nothing is done again and no row shifts; mended, only their shards are done again; with other settings
     all are."""
@@ -152,19 +163,20 @@ def test_unreadable_pictures_are_named_after_all_others_are_done(
     with pytest.raises(InputError, match=problem):
         run(folder, out)
     assert not (out / "manifest.json").exists()
-    before = {path.name: path.stat().st_mtime_ns for path in (out / UNFINISHED).glob("*.arrow")}
+    before = {path.name: path.stat().st_mtime_ns for path in (unfinished_folder(out)).glob("*.arrow")}
     assert len(before) == 3
     for name in ("skipped", "other"):
-        shutil.copytree(out, tmp_path / name)
+        shutil.copytree(unfinished_folder(out), unfinished_folder(tmp_path / name))
     for name in ("other", "fresh"):
         run(folder, tmp_path / name, boxes="8", unreadable="skip")
     assert contents(tmp_path / "other") == contents(tmp_path / "fresh")
-    caplog.set_level("INFO")
+    capsys.readouterr()
+    say._said.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.pipelines.regions.decoded", None)
         left_out = run(folder, tmp_path / "skipped", unreadable="skip")["left_out"]
     assert [one["image_id"] for one in left_out] == ["003", "007"]
-    assert "2 of 14 pictures without regions: 003.jpg (not a readable picture (" in caplog.text
+    assert "2 of 14 pictures without regions: 003.jpg (not a readable picture (" in capsys.readouterr().err
     for name in ("003.jpg", "007.png"):
         shutil.copy(images / name, folder / name)
     run(folder, out)
@@ -187,7 +199,9 @@ def test_a_picture_without_regions_is_left_out_and_may_not_be_all(images: Path, 
         run(tmp_path / "in", tmp_path / "out", unreadable="skip")
     (tmp_path / "in" / "more.jpg").write_bytes((images / "000.jpg").read_bytes())
     done = run(tmp_path / "in", tmp_path / "out", unreadable="skip")
-    assert done["left_out"] == [{"image_id": "dot", "file": "dot.png", "problem": "no region found"}]
+    assert done["left_out"] == [
+        {"image_id": "dot", "file": "dot.png", "problem": "no region found", "reason": "no_region"}
+    ]
 
 
 # ---- interruptions and several processes
@@ -216,7 +230,7 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     same bytes. With other settings all is done again."""
     folder, out = many(images, tmp_path / "in", 4), tmp_path / "out"
     process = start(folder, out)
-    receipts = out / UNFINISHED / WORK / "parts"
+    receipts = unfinished_folder(out) / "parts"
     wanted = int(np.random.default_rng(5).integers(2, 6))
     while len(list(receipts.glob("*.json"))) < wanted and process.poll() is None:
         time.sleep(0.002)
@@ -225,9 +239,9 @@ def test_killed_run_goes_on_where_it_stopped(images: Path, tmp_path: Path) -> No
     finished = sorted(path.stem for path in receipts.glob("*.json"))
     assert wanted <= len(finished) < 12 and not (out / "manifest.json").exists()
     first, *names = [f"regions-{name}.arrow" for name in finished]
-    cut = out / UNFINISHED / first
+    cut = unfinished_folder(out) / first
     cut.write_bytes(cut.read_bytes()[:-8])
-    before = [(out / UNFINISHED / name).stat() for name in names]
+    before = [(unfinished_folder(out) / name).stat() for name in names]
     done = run(folder, out)
     after = [(out / name).stat() for name in names]
     assert [(one.st_ino, one.st_mtime_ns) for one in after] == [(one.st_ino, one.st_mtime_ns) for one in before]
@@ -250,7 +264,7 @@ def test_two_processes_give_the_bytes_of_one(images: Path, tmp_path: Path) -> No
     assert [process.returncode for process in both] == [0, 0], said
     run(images, tmp_path / "one")
     assert contents(tmp_path / "two") == contents(tmp_path / "one")
-    assert not (tmp_path / "two" / UNFINISHED).exists()
+    assert not unfinished_folder(tmp_path / "two").exists()
 
 
 def test_places_that_do_not_fit(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Pat
         for column, values in ((2, matrix[own]), (3, matrix[~own])):
             assert table[:, column].sum() == pytest.approx(1)
             assert table[-1, column] == pytest.approx((values >= last).mean())
-    assert not (tmp_path / "out" / "unfinished").exists()
+    assert not (tmp_path / "out.unfinished").exists()
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from capgrade.pipelines.shards import shards
 from capgrade.pipelines.verify import verify
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest
-from capgrade.schemas.locks import only_run
-from capgrade.schemas.output import STAGE
+from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest, write_text
+from capgrade.schemas.locks import LOCK, only_run
 from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 
@@ -61,6 +60,11 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
+def stopped(folder: Path, stage: str, file: str) -> None:
+    write_text(folder / file, "")
+    write_json(folder / "run.json", {"stage": stage, "made_of": {}})
+
+
 SHARD = "s/shard-00000-of-00001.arrow"
 # What is done -> to which file, how, and what is said of which file.
 DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
@@ -72,11 +76,11 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a cut manifest": ("s/manifest.json", cut, "not a manifest"),
     "an old shard": ("s/shard-00001-of-00002.arrow", Path.touch, "in no manifest.json"),
     "a manifest gone": ("s/manifest.json", Path.unlink, "in no manifest.json"),
-    "a lock left": ("s/.lock", Path.touch, "left by a run that was killed"),
-    "an unfinished run": ("x/unfinished/.work/parts", lambda p: (p.mkdir(parents=True), (p / "0.json").touch(),
-                          (p.parents[2] / STAGE).write_text("shards\n")), "run of `capgrade shards`, 1 parts done"),
-    "an unfinished training run": ("t/unfinished/state.pt", lambda p: (p.parent.mkdir(parents=True), p.touch(),
-                                   (p.parents[1] / STAGE).write_text("run\n")), "run of `capgrade train`"),
+    "a lock left": ("y.unfinished", lambda p: (p.mkdir(), (p / LOCK).touch()), "left by a run that was killed"),
+    "an unfinished run": ("x.unfinished", lambda p: stopped(p, "shards", "parts/0.json"),
+                          "run of `capgrade shards`, 1 finished parts"),
+    "an unfinished training run": ("t.unfinished", lambda p: stopped(p, "run", "state.pt"), "run of `capgrade train`"),
+    "work that was set aside": ("u.unfinished.1", lambda p: stopped(p, "run", "state.pt"), "work, set aside"),
 }  # fmt: skip
 
 
@@ -88,7 +92,7 @@ def test_damage_is_one_line_and_the_rest_is_usable(kind: str, tree: Path, capsys
     said = capsys.readouterr()
     assert message in said.err and " -> " in said.err
     assert said.err.count("\n") == 1, said.err
-    assert str(tree / name.split("/")[0]) in said.err
+    assert str(tree / name.split("/")[0].split(".")[0]) in said.err
     usable = {line.split(": ")[1] for line in said.out.splitlines()}
     assert usable == {str(tree / part) for part in "cds" if part != name[0]}
     assert call("verify", str(tree), "--json") == 2
@@ -150,3 +154,16 @@ def test_nothing_to_verify(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             verify(folder)
+
+
+def test_a_folder_behind_a_link_is_verified_once(tree: Path, tmp_path: Path) -> None:
+    """A stage's folder may lie on another disk; a link to a folder above has no end."""
+    shutil.move(tree / "s", tmp_path / "disk")
+    (tree / "s").symlink_to(tmp_path / "disk")
+    (tree / "again").symlink_to(tree / "c")
+    (tree / "c" / "up").symlink_to(tree)
+    report = verify(tree)
+    assert not report.problems and [Path(one.folder).name for one in report.usable] == ["c", "d", "s"]
+    flip(next((tmp_path / "disk").glob("*.arrow")))
+    (problem,) = verify(tree).problems
+    assert Path(str(problem.file)).parent == tree / "s"

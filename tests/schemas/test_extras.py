@@ -36,7 +36,7 @@ def test_extras_are_those_of_the_project() -> None:
     ours = {name: {distribution(m) for m, where in EXTRAS.items() if name in where} for name in LAYERS}
     assert ours == listed
     assert not named(PROJECT["dependencies"]) & set().union(*listed.values())
-    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:8])}]"]
+    assert extras["all"] == [f"capgrade[{','.join(LAYERS[:9])}]"]
 
 
 def outside(path: Path) -> set[str]:

@@ -15,7 +15,7 @@ from capgrade.pipelines.sources import read_source
 from capgrade.pretrained import from_pretrained
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.hub import WAIT, reach_hub
+from capgrade.schemas.hub import WAIT, hub_source
 from capgrade.schemas.params import CaptionsParams
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
@@ -26,10 +26,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(say, "_said", set())
-    reach_hub.cache_clear()
+    monkeypatch.setattr(say, "_told", set())
     yield tmp_path
-    reach_hub.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -64,4 +62,4 @@ def test_what_was_fetched_is_used(fetched: Path, capfd: pytest.CaptureFixture[st
 
 def test_folders_and_what_is_no_name_of_the_hub_are_not_asked_for(tmp_path: Path) -> None:
     for name in (str(tmp_path), str(tmp_path / "nothing"), "a/b/c"):
-        reach_hub(name)
+        assert hub_source(name) == name

@@ -16,7 +16,7 @@ from tests.conftest import caption_table, random_sets, write_captions_folder
 
 def _free(monkeypatch, size):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=size))
-    monkeypatch.setattr(say, "_said", set())
+    monkeypatch.setattr(say, "_told", set())
 
 
 def test_what_is_said_and_what_is_refused(tmp_path, monkeypatch, capfd):
@@ -39,7 +39,7 @@ def test_stages_refuse_before_they_start_and_the_estimate_holds(tmp_path, monkey
         out = tmp_path / stage.__name__
         with pytest.raises(InputError, match="of disk, parts and result together, and 3 kB are free") as refused:
             stage(captions, out, params, MeasuresParams())
-        assert size_of(out / "unfinished" / ".work" / "parts") == 0, "nothing was computed"
+        assert size_of(tmp_path / f"{out.name}.unfinished" / "parts") == 0, "nothing was computed"
         asked = float(str(refused.value).split("needs about ")[1].split(" kB")[0]) * 1000 / 2  # with the parts
         _free(monkeypatch, 10**12)
         stage(captions, out, params, MeasuresParams())

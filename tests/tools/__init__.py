@@ -1,1 +1,1 @@
-"""Programs that check the project and are no part of it: screenshots, dvc.lock."""
+"""Programs that check the project and are no part of it: screenshots, digests, a quick command."""

@@ -5,13 +5,15 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
 from capgrade.schemas import params
 from capgrade.schemas.params import Params
+from capgrade.trainer.models import DECIDED, MODELS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
 HEAD = """# Every parameter
@@ -33,7 +35,24 @@ def page() -> str:
             told = " ".join(inspect.cleandoc(block.__doc__ or "").split())
             parts += [f"## {name}\n\n{told}\n", _list(_rows(block, name, schema, comments))]
     rows = [_row(name, schema["properties"][name], schema, comments.get(("Params", name), "")) for name in plain]
-    return "\n".join([*parts, "## The rest\n", _list(iter(rows))])
+    return "\n".join([*parts, OPTIONS, _list(_options()), "## The rest\n", _list(iter(rows))])
+
+
+OPTIONS = """## train.model.options
+
+What each model takes, with defaults; `trainer/models` says more.
+"""
+
+
+def _options() -> Iterator[str]:
+    """A line for the models that have the same options; what the data decide is no option."""
+    models: dict[str, list[str]] = {}
+    for name, model in MODELS.items():
+        kind = get_type_hints(model.__init__)["config"]
+        known = [field for field in fields(kind) if field.name not in DECIDED]
+        values = ", ".join(f"`{field.name}={json.dumps(field.default)}`" for field in known)
+        models.setdefault(values, []).append(f"`{name}`")
+    yield from (f"- {', '.join(names)}: {values}" for values, names in models.items())
 
 
 def _block(annotation: Any) -> type[BaseModel] | None:

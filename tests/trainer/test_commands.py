@@ -46,7 +46,7 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     assert call("evaluate", *both, "--json") == 0
     assert json.loads(capsys.readouterr().out)["i2t/recall@1"]["difference"] == 0
     assert call("evaluate", *both, "--metric", "recall@1") == 0
-    assert [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()[2:]] == ["| one", "| b"]
+    assert "one less b" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,7 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
         ("evaluate --captions C --regions G --similarity s.npy", "--regions without --run"),
         ("evaluate --compare A --captions C", "--captions with --compare"),
         ("evaluate --compare A --fold 5", "--fold with --compare"),
-        ("evaluate --compare A --compare B --metric rsum --json", "--json with --compare"),
-        ("evaluate --compare a=A", "a paired test is of two evaluations, not 1 -> name the metrics"),
+        ("evaluate --compare a=A", "a paired test is of two evaluations or more, not 1 -> name the metrics"),
         ("evaluate --compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
         ("evaluate --compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
         ("evaluate --similarity s.npy", "no captions to evaluate on -> give --captions"),

@@ -1,6 +1,6 @@
 """Stage: what the words of a trained TERAN point at: a picture, and where true boxes are known, how often rightly."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.pictures.listing import grid
+from capgrade.pipelines.pictures.listing import grid, opener
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json, write_manifest
@@ -16,6 +16,7 @@ from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.alignment.pointing_game import Aligned, aligned, pointing, read_phrases
+from capgrade.trainer.data.images import without_left_out
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.fit import VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, require_dim, weights_of
@@ -24,7 +25,7 @@ from capgrade.trainer.models.text_encoder import word_pieces
 from capgrade.trainer.search.encode import encode_split
 
 PICTURE, POINTING = "alignment.png", "pointing.json"
-Decode = Callable[[str], Image.Image]
+NO_RUN = "alignment.json"
 SIDE = 420  # pixels of the longer side of an image
 LINE = 42  # pixels from one line of words to the next
 COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
@@ -33,10 +34,10 @@ LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
 
 
 def align(
-    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, decode: Decode, count: int = 6
+    run: Path, captions_dir: Path, regions_dir: Path, split: str | None, out: Path, pictures: Path, count: int = 6
 ) -> dict[str, Any] | None:
-    """Write alignment.png, `count` images spread over the split, each with its first caption; `decode` gives an image
-    by its id. Where the captions have true boxes, also pointing.json: its content is returned, else None.
+    """Write alignment.png, `count` images spread over the split, each with its first caption; `pictures` are those
+    of the images. Where the captions have true boxes, also pointing.json: its content is returned, else None.
 
     Raises InputError for a model that aligns no words, for an `out` that another stage wrote, and for a run, captions
     and regions that do not fit together.
@@ -53,8 +54,10 @@ def align(
             raise InputError("this model aligns no words with regions", remedy="give a run of --preset teran")
         captions, store = read_captions(captions_dir, split), RegionStore(regions_dir)
         require_dim(config["feature_dim"], store.metadata["dim"], regions_dir)
+        captions, _ = without_left_out(captions, store)
         own = list(alignments(model, Pairs(captions, store, tokens.encode(captions))))
         shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
+        decode = opener(pictures, captions.image_files)
         panels = [panel(decode(captions.image_ids[i]), own[captions.rows_of(i)[0]]) for i in shown]
         with atomic(folder / PICTURE) as temporary:
             grid(panels).save(temporary, "PNG", optimize=True)
@@ -70,13 +73,20 @@ def align(
         return game
 
 
+def align_none(out: Path) -> None:
+    """The folder of a pipeline that asks for no alignment: alignment.json, which says so. InputError as `align`."""
+    with output_folder(out, "alignment") as folder:
+        write_json(folder / NO_RUN, {"run": None})
+        write_manifest(folder, "alignment", params={}, inputs={}, rows={NO_RUN: 0})
+
+
 def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
     """Each caption of a split against its own image, in order."""
     captions, (images, texts) = pairs.captions, encode_split(model, pairs)
     pieces = word_pieces(captions.texts, model.config.text_model)
     for c, text in enumerate(captions.texts):
         i = int(captions.owner[c])
-        boxes = pairs.store[captions.image_ids[i]].boxes
+        boxes = pairs.image(i).boxes
         if boxes is None:
             problem = f"image '{captions.image_ids[i]}' has no boxes"
             raise InputError(problem, file=pairs.store.folder, remedy="extract its regions with capgrade regions")

@@ -34,14 +34,15 @@ def rows_of_share(
 ) -> np.ndarray:
     """The caption rows, int64, rising, of a share of a split's images, and so many captions of each (None: all).
 
-    Chosen by a hash of the seed and the id: a smaller share is part of every larger one, on any machine.
+    Chosen by a hash of the seed and the id: a smaller share is part of every larger one, on any machine. The number is
+    rounded down, as SAM has it: 3 % of 113,287 images are 3,398.
     """
 
     def keys(ids: Sequence[str]) -> np.ndarray:
         texts = (f"{seed} {i}".encode() for i in ids)
         return np.frombuffer(b"".join(hashlib.blake2b(t, digest_size=8).digest() for t in texts), np.uint64)
 
-    chosen = np.argsort(keys(captions.image_ids), kind="stable")[: max(1, round(images * captions.n_images))]
+    chosen = np.argsort(keys(captions.image_ids), kind="stable")[: max(1, int(images * captions.n_images + 1e-9))]
     rows = np.flatnonzero(np.isin(captions.owner, chosen))
     if captions_per_image is None:
         return rows

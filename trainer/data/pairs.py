@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import Regions
-from capgrade.trainer.data.images import ImageStore, PictureStore
+from capgrade.trainer.data.images import ImageStore, find_images
 from capgrade.trainer.models.base import CaptionTokens, Images
 from capgrade.trainer.models.encoders import AUTHORS_REGIONS
 
@@ -29,28 +29,28 @@ class Pairs:
     """The pairs of a split: its captions as numbers, its images as regions or pictures read from their store when
     asked for.
 
-    Raises InputError when the store lacks an image, or is of another split.
+    Images that the stage before left out are left out, with their captions, from `rows`. InputError when the store
+    lacks another one, or is of another split.
     """
 
     def __init__(
         self, captions: Captions, store: ImageStore, tokens: list[np.ndarray], rows: np.ndarray | None = None
     ) -> None:
-        store.require(captions)
         self.captions, self.store, self.tokens = captions, store, tokens
-        self.rows = np.arange(captions.n_captions) if rows is None else rows  # captions that are learnt from
-        wanted = np.unique(captions.owner[self.rows])
-        missing = [captions.image_ids[i] for i in wanted if captions.image_ids[i] not in store]
-        if missing:
-            what, remedy = "regions", "extract them: capgrade regions"
-            if isinstance(store, PictureStore):
-                what, remedy = "picture", "name files after their images, or give a list of image_id<TAB>path"
-            problem = f"no {what} of image '{missing[0]}', {len(missing)} such of {len(wanted)}"
-            raise InputError(problem, file=store.folder, remedy=remedy)
+        rows = np.arange(captions.n_captions) if rows is None else rows
+        found = find_images(captions, store, rows)
+        self.numbers, self.left_out = found.numbers, found.left_out  # of the store; images without, and why
+        self.rows = rows[found.numbers[captions.owner[rows]] >= 0]  # captions that are learnt from
+
+    def image(self, number: int) -> Regions:
+        """The regions, or the picture, of an image of the captions that is not left out."""
+        assert self.numbers[number] >= 0, "an image that is left out"
+        return self.store[int(self.numbers[number])]
 
     def collate(self, rows: np.ndarray, part: slice = slice(None)) -> Batch:
         """The pairs of caption `rows`; with `part` only these as tensors, padded as the whole batch is."""
         numbers = self.captions.owner[rows]
-        images = pad_images([self.store[self.captions.image_ids[i]] for i in numbers])
+        images = pad_images([self.image(i) for i in numbers])
         texts = replace(pad_texts([self.tokens[r] for r in rows]), images=torch.from_numpy(numbers))
         mine = ([x[part] for x in vars(side).values()] for side in (images, texts))
         return Batch(Images(*next(mine)), CaptionTokens(*next(mine)), numbers, rows)
@@ -58,7 +58,7 @@ class Pairs:
     def image_batches(self, size: int) -> Iterator[Images]:
         """Every image of the split in order."""
         for at in range(0, self.captions.n_images, size):
-            yield pad_images([self.store[image_id] for image_id in self.captions.image_ids[at : at + size]])
+            yield pad_images([self.image(i) for i in range(at, min(at + size, self.captions.n_images))])
 
     def caption_batches(self, size: int) -> Iterator[CaptionTokens]:
         """Every caption of the split in order."""
@@ -72,7 +72,7 @@ def require_count(config: object, pairs: Pairs) -> None:
     if getattr(config, "region_norm", None) != "authors":
         return
     for i in np.unique(pairs.captions.owner[pairs.rows]):
-        count = len(pairs.store[pairs.captions.image_ids[i]])
+        count = len(pairs.image(i))
         if count != AUTHORS_REGIONS:
             problem = (
                 f"{count} regions of image '{pairs.captions.image_ids[i]}', region_norm authors takes {AUTHORS_REGIONS}"

@@ -47,7 +47,7 @@ def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:
     if len(rows) == captions.n_captions:
         return captions
     told = hashlib.sha256(f"{captions.digest} rows ".encode() + rows.astype(np.int64).tobytes()).hexdigest()
-    return replace(captions, table=captions.table.take(rows), digest=told)
+    return replace(captions.of_rows(rows), digest=told)
 
 
 class ExactRelevance:

@@ -1,5 +1,6 @@
 """Stage: a similarity matrix, captions and labels in; every metric, with intervals, and curves for `dvc plots`, out."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,14 +13,14 @@ from capgrade.metrics.evaluation import DIRECTIONS, Draws, Evaluation, cosines, 
 from capgrade.metrics.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import Ties
-from capgrade.metrics.uncertainty import PairedTest, paired_test
-from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, read_manifest, write_json, write_manifest
+from capgrade.schemas.files import atomic, write_json, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.task import Task
 
+METRICS, PER_QUERY = "metrics.json", "per_query.npz"
+OWNER = "owner"  # in PER_QUERY: the image of each caption
 SCORING = {"k", "p", "m", "fold", "ties", "metric", "samples", "seed"}  # of the parameters: what an evaluation is by
 
 
@@ -53,7 +54,8 @@ def score(task: Task, params: EvaluateParams, *, fold: int | None = None, notes:
         classes=task.codes, fold=fold, ties=params.ties,
         intervals=Draws(samples=params.samples, seed=params.seed),
     )  # fmt: skip
-    return replace(evaluation, notes=list(notes))
+    counts = {**evaluation.counts, **({"left_out": task.left_out} if task.left_out else {})}
+    return replace(evaluation, notes=list(notes), counts=counts)
 
 
 def evaluate(
@@ -66,8 +68,8 @@ def evaluate(
     now: Callable[[], Mapping[str, str]] | None = None,
 ) -> list[Evaluation]:
     """Score the whole set and then each size of folds; with `out`, write there metrics.json for `dvc metrics`,
-    curves_*.json for `dvc plots` and per_query.npz for paired tests. `inputs` are the digests of what the task was read
-    from, before it was read; `now` takes them again when all is scored.
+    curves_*.json for `dvc plots` and per_query.npz for paired tests (`compare`). `inputs` are the digests of what the
+    task was read from, before it was read; `now` takes them again when all is scored.
 
     InputError for an `out` that another stage wrote, and for an input that changed meanwhile."""
     with nullcontext() if out is None else output_folder(out, "evaluation") as folder:
@@ -76,17 +78,20 @@ def evaluate(
         if now is not None:
             require_unchanged(inputs or {}, now())
         if folder is not None:
-            with atomic(folder / "per_query.npz") as temporary, temporary.open("wb") as file:
+            with atomic(folder / PER_QUERY) as temporary, temporary.open("wb") as file:
                 scored = ((way, evaluations[0].scored[way].values) for way in DIRECTIONS)
                 values = {f"{way}/{name}": each for way, some in scored for name, each in some.items()}
-                np.savez_compressed(file, allow_pickle=False, **values)
+                np.savez_compressed(file, allow_pickle=False, **{OWNER: task.owner}, **values)
             tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()}
-            tables["metrics.json"] = as_json(evaluations)
+            tables[METRICS] = as_json(evaluations)
             for name, content in tables.items():
                 write_json(folder / name, content)
-            rows = dict.fromkeys([*tables, "per_query.npz"], 0)
+            rows = dict.fromkeys([*tables, PER_QUERY], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
-            write_manifest(folder, "evaluation", params=scoring, inputs=dict(inputs or {}), rows=rows)
+            of = dict(inputs or {})
+            if task.images is not None:  # by which `compare` knows that another gallery is another evaluation
+                of["left_out"] = hashlib.sha256(task.images.astype(np.int64).tobytes()).hexdigest()
+            write_manifest(folder, "evaluation", params=scoring, inputs=of, rows=rows)
     return evaluations
 
 
@@ -103,22 +108,6 @@ def similarity_names(files: Sequence[Path]) -> list[str]:
 def averaged(inputs: Mapping[str, str]) -> int:
     """How many similarities were averaged: 1 for one, or for embeddings."""
     return max(1, sum(name.startswith("similarity ") for name in inputs))
-
-
-def compare(a: Path, b: Path, *, method: str = "permutation", samples: int = 10_000) -> dict[str, PairedTest]:
-    """Paired tests of two evaluation folders, for every metric that both have: a minus b, query by query.
-
-    InputError for a folder that is not finished, and for two of other captions or labels."""
-    manifests = [read_manifest(folder, "evaluation") for folder in (a, b)]
-    one, other = ({**manifest["inputs"], "ties": manifest["params"].get("ties")} for manifest in manifests)
-    differing = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-    compared = ("similarity", "image_embeddings", "caption_embeddings")  # what two models differ in
-    if differing := [name for name in differing if not name.startswith(compared)]:
-        problem = f"evaluated with other {', '.join(differing)} than the first"
-        raise InputError(problem, file=b, remedy="evaluate both alike")
-    runs = [np.load(folder / "per_query.npz") for folder in (a, b)]
-    shared = [name for name in runs[0].files if name in runs[1].files]
-    return {name: paired_test(runs[0][name], runs[1][name], method=method, samples=samples) for name in shared}
 
 
 CURVE = (1, 2, 3, 5, 10, 20, 30, 50)

@@ -1,29 +1,36 @@
 """Tables of evaluations: one run on the terminal, several runs side by side in Markdown and LaTeX."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel, ValidationError
 from rich.markup import escape
 
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import CATALOGUE, Metric
-from capgrade.metrics.evaluation import DIRECTIONS, Evaluation
+from capgrade.metrics.evaluation import DIRECTIONS, SUM_OF, Evaluation
+from capgrade.metrics.uncertainty import PairedTest
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest, write_manifest, write_text
+from capgrade.schemas.files import read_manifest, unfinished_work, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
-from capgrade.trainer.evaluation.evaluate import averaged
+from capgrade.trainer.evaluation.evaluate import METRICS, averaged
+
+if TYPE_CHECKING:
+    from capgrade.trainer.evaluation.compare import Comparison
 
 HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
 SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
 AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
 Style = Literal["markdown", "latex"]
-SUMS = ("rsum", "nsum")  # stored as they are printed, 0 to 600
+STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
+SUMS = tuple(SUM_OF)  # stored as they are printed, 0 to 600
 
 
 def _base(name: str) -> str:
@@ -36,9 +43,15 @@ def _unit(name: str) -> str:
     return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
 
 
-def smaller_is_better(name: str) -> bool:
-    """Whether a metric is a rank, of which the least is best."""
-    return _unit(name) == "rank"
+def best_of(name: str) -> Callable[..., float] | None:
+    """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model is."""
+    return {"rank": min, "cosine": None}.get(_unit(name), max)
+
+
+def is_graded(name: str) -> bool:
+    """Whether a metric, or a sum, reads relevance."""
+    base = _base(name)
+    return base == "nsum" or (base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension"))
 
 
 def scale(name: str) -> int:
@@ -123,7 +136,7 @@ class StoredMetrics(BaseModel):
 def _read_run(path: Path) -> dict[str, Any]:
     file, models = path, 1
     if path.is_dir():  # a stopped one may still have the numbers of the run before
-        file, models = path / "metrics.json", averaged(read_manifest(path, "evaluation")["inputs"])
+        file, models = path / METRICS, averaged(read_manifest(path, "evaluation")["inputs"])
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     run = read_json(file)
@@ -152,9 +165,9 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
         cells = (shown(name, v) for (_, name), v in zip(columns, values[label], strict=True))
         rows.append([f"{label} (mean of {models})" if models > 1 else label, *cells])
     for place, (_, name) in enumerate(columns):
-        pick = min if smaller_is_better(name) else max
+        pick = best_of(name)
         known = [cells[place] for cells in values.values() if not math.isnan(cells[place])]
-        best = shown(name, pick(known)) if known else None
+        best = shown(name, pick(known)) if known and pick else None
         for row in rows:  # what prints the same is equally good
             if row[place + 1] == best:
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
@@ -170,9 +183,7 @@ def first_measure(run: Mapping[str, Any]) -> str | None:
 
 def _of_one_measure(name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Path]) -> str:
     """A graded metric with the measure in brackets, of the first one too."""
-    base = _base(name)
-    graded = base == "nsum" or (base in CATALOGUE and CATALOGUE[base].needs in ("relevance", "extension"))
-    if not graded or name.endswith("]"):
+    if not is_graded(name) or name.endswith("]"):
         return name
     first = {label: first_measure(run) for label, run in read.items()}
     measures = list(dict.fromkeys(first.values()))
@@ -192,6 +203,51 @@ def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
     return math.nan if values[key] is None else float(values[key])
 
 
+def compared_rows(labels: Sequence[str], found: Sequence["Comparison"]) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells of what `compare` found: a row per metric, tests of the first run against each other one."""
+    ways = {"i2t": "image to text", "t2i": "text to image", "": "both"}
+    heads, rows = tested_rows(labels, [
+        ([shown(one.metric, value) for value in one.values], one.tests, partial(_shown_gap, one.metric))
+        for one in found
+    ])  # fmt: skip
+    names = [[one.metric, ways[one.direction]] for one in found]
+    return ["metric", "direction", *heads], [[*name, *row] for name, row in zip(names, rows, strict=True)]
+
+
+def _shown_gap(name: str, value: float) -> str:
+    """A difference, one digit finer than the values."""
+    return f"{scale(name) * value:+.{4 if _unit(name) in ('tau', 'cosine') else 2}f}"
+
+
+def tested_rows(
+    labels: Sequence[str],
+    rows: Sequence[tuple[Sequence[str], Sequence[PairedTest | None], Callable[[float], str]]],
+    level: float = 0.95,
+    of: str = "queries",
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and cells of systems' values, and of tests of the first against each other one; a row has the values, the
+    tests, and how a difference is written. Of two systems the difference has an interval, of more each cell a p."""
+    if len(labels) != 2:
+        cells = [
+            [first, *(_with_p(value, test) for value, test in zip(others, tests, strict=True))]
+            for (first, *others), tests, _ in rows
+        ]
+        return [*labels], cells
+    heads = [*labels, f"{labels[0]} less {labels[1]}", f"{level:.0%} interval", "p", of]
+    return heads, [[*values, *_gap(tests[0], write)] for values, tests, write in rows]
+
+
+def _with_p(value: str, test: PairedTest | None) -> str:
+    return value if test is None else f"{value} (p {test.p_value:.4f})"
+
+
+def _gap(test: PairedTest | None, write: Callable[[float], str]) -> list[str]:
+    if test is None:
+        return ["-"] * 4
+    between = f"{write(test.low)} .. {write(test.high)}"
+    return [write(test.difference), between, f"{test.p_value:.4f}", f"{test.queries:,}"]
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """A table, its first columns at the left."""
     lines = [header, ["---"] * left + ["---:"] * (len(header) - left), *rows]
@@ -199,13 +255,14 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
     return "".join(f"| {' | '.join(line)} |\n" for line in escaped)
 
 
-def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """The same as a tabular with rules of booktabs."""
 
     def escaped(cells: Sequence[str]) -> str:
-        return " & ".join(cell.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&") for cell in cells) + r" \\"
+        return " & ".join(re.sub(r"[_%&#]", r"\\\g<0>", cell) for cell in cells) + r" \\"
 
-    top = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", escaped(header), r"\midrule"]
+    kinds = "l" * left + "r" * (len(header) - left)
+    top = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule", escaped(header), r"\midrule"]
     return "\n".join([*top, *map(escaped, rows), r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -217,7 +274,8 @@ def labelled(given: Sequence[str]) -> dict[str, Path]:
         label, named, path = text.partition("=")
         whole = Path(text)
         if not named and len(given) == 1 and not (whole / "metrics.json").is_file():
-            there = {path.parent.name: path.parent for path in sorted(whole.glob("*/metrics.json"))}
+            found = sorted(path.parent for path in whole.glob("*/metrics.json"))
+            there = {path.name: path for path in found if not unfinished_work(path)}
             if not there:
                 raise InputError("no evaluations here", file=whole, remedy="write them with capgrade evaluate --out")
             return there
@@ -228,20 +286,24 @@ def labelled(given: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def write_tables(runs: Mapping[str, Path], metrics: Sequence[str], out: Path) -> str:
-    """runs.md and runs.tex in `out`; the former is returned. InputError for an `out` that another stage wrote,
-    and when a run changes while it is read."""
+def write_tables(
+    runs: Mapping[str, Path], metrics: Sequence[str], out: Path, found: Sequence["Comparison"] = ()
+) -> str:
+    """runs.md and runs.tex in `out`; the former is returned. With what `compare` found of the runs, tests.md and
+    tests.tex too. InputError for an `out` that another stage wrote, and when a run changes while it is read."""
     inputs = _digests(runs)
-    text = side_by_side(runs, metrics, "markdown")
+    tables = {f"runs.{end}": side_by_side(runs, metrics, style) for end, style in STYLES.items()}
+    if found:
+        cells = compared_rows(list(runs), found)
+        tables |= {"tests.md": markdown(*cells, left=2), "tests.tex": latex(*cells, left=2)}
     with output_folder(out, "tables") as folder:
-        latex = side_by_side(runs, metrics, "latex")
         require_unchanged(inputs, _digests(runs))
-        write_text(folder / "runs.md", text)
-        write_text(folder / "runs.tex", latex)
-        rows = {"runs.md": 0, "runs.tex": 0}
+        for name, text in tables.items():
+            write_text(folder / name, text)
+        rows = dict.fromkeys(tables, 0)
         write_manifest(folder, "tables", params={"metrics": list(metrics)}, inputs=inputs, rows=rows)
-    return text
+    return tables["runs.md"]
 
 
 def _digests(runs: Mapping[str, Path]) -> dict[str, str]:
-    return found_digests(**{label: path / "metrics.json" if path.is_dir() else path for label, path in runs.items()})
+    return found_digests(**{label: path / METRICS if path.is_dir() else path for label, path in runs.items()})

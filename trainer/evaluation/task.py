@@ -1,6 +1,7 @@
 """A retrieval task as the stage reads it: images x captions, with every label there is, each checked against them."""
 
 import csv
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,15 +19,28 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, check_sizes, digest, open_arrow, parse_manifest, read_manifest
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.left_out import counts_of, line_of
 from capgrade.schemas.lines import open_bytes, read_json
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.scan_ids import REPEAT
 from capgrade.text.language import warn_unless_english
+from capgrade.trainer.evaluation.order import (
+    MatrixIds,
+    columns_of_captions,
+    ids_of,
+    order_note,
+    read_ids,
+    require_as_many,
+    rows_of_images,
+)
 from capgrade.trainer.fit import MODEL
 
-FORMATS = ".npy, .pt or .pth (torch), .arrow, .csv"
+FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,18 @@ class Task:
     positives: Mapping[str, Pair] = field(default_factory=dict)  # of images, of captions; "accepted" is of an audit
     codes: Array | None = None  # (n_images, n_classes)
     kept: Array | None = None  # (n_captions,) rows of the captions table; None for all of them
+    images: Array | None = None  # (n_images,) their numbers in the captions table; None for all of them
+    left_out: Mapping[str, Any] = field(default_factory=dict)  # images by reason, and captions, that are not here
+
+    def part(self, matrix: Array) -> Array:
+        """Of a matrix of the whole table the rows and columns that are here."""
+        return _part(matrix, self.images, self.kept)
+
+
+def _part(matrix: Array, images: Array | None, kept: Array | None) -> Array:
+    if images is not None and len(images) < len(matrix):
+        return matrix[np.ix_(images, np.arange(matrix.shape[1]) if kept is None else kept)]
+    return matrix if kept is None or len(kept) == matrix.shape[1] else matrix[:, kept]
 
 
 def load_task(
@@ -51,6 +77,7 @@ def load_task(
     instances: Path | None = None,
     split: str | None = None,
     positives: Path | None = None,
+    ids: MatrixIds | None = None,
 ) -> tuple[Task, list[str]]:
     """Read a task, and say in notes what it cannot be scored on and why.
 
@@ -62,7 +89,7 @@ def load_task(
     if sum(source is not None for source in (files or None, embeddings, stand_in)) != 1:
         raise InputError("give one source of similarity", remedy="--run, --similarity, --embeddings or --stand-in")
     table, notes = read_captions(captions, split), []
-    kept = np.arange(table.n_captions)
+    kept, images, left = np.arange(table.n_captions), np.arange(table.n_images), dict[str, Any]()
     if stand_in is not None:
         sizes = np.diff(table.ref_ptr)
         if stand_in < 0 or (sizes <= max(stand_in, 1)).any():  # every image keeps another caption
@@ -80,25 +107,39 @@ def load_task(
         matrix = np.asarray(vectors[chosen] @ vectors[kept].T)
         notes.append(f"caption {stand_in} of each image stands for the image and is out of the gallery")
     elif embeddings is not None:
-        matrix = similarity_of(*embeddings, table)
+        matrix = similarity_of(*embeddings, table, ids)
+        files = list(embeddings)
     else:
-        matrix = mean_similarity(files, table)
+        without = {image_id: why for path in files for image_id, why in images_without(path).items()}
+        images = np.flatnonzero([image_id not in without for image_id in table.image_ids])
+        kept = np.flatnonzero(np.isin(table.owner, images))
+        matrix = mean_similarity(files, table, ids, images, kept)
+        lost = table.n_captions - len(kept)
+        if without:
+            left = counts_of(without, lost)
+            notes.append(f"{line_of(without, table.n_images, lost, 'smaller gallery')}")
         notes += [f"similarity is the mean of {len(files)} matrices"] if len(files) > 1 else []
         notes += [note for path in files if (note := left_out(path))]
-    labels = {} if relevance is None else read_relevance_folder(relevance, table, kept)
-    codes = None if instances is None else coco_codes(instances, table.image_ids)
+    whole = len(images) == table.n_images
+    if whole and files and ids is None and not any(map(has_ids, files)) and (note := order_note(matrix, table)):
+        notes.append(note)
+    labels = {} if relevance is None else read_relevance_folder(relevance, table, kept, images)
+    codes = None if instances is None else coco_codes(instances, [table.image_ids[i] for i in images])
     notes += [] if labels else ["no relevance given: graded metrics left out"]
     notes += ["no instances given: PMRP left out"] if codes is None and of_coco(table.image_ids) else []
     for name, values in labels.items():
         if values.min() < 0:
             notes.append(f"{name} goes below 0: sums of gains (ncs, ndcg, soft sr) count that as 0")
-    lists = _human(table.image_ids, table.caption_ids, kept, notes)
+    lists = _human(table.image_ids, table.caption_ids, kept, images, notes)
     if positives is not None:
-        lists["accepted"] = _of_kept(read_positives(positives, table), kept)
-    return Task(matrix, table.owner[kept], labels, lists, codes, kept), notes
+        lists["accepted"] = _of_kept(read_positives(positives, table), kept, images)
+    owner = np.searchsorted(images, table.owner[kept])
+    return Task(matrix, owner, labels, lists, codes, kept, images if left else None, left), notes
 
 
-def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, notes: list[str]) -> dict[str, Any]:
+def _human(
+    image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, images: Array, notes: list[str]
+) -> dict[str, Any]:
     positives = {}
     for name in ("eccv", "cxc"):
         try:
@@ -107,7 +148,7 @@ def _human(image_ids: Sequence[str], caption_ids: Sequence[str], kept: Array, no
             if of_coco(image_ids):  # of another data set nothing is missed
                 notes.append(f"{name} left out: {error.problem} ({error.remedy})")
         else:
-            positives[name] = _of_kept(lists, kept)
+            positives[name] = _of_kept(lists, kept, images)
     return positives
 
 
@@ -120,29 +161,58 @@ def of_coco(image_ids: Sequence[str]) -> bool:
     return known.issuperset(image_ids)
 
 
-def _of_kept(lists: tuple[Positives, Positives], kept: Array) -> tuple[Positives, Positives]:
-    """Lists of images and of captions, of the kept captions alone."""
-    of_images, of_captions = lists[0], lists[1].lists()
-    if len(kept) == len(of_captions):
+def _of_kept(lists: tuple[Positives, Positives], kept: Array, images: Array) -> tuple[Positives, Positives]:
+    """Lists of images and of captions, of the kept images and captions alone: a dropped positive is none any more."""
+    of_images, of_captions = (some.lists() for some in lists)
+    if len(kept) == len(of_captions) and len(images) == len(of_images):
         return lists
-    where = np.full(int(max(kept.max(), of_images.indices.max(initial=0))) + 1, -1)
-    where[kept] = np.arange(len(kept))
-    held = [where[items[items >= 0]] for items in of_images.lists()]  # a dropped positive is no positive any more
-    held = [items[items >= 0] for items in held]
-    return Positives.from_lists(held), Positives.from_lists([of_captions[row] for row in kept])
+    rows = _among([of_images[i] for i in images], kept, len(of_captions))
+    return rows, _among([of_captions[row] for row in kept], images, len(of_images))
 
 
-def read_similarity(path: Path, captions: Captions) -> Array:
+def _among(lists: Sequence[Array], kept: Array, count: int) -> Positives:
+    """The lists by the places of their items in `kept`, of `count` items; an item that is nowhere stays so."""
+    most = max([count - 1, *(int(items.max(initial=0)) for items in lists)])
+    where = np.full(most + 2, -2)
+    where[kept], where[-1] = np.arange(len(kept)), -1
+    places = [where[items] for items in lists]
+    return Positives.from_lists([some[some > -2] for some in places])
+
+
+def read_similarity(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Similarity, images x captions in the order of the captions table, from any of `FORMATS`.
 
     An Arrow file has a column `image_id`, checked, and one fixed-size list per row; a .csv file has numbers, or ids too
-    (`read_csv`). One of `capgrade evaluate --run` must be
-    finished, of these captions, and of the model of the run that it lies in.
+    (`read_csv`). With `ids`, or image_ids and caption_ids beside it in an .npz, rows and columns may be in any order,
+    and more than the table's. One of `capgrade evaluate --run` must be finished, of these captions, and of the model
+    of the run that it lies in. Images that the run was made without get -inf, as their captions do.
     NaN is an InputError that names the pair. -inf ranks below and +inf above every number: a model that leaves pairs
     out may score them -inf.
     """
     _require_current(path, captions)
-    matrix = _read_matrix(path, captions.image_ids, "image_id", captions.caption_ids)
+    if without := images_without(path):
+        images = np.array([image_id not in without for image_id in captions.image_ids])
+        rows = images[captions.owner]
+        known = read_similarity_of(path, captions.of_rows(np.flatnonzero(rows)), ids)
+        whole = np.full((captions.n_images, captions.n_captions), -np.inf, np.float32)
+        whole[np.ix_(images, rows)] = known
+        return whole
+    return read_similarity_of(path, captions, ids)
+
+
+def images_without(path: Path) -> dict[str, str]:
+    """The images that a similarity of `capgrade evaluate --run` was made without, and why; none for any other."""
+    if not (path.parent / MANIFEST).is_file():
+        return {}
+    manifest = parse_manifest(path.parent / MANIFEST)
+    left_out = manifest.get("left_out") or [] if manifest["kind"] == INDEX and path.name in manifest["files"] else []
+    return {one["image_id"]: one["reason"] for one in left_out}
+
+
+def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
+    """A file with a row for each of these images and a column for each caption. Errors as `read_similarity`."""
+    matrix = _placed(_read_matrix(path, captions.image_ids, "image_id", captions.caption_ids), path, captions, ids)
+    matrix = _once_an_image(matrix, captions.n_images, path)  # with ids rows are one an image already
     expected = (captions.n_images, captions.n_captions)
     if matrix.shape != expected:
         hint = "transpose it" if matrix.shape == expected[::-1] else "score the same captions table"
@@ -155,13 +225,17 @@ def read_similarity(path: Path, captions: Captions) -> Array:
     return matrix
 
 
-def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
+def mean_similarity(
+    paths: Sequence[Path], captions: Captions, ids: MatrixIds | None = None, images: Array | None = None,
+    kept: Array | None = None,
+) -> Array:  # fmt: skip
     """The mean of similarities, as SCAN, SGRAF and BCLS average those of two models; of one file, what it holds.
 
     Each is read by `read_similarity`. InputError for the same matrix twice, and for one with an infinite score beside
-    others: a mean would leave a pair out that another model ranked.
+    others: a mean would leave a pair out that another model ranked. With `images` and `kept`, of these images and
+    caption rows alone.
     """
-    matrices = [read_similarity(path, captions) for path in paths]
+    matrices = [_part(read_similarity(path, captions, ids), images, kept) for path in paths]
     if len(matrices) == 1:
         return matrices[0]
     known: dict[str, Path] = {}
@@ -171,7 +245,8 @@ def mean_similarity(paths: Sequence[Path], captions: Captions) -> Array:
             raise InputError(f"the same matrix as {twin}", file=path, remedy="give each model's similarity once")
         if not np.isfinite(matrix).all():
             row = int(np.argmin(np.isfinite(matrix).all(axis=1)))
-            problem = f"an infinite score for image '{captions.image_ids[row]}', and a mean with others is asked for"
+            image = captions.image_ids[row if images is None else images[row]]
+            problem = f"an infinite score for image '{image}', and a mean with others is asked for"
             raise InputError(problem, file=path, remedy="score every pair with a number, or evaluate this one alone")
     total = np.zeros(matrices[0].shape, np.float32)
     for matrix in matrices:
@@ -207,28 +282,33 @@ def _require_current(path: Path, captions: Captions) -> None:
         raise InputError(f"made from another model than {model}", file=path, remedy=remedy)
 
 
-def similarity_of(images: Path, texts: Path, captions: Captions) -> Array:
+def similarity_of(images: Path, texts: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
     """Cosines of two embedding tables (n_images, d) and (n_captions, d), from any of `FORMATS`, float32.
 
-    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row.
+    Arrow tables have a column `image_id` or `caption_id`, checked, and one fixed-size list per row. With `ids`, or
+    image_ids or caption_ids in an .npz, rows may be in any order.
     """
-    left = _unit(_read_matrix(images, captions.image_ids, "image_id"), images, captions.n_images)
-    right = _unit(_read_matrix(texts, captions.caption_ids, "caption_id"), texts, captions.n_captions)
+    rows, columns = (ids.rows, ids.columns) if ids else (None, None)
+    left = _read_matrix(images, captions.image_ids, "image_id")
+    left = _once_an_image(_placed(left, images, captions, MatrixIds(rows)), captions.n_images, images)
+    left = _unit(left, images, captions.n_images)
+    right = _read_matrix(texts, captions.caption_ids, "caption_id")
+    right = _placed(right.T, texts, captions, MatrixIds(columns=columns)).T
+    right = _unit(right, texts, captions.n_captions)
     if left.shape[1] != right.shape[1]:
         problem = f"embeddings of {left.shape[1]} dimensions beside {right.shape[1]}"
         raise InputError(problem, file=texts, remedy="use the tables of one model")
     return np.asarray(left @ right.T)
 
 
-def read_relevance_folder(folder: Path, captions: Captions, kept: Array) -> dict[str, Array]:
-    """Every dense matrix of a relevance folder by measure, images x the kept captions, made for these captions."""
+def read_relevance_folder(folder: Path, captions: Captions, kept: Array, images: Array) -> dict[str, Array]:
+    """Every dense matrix of a relevance folder by measure, the kept images x captions, made for these captions."""
     matrices = {}
     for name in sorted(read_manifest(folder, "relevance")["files"]):
         if name.endswith(".arrow"):
             stored = read_relevance(folder / name)
             stored.require(captions)
-            matrix = stored.matrix()  # one at a time: a copy without the dropped captions frees the whole
-            matrices[Path(name).stem] = matrix if len(kept) == captions.n_captions else matrix[:, kept]
+            matrices[Path(name).stem] = _part(stored.matrix(), images, kept)  # one at a time: a copy frees the whole
     if not matrices:
         raise InputError("no relevance in the folder", file=folder, remedy="run capgrade relevance")
     return matrices
@@ -255,6 +335,19 @@ def read_positives(path: Path, captions: Captions) -> tuple[Positives, Positives
     return Positives.from_lists(rows), Positives.from_lists(others)
 
 
+def _once_an_image(matrix: Array, images: int, path: Path) -> Array:
+    """One row an image of a table that has each five times in turn, as VSE++ dumps them, which is said; else as it is.
+    InputError for five that differ."""
+    if len(matrix) != images * REPEAT or not images:
+        return matrix
+    for first in range(0, len(matrix), REPEAT):
+        if not (matrix[first : first + REPEAT] == matrix[first]).all():
+            problem = f"{len(matrix)} rows for {images} images, and rows {first} to {first + REPEAT - 1} differ"
+            raise InputError(problem, file=path, remedy="give one row an image, or five equal rows in turn")
+    log.info("%s: each image has %d equal rows in turn, taken as one", path.name, REPEAT)
+    return matrix[::REPEAT]
+
+
 def _unit(vectors: Array, path: Path, rows: int) -> Array:
     if len(vectors) != rows:
         raise InputError(f"{len(vectors)} embeddings for {rows} ids", file=path, remedy="embed the same captions table")
@@ -264,6 +357,63 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
         row = int(np.argmin(np.isfinite(lengths[:, 0]) & (lengths[:, 0] > 0)))
         raise InputError("embedding is zero, infinite or NaN", file=path, row=str(row), remedy="embed it again")
     return np.asarray(vectors / lengths, dtype=np.float32)
+
+
+IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
+
+
+def has_ids(path: Path) -> bool:
+    """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of `evaluate --run`."""
+    if path.suffix == ".npz":
+        with _open_npz(path) as arrays:
+            return any(name in arrays for name in IDS)
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8-sig") as file:
+            return not is_number(file.readline().partition(",")[0])
+    return path.suffix == ".arrow" or (path.parent / MANIFEST).is_file()
+
+
+def _placed(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None) -> Array:
+    """A matrix with rows and columns in the order of the captions table, by the ids given or in the .npz itself."""
+    given = ids or MatrixIds()
+    sources: list[Path | None] = [given.rows, given.columns]
+    known = [None if source is None else read_ids(source) for source in sources]
+    if path.suffix == ".npz":
+        with _open_npz(path) as arrays:
+            for axis, name in enumerate(IDS):
+                if name in arrays and known[axis] is None:
+                    known[axis], sources[axis] = ids_of(arrays[name], path), path
+    places = (rows_of_images, columns_of_captions)
+    for axis, (names, source, place) in enumerate(zip(known, sources, places, strict=True)):
+        if names is not None and source is not None:
+            require_as_many(names, matrix.shape[axis], ("rows", "columns")[axis], source)
+            matrix = np.take(matrix, place(names, captions, source), axis)
+    return matrix
+
+
+def _open_npz(path: Path) -> Any:
+    """The arrays of an .npz. InputError for another file."""
+    try:
+        arrays = np.load(path)
+        if isinstance(arrays, np.lib.npyio.NpzFile):
+            return arrays
+        problem = "no .npz"
+    except Exception as error:  # a damaged header makes numpy raise anything
+        problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+    raise InputError(problem, file=path, remedy=f"give {FORMATS}")
+
+
+def _read_npz(path: Path) -> Array:
+    """The one matrix of an .npz; of several, `similarity`."""
+    with _open_npz(path) as arrays:
+        try:
+            found = {name: arrays[name] for name in arrays.files if name not in IDS}
+        except ValueError as error:
+            raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {FORMATS}") from error
+    if "similarity" not in found and len(found) != 1:
+        problem = f"arrays {', '.join(found) or 'none'}"
+        raise InputError(problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids")
+    return np.asarray(found.get("similarity", next(iter(found.values()))))
 
 
 def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[str] | None = None) -> Array:
@@ -277,6 +427,8 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
             from capgrade.schemas.pickles import read_torch
 
             matrix = as_numpy(read_torch(path))
+        elif path.suffix == ".npz":
+            matrix = _read_npz(path)
         else:
             matrix = np.load(path, mmap_mode="r")
     except InputError:

@@ -45,7 +45,10 @@ def also(best_by: str) -> str:
 def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     with atomic(out / name) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # by the umask, as of every other file: safetensors makes its own of mode 0600
         save_file(tensors, temporary)
+        temporary.chmod(mode)
 
 
 def load_run(
@@ -125,8 +128,9 @@ def finish(folder: Path, summary: dict[str, Any]) -> None:
 
 
 def left(folder: Path, out: Path, key: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """What there is of a run: the summary of a finished one, and the state to go on from, that of a stopped one first.
-    InputError for a run of another key, for one whose files are not all there, and for a state that is none."""
+    """What there is of a run: the summary of a finished one, and the state to go on from, that of a stopped one first,
+    which is of this key. InputError for a finished run of another one, for one whose files are not all there, and for a
+    state that is none."""
     done, path = None, folder / STATE
     if not path.is_file():
         if not (out / MANIFEST).is_file():  # written last
@@ -138,10 +142,18 @@ def left(folder: Path, out: Path, key: str) -> tuple[dict[str, Any] | None, dict
         given = state["key"]
     except (InputError, KeyError, TypeError) as error:
         raise InputError(f"not a state to go on from ({type(error).__name__})", file=path, remedy=AFRESH) from error
+    if given != key and (folder / CONFIG).is_file():  # a start afresh was asked for, and stopped in its first epoch
+        return None, None
     if given != key:
         remedy = f"give another --out, or {AFRESH}"
         raise InputError("this folder holds a run of other parameters or data", file=path, remedy=remedy)
     return done, state
+
+
+def done_epochs(folder: Path) -> str:
+    """What of a stopped run is done, in words."""
+    lines = (folder / EPOCHS).read_text(encoding="utf-8").splitlines()[1:] if (folder / EPOCHS).is_file() else []
+    return f"{len(lines)} finished epochs"
 
 
 def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
@@ -171,8 +183,8 @@ def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
 class History:
     """Finished epochs of a run that trains in a folder. It goes on from `state` (`left`), None at the start."""
 
-    def __init__(self, folder: Path, key: str, state: dict[str, Any] | None) -> None:
-        self.folder, self.key, self._state = folder, key, state
+    def __init__(self, out: Path, folder: Path, key: str, state: dict[str, Any] | None) -> None:
+        self.out, self.folder, self.key, self._state = out, folder, key, state
         self.epochs: list[dict[str, float]] = state["epochs"] if state else []
         self.steps: list[tuple[int, float, float]] = [tuple(row) for row in state["steps"]] if state else []
 
@@ -208,7 +220,7 @@ class History:
             return ends is not None
         problem = f"this run has trained {self.epoch} epochs, train.epochs and train.patience stop it after {ends}"
         remedy = f"ask for {self.epoch} epochs or more, give another --out, or start afresh with --restart"
-        raise InputError(problem, file=self.folder.parent, remedy=remedy)
+        raise InputError(problem, file=self.out, remedy=remedy)
 
     def save(self, parts: Parts, device: torch.device) -> None:
         """The state, and what there is to see of it: steps.csv and epochs.csv."""

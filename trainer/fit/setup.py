@@ -1,8 +1,7 @@
 """Everything a run needs, read and checked before the first step."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,13 @@ from capgrade.measures import choose, names_of, read_by
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MANIFEST, canonical, digest, package_version
+from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest, found_digests
+from capgrade.schemas.output import run_key
 from capgrade.schemas.params import MeasuresParams, TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import partners, rows_of_share
-from capgrade.trainer.data.images import image_digest, open_images
+from capgrade.trainer.data.images import find_images, image_digest, open_images, tell_left_out
 from capgrade.trainer.data.pairs import Pairs, require_count
 from capgrade.trainer.data.relevance import BatchRelevance, ExactRelevance, LookedUp, learnt_from, own_spread
 from capgrade.trainer.data.text import Tokens, Vocabulary, make_tokens
@@ -31,7 +31,7 @@ from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
 
-FORMAT = 4  # of what a stopped run keeps; 3 had averaged weights alone, without the model's running statistics
+FORMAT = 5  # of what a stopped run keeps, to be raised too when training gives other values of the same parameters
 VALIDATION = TrainParams().validation  # where no other is named
 
 
@@ -61,8 +61,12 @@ class Setup:
     validation: Pairs | None
     validation_relevance: np.ndarray | None  # [n_images, n_captions]
     inputs: dict[str, str]
-    key: str  # of everything the result depends on
+    made_of: dict[str, Any]  # everything the result depends on
     not_initial: list[str] | None  # weights that `train.init` did not give; None without it
+
+    @property
+    def key(self) -> str:
+        return run_key(self.made_of)
 
 
 def with_validation(data: Data, params: TrainParams) -> TrainParams:
@@ -85,29 +89,38 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
 
     Raises InputError for data that do not fit together, for too little of them, and for unknown names.
     """
+    plain = [{key: value for key, value in term.items() if value != "auto"} for term in params.loss]  # learnt later
+    data = _without_unread(data, params, LossTerms(plain).needs)
     captions = read_captions(data.captions, params.split)
     rows = rows_of_share(captions, params.images, params.captions_per_image, params.seed)
-    store = open_images(params.model.name, params.model.options, data.regions, data.images)
+    store = open_images(params.model.name, params.model.options, data.regions, data.images, params.unreadable)
     dim = store.metadata["dim"]
     terms: list[Mapping[str, Any]] = list(params.loss)
     if any(term.get("alpha") == "auto" for term in terms):
-        learnt = learnt_from(captions, rows)
-        alpha = {"alpha": own_spread(choose([params.measure], measures)[params.measure].fit(learnt), learnt)}
+        known = learnt_from(captions, rows)
+        alpha = {"alpha": own_spread(choose([params.measure], measures)[params.measure].fit(known), known)}
         terms = [{**term, **alpha} if term.get("alpha") == "auto" else term for term in terms]
     loss, first_loss = LossTerms(terms), LossTerms(_first_terms(terms, params.all_negatives_first))
     config = configure(params.model.name, params.model.options, dim, captions.n_images)
     start = None if params.init is None else Path(params.init)
-    tokens = make_tokens(config, captions, params.min_count, rows, start)
+    learnt = rows[find_images(captions, store, rows).numbers[captions.owner[rows]] >= 0]
+    tokens = make_tokens(config, captions, params.min_count, learnt, start)
     pairs = Pairs(captions, store, tokens.encode(captions), rows)
     require_count(config, pairs)
-    shards = _shards(data, params, captions, loss.needs)
+    tell_left_out(captions, rows, pairs.left_out)
+    shards = _shards(data, params, captions)
     relevance = _relevance(params, measures, captions, rows, shards) if "relevance" in loss.needs else None
     if relevance is not None:
         loss.check_scale(params.measure, *relevance.span)
     split = None if params.validation is None else read_captions(data.captions, params.validation)
-    held_out = split
-    if split is not None and params.validation_images is not None:  # the authors' loaders take 1,000 of COCO's 5,000
-        held_out = learnt_from(split, np.flatnonzero(split.owner < params.validation_images))
+    held_out, kept = split, np.empty(0, np.int64)
+    if split is not None:
+        found = find_images(split, store)
+        tell_left_out(split, np.arange(split.n_captions), found.left_out)
+        kept = np.flatnonzero(found.numbers[split.owner] >= 0)
+        if params.validation_images is not None:  # the authors' loaders take 1,000 of COCO's 5,000
+            kept = kept[np.isin(split.owner[kept], np.unique(split.owner[kept])[: params.validation_images])]
+        held_out = learnt_from(split, kept)
     if held_out is not None and (fold := params.validation_fold) and held_out.n_images % fold:
         problem = f"train.validation_fold {fold} does not divide the {held_out.n_images} images of the validation split"
         raise InputError(problem, remedy="use a divisor, such as 1000 of 5000, or leave it out")
@@ -120,19 +133,19 @@ def prepare(data: Data, params: TrainParams, measures: MeasuresParams) -> Setup:
         inputs |= found_digests(init=start / MODEL, init_vocabulary=start / VOCABULARY)
     model = model_of(params.model.name)(config, dim, tokens.size)
     if isinstance(tokens, Vocabulary):
-        model.learn_words(tokens.words, [pairs.tokens[row] for row in rows], captions.owner[rows])
+        model.learn_words(tokens.words, [pairs.tokens[row] for row in pairs.rows], captions.owner[pairs.rows])
     not_initial = None if start is None else start_from(model, start / MODEL, params.init_strict)
     beside = partners(pairs, shards) if params.composition == "seeded" else None
     batches = params.batch_size, params.seed, beside, params.unique_images, params.drop_last
-    plan = BatchPlan(captions.owner, rows, *batches)
+    plan = BatchPlan(captions.owner, pairs.rows, *batches)
     validation = None if held_out is None else Pairs(held_out, store, tokens.encode(held_out))
     dense = None
     if split is not None and held_out is not None and computed:
-        dense = _dense(params, measures, split, held_out)
+        dense = _dense(params, measures, split, kept, held_out)
     return Setup(
         model=model, config=config, tokens=tokens, feature_dim=dim, pairs=pairs, plan=plan, loss=loss,
         first_loss=first_loss, relevance=relevance, validation=validation, validation_relevance=dense,
-        inputs=inputs, key=_key(params, measures.used(computed), inputs), not_initial=not_initial,
+        inputs=inputs, made_of=_made_of(params, measures.used(computed), inputs), not_initial=not_initial,
     )  # fmt: skip
 
 
@@ -153,12 +166,11 @@ def _computed(
     return []
 
 
-def _key(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Of what the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
-    passing = {"device", "workers", "epochs", "patience"}
+def _made_of(params: TrainParams, measures: dict[str, Any], inputs: dict[str, str]) -> dict[str, Any]:
+    """What the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
+    passing = {"device", "workers", "epochs", "patience", "unreadable"}
     lasting = params.model_dump(mode="json", exclude=passing | {"init"})  # its weights are among the inputs
-    content = [FORMAT, package_version(), lasting, measures, inputs]
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
+    return {"format": FORMAT, "train": lasting, "measures": measures, "inputs": inputs}
 
 
 def model_inputs(config: Config) -> dict[str, str]:
@@ -170,15 +182,23 @@ def model_inputs(config: Config) -> dict[str, str]:
     return known | {key: file_digest(Path(path)) for key, path in files.items() if path not in (None, ENGLISH, XAVIER)}
 
 
-def _shards(data: Data, params: TrainParams, captions: Captions, needed: set[str]) -> LookedUp | None:
-    """The shards that were given. InputError when this run would not read them."""
+def _without_unread(data: Data, params: TrainParams, needed: set[str]) -> Data:
+    """The data without shards that this run does not read, which is said. InputError where it looks up relevance and
+    there are none."""
+    looked_up = params.relevance == "shards" and "relevance" in needed
+    if data.shards is None and looked_up:
+        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
+    if data.shards is None or looked_up or params.composition == "seeded":
+        return data
+    why = "batches are random and relevance is not looked up; train.relevance=shards would, with a graded loss"
+    tell(f"{data.shards}: these labels are not read: {why}")
+    return replace(data, shards=None)
+
+
+def _shards(data: Data, params: TrainParams, captions: Captions) -> LookedUp | None:
+    """The shards that were given."""
     if data.shards is None:
         return None
-    looked_up = params.relevance == "shards" and "relevance" in needed
-    if not looked_up and params.composition != "seeded":
-        problem = "shards are given, and this run reads none: batches are random and relevance is not looked up"
-        remedy = "leave out --shards, or set train.relevance=shards (with a graded loss) or train.composition=seeded"
-        raise InputError(problem, file=data.shards, remedy=remedy)
     labels = Labels.load(data.shards, measures=[params.measure], split=captions.split, captions=data.captions)
     return LookedUp(labels, params.measure, params.unknown)
 
@@ -191,8 +211,6 @@ def _relevance(
     if params.relevance == "exact" and (whole or params.measure not in measures.imported):
         between = params.relevance_of == "caption"
         return ExactRelevance(choose([params.measure], measures)[params.measure], captions, rows, between)
-    if params.relevance == "shards" and shards is None:
-        raise InputError("relevance is to be looked up, and there are no shards", remedy="give --shards")
     if not whole:
         problem = f"relevance by all captions of the split, where {len(rows)} of {captions.n_captions} are learnt from"
         raise InputError(problem, remedy="set train.relevance=exact with a measure of ours, or learn from all captions")
@@ -202,14 +220,15 @@ def _relevance(
     return shards
 
 
-def _dense(params: TrainParams, measures: MeasuresParams, split: Captions, held_out: Captions) -> np.ndarray:
+def _dense(
+    params: TrainParams, measures: MeasuresParams, split: Captions, kept: np.ndarray, held_out: Captions
+) -> np.ndarray:
     """float32 [n_images, n_captions]: relevance of what is validated on by the same measure, which knows of nothing
     else, but for a matrix that someone else computed: that is of the whole split."""
     measure = choose([params.measure], measures)[params.measure]
-    images = np.arange(held_out.n_images)
     if params.measure in measures.imported:
-        return measure.fit(split).score(images, np.flatnonzero(split.owner < held_out.n_images))
-    return measure.fit(held_out).score(images)
+        return measure.fit(split).score(np.unique(split.owner[kept]), kept)
+    return measure.fit(held_out).score(np.arange(held_out.n_images))
 
 
 def _first_terms(terms: Sequence[Mapping[str, Any]], epochs: int) -> list[Mapping[str, Any]]:

@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,14 +21,15 @@ from capgrade.pipelines.execution.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
-from capgrade.schemas.output import output_folder
+from capgrade.schemas.output import output_folder, refuse_foreign
 from capgrade.schemas.params import MeasuresParams, TrainParams
-from capgrade.schemas.progress import progress
+from capgrade.schemas.progress import FIRST, progress
+from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import prefetched
 from capgrade.trainer.data.pairs import Batch
 from capgrade.trainer.data.relevance import BatchRelevance
 from capgrade.trainer.fit import CONFIG, MODEL, STATE, SUMMARY, UNFIT, VOCABULARY
-from capgrade.trainer.fit.checkpoint import AFRESH, History, Parts, also, finish, left, save_model
+from capgrade.trainer.fit.checkpoint import AFRESH, History, Parts, also, done_epochs, finish, left, save_model
 from capgrade.trainer.fit.distributed import device_of_process, from_first, mean_gradients, same_on_all
 from capgrade.trainer.fit.optimiser import make_optimiser, make_schedule
 from capgrade.trainer.fit.setup import Data, Setup, prepare, with_validation
@@ -36,6 +37,9 @@ from capgrade.trainer.fit.validation import validate
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
+
+NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths of models that learn from small tables
+SMALL, LONG = 20_000, 600.0  # pairs an epoch; seconds
 
 
 def train(
@@ -57,14 +61,22 @@ def train(
     if device.type == "cuda":
         torch.cuda.set_device(device)
         backend = "cpu:gloo,cuda:nccl"
-    in_turn, precision = together(process, backend), precision_of(params.precision, device)
-    with output_folder(out, "run", key="run") as folder, in_turn as wait, precision:
-        try:
-            summary = _train(data, out, folder, params, measures, restart, device, process)
-        except torch.OutOfMemoryError as error:
-            remedy = "lower train.batch_size, or set train.precision=bf16"
-            raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
-        wait()
+    with together(process, backend) as wait, precision_of(params.precision, device):
+        if process.rank == 0:  # before anything is read, too
+            refuse_foreign(out, "run")
+        torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
+        params = with_validation(data, params)
+        setup = prepare(data, params, measures)
+        for size in (params.batch_size, *setup.plan.rests):
+            _part(size, process)
+        with output_folder(out, "run", setup.made_of, afresh=restart, done=done_epochs) as folder:
+            wait()  # nobody goes on before the folder is ready
+            try:
+                summary = _train(setup, out, folder, params, restart, device, process)
+            except torch.OutOfMemoryError as error:
+                remedy = "lower train.batch_size, or set train.precision=bf16"
+                raise InputError(f"{device} is out of memory", file=out, remedy=remedy) from error
+            wait()
         return summary
 
 
@@ -101,18 +113,12 @@ class TrainingRun:
 
 
 def _train(
-    data: Data, out: Path, folder: Path, params: TrainParams, measures: MeasuresParams, restart: bool,
-    device: torch.device, process: Process,
-) -> dict[str, Any]:  # fmt: skip
-    torch.manual_seed(params.seed)  # the same on every process: all draw the same negatives
-    params = with_validation(data, params)
-    setup = prepare(data, params, measures)
-    for size in (params.batch_size, *setup.plan.rests):
-        _part(size, process)
-    key, state, done = setup.key, None, None
+    setup: Setup, out: Path, folder: Path, params: TrainParams, restart: bool, device: torch.device, process: Process
+) -> dict[str, Any]:
+    state, done = None, None
     if not restart:
-        done, state = from_first(lambda: left(folder, out, key))
-    history = History(folder, key, state)
+        done, state = from_first(lambda: left(folder, out, setup.key))
+    history = History(out, folder, setup.key, state)
     if history.over(params) and done is not None:  # asked before anything is changed: it may have too many epochs
         return done
     model = setup.model.to(device)
@@ -127,6 +133,8 @@ def _train(
     same_on_all([*model.state_dict().values(), *(average.state_dict().values() if average else ())])
     from_first(lambda: _open(run, out))
     an_epoch = setup.plan.pairs_an_epoch
+    if process.rank == 0:
+        _tell_of(run)
     with progress("training", params.epochs * an_epoch, "pairs") as advance:
         advance(history.epoch * an_epoch)
         while not history.over(params):
@@ -142,13 +150,30 @@ def _train(
     return summary
 
 
+def _tell_of(run: TrainingRun) -> None:
+    """What is trained, in a line."""
+    weights = sum(weight.numel() for weight in run.model.parameters())
+    size = f"{weights:,} weights, {run.setup.plan.pairs_an_epoch:,} pairs an epoch"
+    tell(f"{run.params.model.name}: {size}, epochs {run.history.epoch + 1} to {run.params.epochs}, on {run.device}")
+
+
+def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
+    """What makes a run faster that has trained so many pairs in its first seconds: smaller widths, where a processor
+    would take more than LONG for a small table. None for other runs."""
+    left = (run.params.epochs * run.setup.plan.pairs_an_epoch - pairs) * seconds / pairs
+    wide = {name: width for name, width in NARROW.items() if getattr(run.setup.config, name, 0) > 2 * width}
+    if run.device.type != "cpu" or run.setup.plan.pairs_an_epoch > SMALL or left < LONG or not wide:
+        return None
+    sets = " ".join(f"--set train.model.options.{name}={width}" for name, width in wide.items())
+    return f"about {left / 60:.0f} min left on this processor; a small table may do with small widths: {sets}"
+
+
 def _open(run: TrainingRun, out: Path) -> None:
-    """The folder as it is while a run trains: of a new run all goes that an earlier one left there; one that goes on
-    from a finished one in `out` begins with a copy of its files. Then what it is, and the digests of what it reads."""
+    """The folder as it is while a run trains: one that goes on from a finished one in `out` begins with a copy of its
+    files. Then what it is, and the digests of what it reads."""
     folder, setup, history = run.folder, run.setup, run.history
-    for path in () if history.epoch else folder.iterdir():
-        if path.is_file():
-            path.unlink()
+    if history.epoch:
+        tell(f"{out}: goes on after epoch {history.epoch}")
     if history.epoch and not (folder / STATE).is_file():
         names = parse_manifest(out / MANIFEST, AFRESH)["files"].keys() - {SUMMARY}
         for name in sorted(names, key=STATE.__eq__):  # the state last
@@ -166,7 +191,7 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
     """Train an epoch; its mean loss, validation and pairs per second, as the first process has them."""
     plan, history = run.setup.plan, run.history
     run.model.train()
-    start = time.perf_counter()
+    start, trained, first_epoch = time.perf_counter(), 0, not history.epoch
     rows = plan.epoch(history.epoch)
     pairs, accumulate = run.setup.pairs, run.params.accumulate
     made = prefetched(lambda some: pairs.collate(some, _part(len(some), run.process)), rows, run.params.workers)
@@ -183,6 +208,12 @@ def _epoch(run: TrainingRun, advance: Callable[[int], None]) -> dict[str, float]
         if at + 1 == first + together:
             _step(run)
         advance(len(rows[at]))
+        trained += len(rows[at])
+        spent = time.perf_counter() - start
+        if first_epoch and run.process.rank == 0 and spent > FIRST:
+            first_epoch = False  # it is said once
+            if said := slow_remedy(run, trained, spent):
+                tell(said)
     rate = plan.pairs_an_epoch / (time.perf_counter() - start)
     hinges = run.loss.active_hinges()
     if not all(weights.isfinite().all() for weights in run.kept.parameters()):
@@ -248,10 +279,32 @@ def _keep(run: TrainingRun) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
     run.history.save(run.parts, run.device)
     _save_best(run)
-    epoch = run.history.epochs[-1]
-    shares = [f"{share:.1%} of {key.removeprefix(ACTIVE)}" for key, share in epoch.items() if key.startswith(ACTIVE)]
-    if shares:
-        print(f"epoch {epoch['epoch']}: active hinges: {', '.join(shares)}", file=sys.stderr, flush=True)
+    for line in told(run.history.epochs):
+        print(line, file=sys.stderr, flush=True)
+
+
+# Of a term that has been inactive, or wholly active, for two epochs: what that means, and which key changes it.
+IDLE = {
+    0: "nothing is learnt from it; see its margin, negatives, tau or alpha in train.loss",
+    1: "as near chance, and labels have no say in its gradient; set train.all_negatives_first=1, a lower train.lr "
+    "or larger model options",
+}
+
+
+def told(epochs: Sequence[Mapping[str, float]]) -> list[str]:
+    """What is printed after the last epoch: its loss, its validation and the shares of active hinges; and once, which
+    terms have had none, or all, for two epochs."""
+    last, before = epochs[-1], epochs[-3:-1]
+    shares = {key.removeprefix(ACTIVE): share for key, share in last.items() if key.startswith(ACTIVE)}
+    others = {key: value for key, value in last.items() if key not in ("epoch", "pairs_per_s") and ACTIVE not in key}
+    line = f"epoch {last['epoch']}: " + ", ".join(f"{key} {value:.4g}" for key, value in others.items())
+    hinges = [f"{share:.1%} of {name}" for name, share in shares.items()]
+    lines = [f"{line}; active hinges: {', '.join(hinges)}" if hinges else line]
+    for name in shares:
+        past = [round(epoch.get(ACTIVE + name, 0.5), 3) for epoch in (*before, last)]  # as they are printed
+        if past[-1] in IDLE and past[-2:] == 2 * past[-1:] and past[:-2] != past[-1:]:
+            lines.append(f"{name} has had {past[-1]:.0%} of active hinges for two epochs: {IDLE[int(past[-1])]}")
+    return lines
 
 
 def _save_best(run: TrainingRun) -> None:

@@ -31,6 +31,7 @@ MODELS: dict[str, type[Any]] = {
     "tern": TERN,
     "teran": TERAN,
 }
+DECIDED = ("feature_dim", "classes")  # options that the data decide
 
 
 def model_of(name: str) -> type[RetrievalModel]:
@@ -49,9 +50,9 @@ def configure(name: str, options: dict[str, Any], feature_dim: int, classes: int
     known = {field.name for field in fields(kind)}
     unknown = sorted(options.keys() - known)
     if unknown:
-        remedy = f"known: {', '.join(sorted(known - {'feature_dim', 'classes'}))}"
+        remedy = f"known: {', '.join(sorted(known - {*DECIDED}))}"
         raise InputError(f"model '{name}' has no option '{unknown[0]}'", remedy=remedy)
-    decided = {key: value for key, value in (("feature_dim", feature_dim), ("classes", classes)) if key in known}
+    decided = {key: value for key, value in zip(DECIDED, (feature_dim, classes), strict=True) if key in known}
     try:
         return TypeAdapter(kind).validate_python({**decided, **options})
     except ValidationError as error:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from capgrade.schemas.files import reserve
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 
@@ -85,7 +86,7 @@ def create(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.nd
     header = text + b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + at)
+    reserve(path, 8 + len(header) + at)
     data = np.memmap(path, np.uint8, "r+", 8 + len(header))
     return {
         name: data[slice(*one["data_offsets"])].view(NAMES[one["dtype"]]).reshape(one["shape"])

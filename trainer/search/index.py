@@ -1,5 +1,6 @@
 """Stage: a split through a trained model, kept for searching: encodings, ids, texts and the similarity matrix."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,16 @@ from capgrade.measures.embeddings import embed as sentence_vectors
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, digest, read_manifest, write_json, write_manifest
+from capgrade.schemas.files import atomic, digest, read_manifest, reserve, write_json, write_manifest
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.progress import counted, progress
 from capgrade.schemas.regions import Regions
-from capgrade.trainer.data.images import image_digest, open_images
+from capgrade.trainer.data.images import image_digest, open_images, without_left_out
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.evaluation.task import ENCODINGS, INDEX, TOP, read_similarity
+from capgrade.trainer.evaluation.task import ENCODINGS, INDEX, TOP, images_without, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel
@@ -44,6 +45,7 @@ ITEMS, SIMILARITY = "items.json", "similarity.npy"
 def embed(
     run: Path, captions_dir: Path, regions_dir: Path | None, split: str | None, out: Path, pooling: str | None = None,
     best_by: str | None = None, coarse: Path | None = None, top: int = 100, images: Path | None = None,
+    unreadable: str = "fail",
 ) -> dict[str, Any]:  # fmt: skip
     """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
     masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
@@ -51,26 +53,32 @@ def embed(
     With `best_by` the model is that of the best epoch by this measure (`train.also_best_by`). With `pooling` a TERN or
     TERAN scores by that alignment (`trainer.models.alignment`), instead of its own. With `coarse`, another model's
     similarity.npy, only the `top` best captions of each image and images of each caption by it are scored; all other
-    pairs get -inf, and the manifest says so.
+    pairs get -inf, and the manifest says so. Images that the stage before left out, with `unreadable` "skip" also those
+    without a readable picture, are no part of it; the manifest lists them.
     Raises InputError when the run, the captions and the regions (`images`: the pictures, of a model that reads them) do
     not fit together, and for an `out` that another stage wrote.
     """
     weights, captions, config = weights_of(run, best_by), read_captions(captions_dir, split), read_config(run)
-    store = open_images(config["params"]["model"]["name"], config["model"], regions_dir, images)
+    store = open_images(
+        config["params"]["model"]["name"], config["model"], regions_dir, images, unreadable, "evaluate.unreadable"
+    )  # fmt: skip
+    whole = captions
 
     def sources() -> dict[str, str]:
-        return {**made_from(run, captions, image_digest(store, [captions]), weights), **found_digests(coarse=coarse)}
+        return {**made_from(run, whole, image_digest(store, [whole]), weights), **found_digests(coarse=coarse)}
 
     with output_folder(out, INDEX) as folder:
         inputs = sources()
         model, tokens, config = load_run(run, pooling=pooling, weights=weights)
         require_dim(config["feature_dim"], store.metadata["dim"], store.folder)
+        captions, without = without_left_out(whole, store)
         pairs = Pairs(captions, store, tokens.encode(captions))
         require_count(getattr(model, "config", None), pairs)
-        wanted = None if coarse is None else likely(read_similarity(coarse, captions), top)
+        wanted = None if coarse is None else likely(_coarse(coarse, whole, without), top)
         with atomic(folder / ENCODINGS) as encodings, atomic(folder / SIMILARITY) as temporary:
             shape = (captions.n_images, captions.n_captions)
             matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            reserve(temporary, temporary.stat().st_size)
             _score(model, pairs, encodings, matrix, wanted)
             matrix.flush()
             require_unchanged(inputs, sources())
@@ -79,7 +87,17 @@ def embed(
         counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
         params = {"model": config["params"]["model"]["name"], "weights": weights}
         params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {TOP: top})
-        return write_manifest(folder, INDEX, params=params, inputs=inputs, rows=counts)
+        left_out = [{"image_id": image_id, "reason": reason} for image_id, reason in without.items()]
+        return write_manifest(folder, INDEX, params=params, inputs=inputs, rows=counts, left_out=left_out)
+
+
+def _coarse(path: Path, captions: Captions, without: Mapping[str, str]) -> np.ndarray:
+    """Another model's similarity of the images that are scored. InputError where it lacks one of them."""
+    if lacks := images_without(path).keys() - without.keys():
+        problem = f"has no scores of image {min(lacks)!r}, {len(lacks):,} such"
+        raise InputError(problem, file=path, remedy="score the same images with both models")
+    images = np.array([image_id not in without for image_id in captions.image_ids])
+    return read_similarity(path, captions)[np.ix_(images, images[captions.owner])]
 
 
 def made_from(run: Path, captions: Captions, images: dict[str, str], weights: str = MODEL) -> dict[str, str]:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capgrade.measures.meteor.stems import stem
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.extras import needs, package_folder
+from capgrade.schemas.extras import package_folder
 
 JAR = "meteor-1.5.jar"
 AGAIN = "install pycocoevalcap again"
@@ -66,11 +67,8 @@ class Lexicon:
         """What there is to know of a word, found out once."""
         found = self.words.get(word)
         if found is None:
-            with needs("meteor"):
-                from snowballstemmer import EnglishStemmer
-            stem = EnglishStemmer().stemWord(word)  # one of its own: it works in itself
             synsets = tuple(self.synsets_of(word))
-            found = Word(java_hash(word), java_hash(stem), synsets, word.lower() in self.function_words)
+            found = Word(java_hash(word), java_hash(stem(word)), synsets, word.lower() in self.function_words)
             self.words[word] = found
         return found
 

@@ -142,7 +142,7 @@ def test_centre_and_classes_by_hand():
     total = sum(0.5 * ((features[labels == c] - features[labels == c].mean(0)) ** 2).sum() for c in set(labels))
     assert float(term("centre")(batch)) == pytest.approx(total, rel=1e-4)
     logits = torch.cat([batch.image_logits, batch.caption_logits])
-    wanted = -logits.log_softmax(1)[torch.arange(12), torch.tensor(labels)].mean()
+    wanted = -logits.log_softmax(1)[torch.arange(12), torch.tensor(labels)].sum()
     assert float(term("classify")(batch)) == pytest.approx(float(wanted), rel=1e-4)
 
 

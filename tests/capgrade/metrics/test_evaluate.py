@@ -191,6 +191,16 @@ def test_a_metric_of_tensors_is_that_of_arrays(name):
     assert metrics.collapse(torch.from_numpy(scores)) == metrics.collapse(scores)
 
 
+def test_a_collapse_is_seen_in_folds_too():
+    """Within a fold all cosines are alike; over the whole the folds stand apart, which no fold's query sees."""
+    scores = np.kron(np.eye(2), np.full((2, 4), 0.99)).astype(np.float32)
+    found = evaluate(scores, None, ["lambda@1"], owner=[0, 0, 1, 1, 2, 2, 3, 3], fold=2, intervals=None)
+    assert {way: (one.collapsed, one.contrast) for way, one in found.collapse.items()} == {
+        "i2t": (True, pytest.approx(0, abs=1e-6)), "t2i": (True, pytest.approx(0, abs=1e-6)),
+    }  # fmt: skip
+    assert not metrics.collapse(scores).collapsed
+
+
 def test_labels_bring_relevance_and_own_items(dataset: Path):
     labels = Labels.load(dataset)
     scores = np.random.default_rng(0).random((12, 60))

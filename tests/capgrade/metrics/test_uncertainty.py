@@ -1,12 +1,23 @@
 """Intervals and paired tests of metrics and of corpus scores: they cover, keep their level, see a difference."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu import Bleu
-from scipy.stats import permutation_test
+from scipy.stats import bootstrap, permutation_test
 
 from capgrade.measures.scores.measures import scored
-from capgrade.metrics.uncertainty import interval, paired, paired_test, resampled_means, resampled_medians
+from capgrade.metrics.uncertainty import (
+    exchanged_means,
+    exchanged_medians,
+    interval,
+    paired,
+    paired_result,
+    paired_test,
+    resampled_means,
+    resampled_medians,
+)
 from capgrade.schemas.errors import InputError
 from tests.capgrade.measures.scores.test_scores import corpus, dicts
 
@@ -35,6 +46,51 @@ def test_permutation_agrees_with_scipy():
         (a, b), lambda x, y, axis: (x - y).mean(axis=axis), permutation_type="samples", n_resamples=20_000
     ).pvalue
     assert ours == pytest.approx(theirs, abs=0.015)
+
+
+def floored(values, axis=-1):
+    return np.floor(np.median(values, axis=axis))
+
+
+def test_medians_agree_with_scipy():
+    """medr is no mean: its difference, interval and p-value are those of floored medians."""
+    random = np.random.default_rng(5)
+    a, b = np.ceil(random.exponential(9, (2, 61))) + [[0], [3]]
+    samples = 10_000
+    drawn = resampled_medians(a, samples=samples) - resampled_medians(b, samples=samples)
+    ours = paired_result(floored(a) - floored(b), drawn, exchanged_medians(a, b, samples=samples), len(a))
+    theirs = permutation_test(
+        (a, b), lambda x, y, axis: floored(x, axis) - floored(y, axis), permutation_type="samples",
+        n_resamples=samples, vectorized=True,
+    )  # fmt: skip
+    assert ours.difference == theirs.statistic and ours.p_value == pytest.approx(theirs.pvalue, abs=0.02)
+    between = bootstrap(
+        (a, b), lambda x, y, axis=-1: floored(x, axis) - floored(y, axis), paired=True, method="percentile",
+        n_resamples=samples, vectorized=True,
+    ).confidence_interval  # fmt: skip
+    assert (ours.low, ours.high) == (between.low, between.high)
+    assert ours.difference != pytest.approx((a - b).mean(), abs=0.1), "else this would see nothing"
+
+
+def test_many_metrics_at_once_are_each_alone_and_agree_with_scipy():
+    """Columns, groups and queries without a value: each column is what scipy says of the sums of its groups."""
+    random = np.random.default_rng(6)
+    a, b = random.random((2, 60, 3))
+    a[:, 1] += 0.05
+    a[7, 2] = b[7, 2] = np.nan
+    groups = np.repeat(np.arange(20), 3)
+    options = {"samples": 4000, "groups": groups}
+    drawn, exchanged = resampled_means(a - b, **options), exchanged_means(a, b, **options)
+    for k in range(3):
+        alone = paired_test(a[:, k], b[:, k], **options)
+        table = paired_result(np.nanmean(a[:, k] - b[:, k]), drawn[:, k], exchanged[:, k], 59 + (k < 2))
+        assert astuple(alone) == pytest.approx(astuple(table), abs=1e-12)
+        gaps = np.nansum((a - b)[:, k].reshape(20, 3), axis=1)
+        theirs = permutation_test(
+            (gaps, np.zeros(20)), lambda x, y, axis: (x - y).sum(axis=axis), permutation_type="samples",
+            n_resamples=4000,
+        )  # fmt: skip
+        assert alone.p_value == pytest.approx(theirs.pvalue, abs=0.03)
 
 
 def test_captions_of_one_image_are_drawn_together() -> None:

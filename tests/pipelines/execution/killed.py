@@ -120,7 +120,7 @@ def counted(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> i
 def finished(folder: Path) -> dict[Path, tuple[int, int]]:
     """Inode and time of each receipt, and of each part, which is as its receipt says. Each file has all its content."""
     found = []
-    for receipt in folder.rglob(".work/parts/*-.json"):
+    for receipt in folder.rglob("*.unfinished/parts/*-.json"):
         listed = json.loads(receipt.read_text())["files"]
         parts = {receipt.parents[1] / name: entry["sha256"] for name, entry in listed.items()}
         whole = all(part.is_file() and digest(part) == sha for part, sha in parts.items())
@@ -152,7 +152,7 @@ def damaged(folder: Path, draw: Random) -> bool:
 
 def afresh(folder: Path) -> None:
     """What earlier runs have left is gone."""
-    for name in ("machine", "out", "out.parts", "url"):
+    for name in ("machine", "out", "out.unfinished", "out.parts", "url"):
         shutil.rmtree(folder / name, ignore_errors=True)
     (folder / "machine").mkdir()
 

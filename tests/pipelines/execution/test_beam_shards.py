@@ -29,7 +29,6 @@ from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
-from capgrade.schemas import output
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again
@@ -180,12 +179,12 @@ def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeyp
     assert sorted(path.name for path in fitted.iterdir()) == ["cider", "rouge_l"]
 
 
-def test_a_folder_of_each_run_and_each_code_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_each_run_and_each_format_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = write(tmp_path).fit
     parts = gathered(ROWS)[1]
     for name in ("first", "second"):
         fit.run((0, {**parts, RUN: [name]}))
-    monkeypatch.setattr(output, "code_digest", lambda: "of other code")
+    monkeypatch.setattr("capgrade.pipelines.execution.job.FORMAT", "of other values")
     fit.run((0, parts))
     keys, runs = zip(*(path.name.split("-") for path in (tmp_path / "url").iterdir()), strict=True)
     assert len(set(keys)) == 2 and sorted(runs) == ["first", "first", "second"]

@@ -11,7 +11,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from capgrade.pipelines.execution.job import Job, Worker, run_blocks
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.output import WORK
 from tests.pipelines.execution.conftest import made
 
 DIRECT = ("--runner=DirectRunner",)
@@ -59,8 +58,8 @@ def test_what_a_store_has_is_not_computed_again(
     monkeypatch.setattr(Worker, "make", lambda self, block: (handed.append(block), make(self, block))[1])
 
     def stopped(folder: Path, *_: object) -> None:
-        shutil.rmtree(folder / WORK / "parts")
-        (folder / WORK / "parts").mkdir()
+        shutil.rmtree(folder / "parts")
+        (folder / "parts").mkdir()
         raise RuntimeError
 
     with monkeypatch.context() as patch:

@@ -93,7 +93,7 @@ def test_faults_that_do_not_pass(
     line = str(told.value)
     assert line.startswith("s3://bucket/runs/") and " -> check the URL" in line and "\n" not in line
     assert SECRET not in line + "".join(capfd.readouterr())
-    assert not [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".json", ".arrow")]
+    assert not (tmp_path / "out").exists()
     published_whole(bucket)
     assert made(captions_dir, tmp_path / "out", exchange=THERE) == expected
     bucket.invalidate_cache()

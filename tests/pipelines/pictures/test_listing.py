@@ -6,10 +6,13 @@ import pytest
 from PIL import Image
 
 from capgrade.pipelines.captions import captions
-from capgrade.pipelines.pictures.listing import Picture, read_pictures
+from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, ScenesParams
+
+PNG = b"\x89PNG\r\n\x1a\n"  # how one begins
 
 
 def test_a_list_is_in_its_own_order_and_its_paths_are_relative_to_it(tmp_path: Path) -> None:
@@ -25,7 +28,7 @@ def test_a_list_is_in_its_own_order_and_its_paths_are_relative_to_it(tmp_path: P
 def test_folders_below_are_looked_into_and_a_picture_is_itself(tmp_path: Path) -> None:
     for name in ("b/2.JPG", "a/3.png", "1.webp", "a/.hidden.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).write_bytes(PNG)
     assert [p.image_id for p in read_pictures(tmp_path)] == ["1", "3", "2"]
     assert [p.image_id for p in read_pictures(tmp_path / "b/2.JPG")] == ["2"]
 
@@ -44,9 +47,9 @@ def test_pictures_of_a_captions_folder(tmp_path: Path) -> None:
         ({"list.txt": "a\tx\0.jpg"}, "list.txt row 1: not image_id<TAB>path"),
         ({"list.txt": "a\tx.jpg\na\ty.jpg"}, "y.jpg: image 'a' is .*x.jpg too -> give every image an id of its own"),
         ({"list.txt": "a \tx.jpg"}, "x.jpg: image id 'a ': visible characters"),
-        ({"list.txt": ""}, "list.txt: no picture -> give pictures named .bmp"),
-        ({"list.txt": b"\xff\xd8\xff\xe0"}, "list.txt: not text in UTF-8"),
-        ({"in/a.jpg": "", "in/a.png": ""}, r"a.png: image 'a' is .*a.jpg too"),
+        ({"list.txt": ""}, "list.txt: no picture -> give pictures: JPEG, PNG"),
+        ({"list.txt": b"\xff\xfe\xff\xe0"}, "list.txt: no picture, and not text in UTF-8"),
+        ({"in/a.jpg": PNG, "in/a.png": PNG}, r"a.png: image 'a' is a.jpg too"),
         ({}, "none: no such file or folder"),
     ],
 )

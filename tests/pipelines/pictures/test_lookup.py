@@ -15,9 +15,9 @@ from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
-from capgrade.schemas import say
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.tools.served import Handler, serving
 
@@ -82,23 +82,20 @@ def sources(world: Path, address: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "template"])
 def test_each_source_has_the_same_pictures(
-    world: Path, address: str, captions: Captions, kind: str, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(say, "_said", set())
+    world: Path, address: str, captions: Captions, kind: str, recwarn: pytest.WarningsRecorder
+) -> None:
     found = find(captions, sources(world, address)[kind])
     shown = [found.image(one) for one in captions.image_ids]
     assert [i for i, one in enumerate(shown) if one is None] == [0, N - 1]
     assert [one.getpixel((5, 5)) for one in shown if one] == [(i * 20, 90, 200) for i in range(1, N - 1)]
     found.tell()
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"no picture of 2 of the {N} images" in error and "'0'" in error
+    (error,) = [str(one.message) for one in recwarn]
+    assert f"no picture of 2 of the {N} images" in error and "'0'" in error
 
 
 def test_pages_show_them_with_links_and_the_rest_as_links(
-    world: Path, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    world: Path, address: str, captions: Captions, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    monkeypatch.setattr(say, "_said", set())
     pages = {}
     for kind, source in sources(world, address).items():
         report(world / "data", world / "page.html", images=source)
@@ -109,7 +106,7 @@ def test_pages_show_them_with_links_and_the_rest_as_links(
     assert f'href="{address}/val/%C3%84%201.png"' in pages["template"]
     assert 'href="/' not in pages["folder"]
     assert "<a href=" not in re.sub(r'<a (class|href="#).*?>', "", pages["zip"]), "nothing to link to"
-    assert capsys.readouterr().err.count("warning: ") == 3, "one for each page"
+    assert sum(one.category is CapgradeWarning for one in recwarn) == 3, "one for each page"
     monkeypatch.setattr("capgrade.pipelines.page.thumbnails.MOST_BYTES", 1)
     few = PageThumbnails(world / "data" / "captions", world / "pictures", world)
     assert few.uri("1", 30) is None and few.link("1") == "pictures/val/%C3%84%201.png"
@@ -150,7 +147,7 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as packed:
         packed.writestr("other.png", png(1))
     with zipfile.ZipFile(tmp_path / "twice.zip", "w") as packed:
-        packed.writestr("train/0.png", png(1)), packed.writestr("val/0.png", png(1))
+        packed.writestr("a/val/Ä 0.png", png(1)), packed.writestr("b/val/Ä 0.png", png(1))
     for source, said in {
         "https://example.org/x.jpg": "write {file} or {id}",
         "https://{file}": "the host is not the same for every image -> write the host",
@@ -159,7 +156,7 @@ def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.C
         str(tmp_path / "x.zip"): "not a whole zip",
         str(tmp_path / "other.zip"): f"none of the {N} images",
         str(tmp_path / "no.zip"): "no such file",
-        str(tmp_path / "twice.zip"): "twice.zip row val/0.png: image '0' is train/0.png too",
+        str(tmp_path / "twice.zip"): "twice.zip: image '0' has two, 'Ä 0' (a/val/Ä 0.png) and 'Ä 0' (b/val/Ä 0.png)",
     }.items():
         line = ["report", "--data", str(world / "data"), "--out", str(tmp_path / "x.html"), "--images", source]
         assert call(*line) == 2

@@ -35,7 +35,7 @@ def test_every_table_is_named_with_its_checksum_and_address(made: Path, tmp_path
     publish(made / "captions", [made / "train"], there, PARAMS.model_copy(update=repository))
     opened(there)
     text = json.loads((there / "croissant.json").read_text())
-    assert text["conformsTo"] == ["http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0"]
+    assert text["conformsTo"] == ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"]
     assert text["license"] == "https://spdx.org/licenses/CC-BY-4.0.html"
     base = "https://huggingface.co/datasets/someone/tiny/resolve/1.2.0/"
     files = {entry["@id"]: (entry["contentUrl"], entry["sha256"]) for entry in text["distribution"]}

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 from safetensors.numpy import save_file
 
 from capgrade.pipelines.page import render
-from capgrade.pipelines.page.charts import MEAN
+from capgrade.pipelines.page.charts import MEAN, colour_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, with_best
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.pictures.draw_regions import SIDE
@@ -30,9 +30,8 @@ from capgrade.pipelines.report.labels import distributions, mined
 from capgrade.pipelines.report.runs import SUMMARY, WAYS, first_runs, runs_section, said, training
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_manifest
+from capgrade.schemas.files import UNFINISHED, write_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.output import UNFINISHED
 from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
@@ -91,7 +90,7 @@ def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, see
     write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
-    (at := folder / "runs" / run / (UNFINISHED if seed == 1 else "")).mkdir(parents=True)  # the second still trains
+    (at := folder / "runs" / (run + (UNFINISHED if seed == 1 else ""))).mkdir(parents=True)  # the second still trains
     (at / "config.json").write_text(json.dumps({"inputs": {"captions": manifest}}))
     (at / "epochs.csv").write_text("epoch,loss,rsum\n" + "".join(f"{k},1.0,{100 + k}\n" for k in range(1, epochs + 1)))
 
@@ -232,6 +231,43 @@ def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
 ])  # fmt: skip
 def test_a_sentence_says_whether_metrics_agree(a: dict, b: dict, said: str, data: Path, tmp_path: Path) -> None:
     assert first_runs(_evaluated(tmp_path, data, a=a, b=b)) == said
+
+
+@pytest.mark.parametrize(("better", "held"), [(0.9, "ahead of b, paired test, p 0.00"), (0.52, "within chance")])
+def test_a_first_run_is_said_with_a_test_of_its_lead(better: float, held: str, data: Path, tmp_path: Path) -> None:
+    """By what the queries of both say: a lead that chance gives is no lead."""
+    one = _evaluated(tmp_path, data, a=_metrics(250), b=_metrics(240))
+    random, images = np.random.default_rng(0), one.captions.n_images
+    for run, share in (("a", better), ("b", 0.5)):
+        at = tmp_path / "evaluation" / run
+        values = {
+            f"{way}/recall@{k}": random.random(images if way == "i2t" else one.captions.n_captions) < share
+            for way in WAYS for k in (1, 5, 10)
+        }  # fmt: skip
+        np.savez(at / "per_query.npz", owner=one.captions.owner, **values)
+        inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
+        rows = {"metrics.json": 0, "per_query.npz": 0}
+        write_manifest(at, "evaluation", params={}, inputs=inputs, rows=rows)
+    said = first_runs(ReportData(tmp_path))
+    assert said.startswith("By rsum a is first of 2 runs (250.0; ") and held in said and "paired test" in said
+
+
+def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(data: Path, tmp_path: Path) -> None:
+    names = [f"{base}@{k}" for base in ("lambda", "recall") for k in (1, 10, 5)]
+    runs = {
+        run: {"counts": {}, "intervals": {}} | {way: dict.fromkeys(names, value) for way in WAYS}
+        for run, value in (("a", 0.1), ("b", 0.2))
+    }
+    section = runs_section(_evaluated(tmp_path, data, **runs))
+    whole = next(part for part in section.parts if isinstance(part, PageTable) and part.title.startswith("All metrics"))
+    first, best = [row[0] for row in whole.rows], {row[0]: row[2].best for row in whole.rows}
+    assert first[:6] == [f"i2t {base}@{k}" for base in ("lambda", "recall") for k in (1, 5, 10)]
+    assert best["i2t recall@5"] and not best["i2t lambda@5"]
+
+
+def test_a_legend_names_the_runs_of_its_chart_in_the_colours_of_all() -> None:
+    colour = colour_of(["a", "b", "c"], ["c", "a", "c"])
+    assert colour["scale"]["domain"] == ["a", "b", "c"] and colour["legend"]["values"] == ["a", "c"]
 
 
 def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(

@@ -50,6 +50,27 @@ def test_every_table_of_the_papers_has_a_recipe() -> None:
     assert found == sam | semantic | bcls | others
 
 
+TABLES = {"SAM": 5, "SemanticMap": 6, "DAA": 2, "BCLS": 9, "TERAN": 3}
+FIGURES = {"SAM": 3, "SemanticMap": 6, "DAA": 1, "BCLS": 7, "TERAN": 5}
+
+
+def test_the_page_of_papers_has_every_table_and_figure() -> None:
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith(tuple(f"| {paper} | " for paper in TABLES))]
+    roman = {"I": 1, "II": 2, "III": 3, "IV": 4, "V": 5, "VI": 6, "VII": 7, "VIII": 8, "IX": 9}
+    recipes = {(one["paper"], one["table"]) for one in listing().values()}
+    said = {(f"{paper} table", str(roman.get(table, table))) for paper, table in recipes}
+    for line in lines:
+        paper, what, how = (cell.strip() for cell in line.strip("|").split(" | "))
+        assert how, line
+        kind, _, numbers = what.partition(" ")
+        for part in numbers.split(", "):
+            first, _, last = part.partition("-")
+            said |= {(f"{paper} {kind}", str(k)) for k in range(int(first), int(last or first) + 1)}
+    kinds = {"table": TABLES, "figure": FIGURES}
+    assert said == {(f"{p} {k}", str(n)) for k, of in kinds.items() for p, m in of.items() for n in range(1, m + 1)}
+
+
 def _numbers(text: str) -> list[str]:
     """Digits of each number of a line; recognised text loses points now and then."""
     return [found.replace(".", "").lstrip("0") or "0" for found in re.findall(r"\d+(?:\.\d+)?", text)]

@@ -12,6 +12,7 @@ from capgrade.metrics.base import Positives
 from capgrade.pipelines.reproduce.recipe import Section, load_recipe, settings_of
 from capgrade.pipelines.reproduce.stage import metrics_of
 from capgrade.pipelines.reproduce.table import as_json, markdown
+from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import score
 from capgrade.trainer.evaluation.task import Task, load_task
@@ -78,15 +79,60 @@ def test_columns_of_people_and_of_labels() -> None:
     task = Task(random.random((4, 8)).astype(np.float32), owner, positives={"eccv": (of_images, of_captions)})
     columns = "i2t map@r", "t2i eccv_recall@1", "i2t recall@1,5", "rsum", "t2i ndcg@25 x1 [spice]"
     section = Section(title="", columns=columns, rows=())
-    found = metrics_of(task, section, {}, None, None)  # type: ignore[arg-type]
+    found, _ = metrics_of(task, section, {}, None, None)  # type: ignore[arg-type]
     first = task.similarity.argmax(axis=0)
     fits = [image in right for image, right in zip(first, of_captions.lists(), strict=True)]
     ranked = np.take_along_axis(np.arange(4)[:, None] == owner, np.argsort(-task.similarity, axis=1), 1)
     recalls = [100 * ranked[:, :k].any(1).mean() for k in (1, 5)]
     mean = 100 * map_at_r(task.similarity, of_images).mean()
     assert found[:4] == pytest.approx([mean, 100 * np.mean(fits), *recalls]) and found[5] is None
-    folds = metrics_of(task, section, {}, None, 2)  # type: ignore[arg-type]
+    folds, _ = metrics_of(task, section, {}, None, 2)  # type: ignore[arg-type]
     assert folds[0] is None and folds[2] is not None and folds[4] is not None
+
+
+def test_a_table_of_lambda_says_whether_its_runs_collapsed(small: Small, out: Path) -> None:  # noqa: F811
+    """One epoch of a tiny network maps everything to one point, and lambda@K praises it."""
+    found = reproduce("semanticmap-3", small, out)
+    ours = next(row["ours"] for row in found["sections"][0]["rows"] if row["row"] == "Our Work")
+    said = [note for note in found["notes"] if note.startswith("Our Work, ")]
+    assert ours[0] > 90 and len(said) == 2 and all("COLLAPSED" in note for note in said)
+    section = Section(title="", columns=("i2t lambda_other@1",), rows=())
+    task = Task(np.eye(4).astype(np.float32), np.arange(4))
+    assert not metrics_of(task, section, {}, None, 2)[1]["i2t"].collapsed  # type: ignore[arg-type]
+
+
+def test_a_row_leaves_the_finished_table_as_it_is(small: Small, out: Path) -> None:  # noqa: F811
+    whole = reproduce("bcls-5-vse-f30k", small, out)
+    again = reproduce("bcls-5-vse-f30k", small, out, "VSE++ (ResNet)")
+    assert again["sections"] == whole["sections"] and again["notes"] == whole["notes"]
+    assert json.loads((out / "bcls-5-vse-f30k" / "table.json").read_text()) == whole
+    alone = reproduce("bcls-3-f30k", small, out / "alone", "SAF")
+    assert "not reproduced, as --row asked for others: SAF + BCLS, SGR, SGR + BCLS, SGRAF*" in alone["notes"][-1]
+    data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", out, "--row", "VSE++ (ResNet)"
+    assert "of other data or parameters" in refusal("reproduce", "bcls-5-vse-f30k", *data)
+
+
+def test_what_cannot_be_computed_is_said_before_anything_is_trained(
+    small: Small,  # noqa: F811
+    out: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise InputError("no Java", remedy="install one")
+
+    trained: list[Path] = []
+    monkeypatch.setattr("capgrade.pipelines.reproduce.stage.train", lambda *given: trained.append(given[1]))
+    data = "--captions", small.data.captions, "--regions", small.data.regions, "--out", tmp_path
+    assert "no number of these rows can be computed: " in refusal("reproduce", "bcls-9", *data)
+    monkeypatch.setattr("capgrade.pipelines.reproduce.stage._Inputs._spice", refused)
+    monkeypatch.setattr("capgrade.pipelines.reproduce.stage.load_weights", refused)
+    assert "no Java -> install one" in refusal("reproduce", "teran-3", *data), "its text encoder, here"
+    assert not trained and not (tmp_path / "teran-3" / "table.json").exists()
+    monkeypatch.undo()
+    found = reproduce("bcls-9", small, out)
+    assert all(value is None for row in found["sections"][0]["rows"] for value in row["ours"])
+    assert [note for note in found["notes"] if note.startswith("eccv not computed: ")]
 
 
 def test_sam_table_1_on_coco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     def absent(name: str, config: str | None, revision: str | None) -> Dataset:
         raise DatasetNotFoundError(f"Dataset '{name}' doesn't exist on the Hub or cannot be accessed.")
 
-    monkeypatch.setattr("capgrade.pipelines.sources.table.reach_hub", lambda *_: None)  # it answers
+    monkeypatch.setattr("capgrade.pipelines.sources.table.hub_source", lambda name, *_: name)  # it answers
     monkeypatch.setattr(datasets, "load_dataset", absent)
     with pytest.raises(InputError, match=r"no/such: cannot be loaded as a dataset \(Dataset 'no/such' doesn't exist"):
         read("no/such")

@@ -1,6 +1,7 @@
 """Pictures and the pointing game of a run, as the command makes them; words on regions by hand."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,6 @@ from capgrade.trainer.models.text_encoder import Pieces
 
 TINY = {"embed_dim": 32, "image_layers": 1, "joint_layers": 1, "feedforward": 32, "text_layers": 1, "heads": 2}
 LOSS = ({"name": "triplet", "margin": 0.2},)
-
-
-def opened(image_id: str) -> Image.Image:
-    return Image.new("RGB", (64, 64), "white")
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +52,10 @@ def run(scenes: Data, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(scenes, tmp_path_factory.mktemp("run"), "teran", **TINY)
 
 
-def test_a_picture_and_the_pointing_game(scenes: Data, run: Path, tmp_path: Path) -> None:
-    found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened, count=2)
+def test_a_picture_and_the_pointing_game(
+    scenes: Data, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions, count=2)
     assert found == json.loads((tmp_path / "out" / "pointing.json").read_text())
     table = read_captions(scenes.captions, "test")
     said = read_phrases(scenes.captions, table)
@@ -72,12 +71,13 @@ def test_a_picture_and_the_pointing_game(scenes: Data, run: Path, tmp_path: Path
     assert 0 < found["all"]["centre_chance"] < 1  # the box that covers all is right or wrong
     assert Image.open(tmp_path / "out" / "alignment.png").width == 2 * (420 + 14) + 14
 
-    def rewrites(image_id: str) -> Image.Image:
+    def rewrites(*given: object) -> Callable[[str], Image.Image]:
         (run / "vocabulary.json").write_text((run / "vocabulary.json").read_text() + " ")
-        return opened(image_id)
+        return lambda image_id: Image.new("RGB", (64, 64), "white")
 
+    monkeypatch.setattr("capgrade.trainer.alignment.align.opener", rewrites)
     with pytest.raises(InputError, match="vocabulary: changed while this run read it"):
-        align(run, scenes.captions, scenes.regions, "test", tmp_path / "other", rewrites, count=1)
+        align(run, scenes.captions, scenes.regions, "test", tmp_path / "other", scenes.captions, count=1)
 
 
 def test_captions_without_truth_have_a_picture_alone(scenes: Data, run: Path, tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_captions_without_truth_have_a_picture_alone(scenes: Data, run: Path, tm
     rows = [f"{table.image_ids[i]}\t{text}" for i, text in zip(table.owner, table.texts, strict=True)]
     (tmp_path / "c.tsv").write_text("image_id\tcaption\n" + "\n".join(rows) + "\n")
     captions(tmp_path / "plain", CaptionsParams(source="tsv", input=f"{tmp_path}/c.tsv", split="test"))
-    assert align(run, tmp_path / "plain", scenes.regions, "test", tmp_path / "out", opened) is None
+    assert align(run, tmp_path / "plain", scenes.regions, "test", tmp_path / "out", scenes.captions) is None
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"alignment.png", "manifest.json"}
 
 
 def test_a_model_without_words_is_refused(scenes: Data, tmp_path: Path) -> None:
     run = trained(scenes, tmp_path / "run", "vse", embed=8, word=8)
     with pytest.raises(InputError, match="aligns no words with regions -> give a run of --preset teran"):
-        align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", opened)
+        align(run, scenes.captions, scenes.regions, "test", tmp_path / "out", scenes.captions)
 
 
 # Four regions of a picture 100 wide: the dog, a tight half of it, the cat, all.

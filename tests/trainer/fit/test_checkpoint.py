@@ -1,14 +1,16 @@
 """A run's folder may be anybody's: what its files name is neither fetched nor opened beyond it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.data.text import load_tokens
 from capgrade.trainer.fit import CONFIG, MODEL, VOCABULARY
-from capgrade.trainer.fit.checkpoint import load_run, read_config
+from capgrade.trainer.fit.checkpoint import load_run, read_config, save_model
 from capgrade.trainer.search.index import embed
 
 NAMES = [("teran", "text_model"), ("vse_infinity", "text_model"), ("clip", "pretrained")]
@@ -96,3 +98,13 @@ def test_weights_outside_the_run_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match=r"'../other.safetensors' is not a file of the run"):
         load_run(run, weights="../other.safetensors")
+
+
+def test_a_model_may_be_read_as_every_other_file_of_the_run(tmp_path: Path) -> None:
+    """By the umask: safetensors writes files that nobody else reads."""
+    before = os.umask(0o027)
+    try:
+        save_model(tmp_path, torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    finally:
+        os.umask(before)
+    assert (tmp_path / MODEL).stat().st_mode & 0o777 == 0o640

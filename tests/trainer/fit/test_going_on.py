@@ -12,8 +12,7 @@ import torch
 
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_text
-from capgrade.schemas.output import UNFINISHED
+from capgrade.schemas.files import unfinished_folder, write_text
 from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
@@ -85,8 +84,8 @@ def test_an_extension_that_is_stopped_does_not_pass_for_the_shorter_run(small, t
     run(small.data, tmp_path, epochs=2)
     stopped(monkeypatch, "scored_batch", 9, lambda: run(small.data, tmp_path, epochs=6))
     assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == 2, "the shorter run is whole until then"
-    assert not (tmp_path / UNFINISHED / "summary.json").exists()
-    assert load_run(tmp_path / UNFINISHED)[2]["params"]["epochs"] == 6, "what trains is a run too"
+    assert not (unfinished_folder(tmp_path) / "summary.json").exists()
+    assert load_run(unfinished_folder(tmp_path))[2]["params"]["epochs"] == 6, "what trains is a run too"
     with pytest.raises(InputError, match="has trained 3 epochs"):
         run(small.data, tmp_path, epochs=2)
     run(small.data, tmp_path, epochs=6)
@@ -101,11 +100,11 @@ def test_a_stopped_restart_leaves_nothing_of_the_old_run(small, tmp_path, monkey
     again = {"epochs": 2, "restart": True}
     stopped(monkeypatch, "scored_batch", at, lambda: run(small.data, tmp_path, "train.lr=0.02", **again))
     for name in ("manifest.json", "summary.json"):
-        assert not (tmp_path / UNFINISHED / name).exists(), name
+        assert not (unfinished_folder(tmp_path) / name).exists(), name
     if at == 1:
-        assert not (tmp_path / UNFINISHED / "steps.csv").exists()
+        assert not (unfinished_folder(tmp_path) / "steps.csv").exists()
         with pytest.raises(InputError, match="no model yet"):
-            load_run(tmp_path / UNFINISHED)
+            load_run(unfinished_folder(tmp_path))
     found = run(small.data, tmp_path, "train.lr=0.02", epochs=2, restart=at == 1)  # none of its epochs has ended
     run(small.data, tmp_path / "fresh", "train.lr=0.02", epochs=2)
     assert found["key"] != old["key"] and same(tmp_path, tmp_path / "fresh")
@@ -122,7 +121,7 @@ def test_a_finished_run_that_lost_a_file_is_not_reported(small, trained, tmp_pat
 def test_a_stopped_run_that_lost_its_best_model_is_not_gone_on_with(small, tmp_path, monkeypatch):
     again = lambda: run(small.data, tmp_path, "train.lr=1e-9", epochs=3)  # noqa: E731  # the first epoch stays the best
     stopped(monkeypatch, "scored_batch", 13, again)
-    (tmp_path / UNFINISHED / "model.safetensors").unlink()
+    (unfinished_folder(tmp_path) / "model.safetensors").unlink()
     with pytest.raises(InputError, match="the model of the best epoch is missing -> start afresh with --restart"):
         again()
 
@@ -199,7 +198,7 @@ def test_a_resume_on_the_processor_of_a_state_of_a_gpu(small, tmp_path, monkeypa
     monkeypatch.setattr(torch.cuda, "get_rng_state", never)
     monkeypatch.setattr(torch.cuda, "set_rng_state", never)
     stopped(monkeypatch, "finish", 1, lambda: run(small.data, tmp_path, epochs=1))
-    state = torch.load(tmp_path / UNFINISHED / "state.pt", weights_only=True)
+    state = torch.load(unfinished_folder(tmp_path) / "state.pt", weights_only=True)
     assert state["cuda_rng"] is None
-    torch.save({**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)}, tmp_path / UNFINISHED / "state.pt")
+    torch.save({**state, "cuda_rng": torch.zeros(16, dtype=torch.uint8)}, unfinished_folder(tmp_path) / "state.pt")
     assert run(small.data, tmp_path, epochs=2)["epochs"] == 2

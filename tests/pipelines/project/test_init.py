@@ -1,0 +1,95 @@
+"""`capgrade init`: what it says before it writes, what it writes, and what it never touches."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from capgrade.schemas.params import load_params
+from tests.conftest import ROOT, call, refusal
+from tests.layouts import LAYOUTS
+
+N = 20
+SCENES = ("--set", "regions.detector=scenes")
+
+
+@pytest.fixture
+def flickr30k(tmp_path: Path) -> Path:
+    LAYOUTS["flickr30k"](tmp_path / "f", N)
+    return tmp_path / "f"
+
+
+def written(project: Path) -> dict:
+    return yaml.safe_load((project / "params.yaml").read_text())
+
+
+def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys) -> None:
+    pictures = sorted((flickr30k / "flickr30k-images").glob("*"))
+    pictures[0].rename(pictures[0].with_name("9.jpg"))
+    project = tmp_path / "p"
+    assert call("init", project, "--template", "flickr30k", "--data", flickr30k, *SCENES) == 0
+    said = capsys.readouterr().out
+    assert "5 captions an image, splits train 12 / val 4 / test 4, 19 of 20 pictures found" in said
+    assert "no pictures of 1 of the 20 images: '100" in said and "not asked for: 1 of 20 pictures: 9.jpg" in said
+    params = load_params(project / "params.yaml")
+    assert params.captions.source == "karpathy" and Path(str(params.captions.input)).is_absolute()
+    assert (params.train.split, params.train.validation, params.evaluate.split) == ("train", "val", "test")
+    assert params.publish.name == "p" and params.runs == ("triplet",) and params.agree.judgements is None
+    assert (project / "dvc.yaml").read_bytes() == (ROOT / "dvc.yaml").read_bytes()
+    assert (project / ".gitignore").read_text().splitlines() == ["/data/", "/dvc_plots/"]
+    assert len((project / "README.md").read_text().splitlines()) <= 25
+    assert (project / ".dvc" / "config").is_file()
+
+
+@pytest.mark.parametrize("name", ["params.yaml", "dvc.yaml", "README.md"])
+def test_a_file_that_is_there_is_not_touched(flickr30k: Path, tmp_path: Path, name: str) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    (project / name).write_text("mine\n")
+    call("init", project, "--template", "flickr30k", "--data", flickr30k, *SCENES)
+    assert [path.name for path in project.iterdir()] == [name] and (project / name).read_text() == "mine\n"
+
+
+def test_within_git_and_where_dvc_is_there(flickr30k: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", repository], check=True)
+    (repository / ".gitignore").write_text("*.tmp\n")
+    given = ("--template", "flickr30k", "--data", flickr30k, *SCENES)
+    assert call("init", repository, *given) == 0
+    assert (repository / ".gitignore").read_text().splitlines() == ["*.tmp", "/data/", "/dvc_plots/"]
+    config = (repository / ".dvc" / "config").read_bytes()
+    assert call("init", repository / "below", *given) == 0
+    assert not (repository / "below" / ".dvc").exists() and (repository / ".dvc" / "config").read_bytes() == config
+
+
+def test_a_source_without_splits_is_divided_by_its_images(tmp_path: Path) -> None:
+    LAYOUTS["webdataset"](tmp_path / "w", N)
+    given = ("--source", "webdataset", "--input", tmp_path / "w", "--images", tmp_path / "w", *SCENES)
+    assert call("init", tmp_path / "p", *given) == 0
+    assert written(tmp_path / "p")["captions"]["divide"] == {"val": 0.1, "test": 0.1}
+
+
+def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30k: Path, tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    given = ("init", project, "--template", "flickr30k", "--data", flickr30k)
+    assert "no detector for these pictures" in refusal(*given)
+    assert "unknown preset 'nosuch'" in refusal(*given, *SCENES, "--preset", "nosuch")
+    assert "unknown parameter 'shards.tops'" in refusal(*given, *SCENES, "--set", "shards.tops=8")
+    assert "none of train2014, val2014" in refusal("init", project, "--template", "coco", "--data", flickr30k)
+    assert "no such folder" in refusal("init", project, "--template", "coco", "--data", tmp_path / "nothing")
+    assert "choose from: scenes, flickr8k" in refusal("init", project, "--template", "flicker")
+    assert "give --template, or --source" in refusal("init", project)
+    other = tmp_path / "other"
+    LAYOUTS["coco"](other, 5)
+    captions = ("--source", "karpathy", "--input", flickr30k / "dataset_flickr30k.json")
+    said = refusal("init", project, *captions, "--images", other / "train2014", *SCENES)
+    assert "3 pictures, of none of the 20 images" in said and "100009" in said
+    assert not project.exists()
+
+
+def test_scenes_are_the_repositorys_own_parameters(tmp_path: Path) -> None:
+    assert call("init", tmp_path / "p", "--template", "scenes", "--set", "captions.scenes.train=9") == 0
+    own = yaml.safe_load((ROOT / "params.yaml").read_text())
+    own["captions"]["scenes"]["train"] = 9
+    assert written(tmp_path / "p") == own

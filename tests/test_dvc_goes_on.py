@@ -1,0 +1,124 @@
+"""`dvc repro`, killed with -9 within a stage and typed again: it goes on, to the bytes of a run left alone."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from capgrade.schemas.regions import Regions, write_regions
+from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder
+
+pytest.importorskip("dvc", reason="DVC is not installed")
+
+MANY = 24  # images
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+PROGRAM = """
+import time
+import capgrade.pipelines.execution.job as job
+import capgrade.pipelines.regions as regions
+from capgrade.pipelines.cli import main
+
+regions.MOST_IMAGES = 2
+make = job.Worker.make
+job.Worker.make = lambda self, block: (make(self, block), time.sleep(0.05))  # so that there is time to kill it
+if __name__ == "__main__":
+    main()
+"""
+COMMANDS = {  # its output is data/STAGE
+    "regions": "--images pictures --detector scenes --set regions.device=cpu --set regions.workers=0",
+    "relevance": "--captions captions --measures rouge_l --set relevance.block_images=2",
+    "shards": "--captions captions --measures rouge_l --set shards.block_images=2",
+    "train": "--captions captions --regions features --set train.split=test --set train.validation=null "
+    "--set train.batch_size=8 --set train.epochs=60 --set train.device=cpu "
+    "--set 'train.model={name: vse, options: {embed: 16, word: 8}}'",
+}
+KILLED_AT = {"regions": ("parts/*.json", 3), "relevance": ("parts/*-.json", 3), "shards": ("parts/*-.json", 3),
+             "train": ("state.pt", 1)}  # fmt: skip
+KEPT = {
+    "regions": rf"goes on, (\d+) of {MANY} pictures are done", "relevance": r"goes on, (\d+) of 12 blocks are done",
+    "shards": r"goes on, (\d+) of 12 blocks are done", "train": r"goes on after epoch (\d+)",
+}  # fmt: skip
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Captions, pictures of these, and a pipeline of the long stages."""
+    from dvc.repo import Repo
+
+    monkeypatch.chdir(tmp_path)
+    table, rng = caption_table(random_sets(MANY, seed=6)), np.random.default_rng(0)
+    ids = list(dict.fromkeys(table["image_id"].to_pylist()))
+    write_captions_folder(tmp_path / "captions", [table])
+    boxes = np.array([[0, 0, 9, 9]] * 2, np.float32)
+    found = [Regions(image_id, 20, 20, boxes, rng.normal(size=(2, 8)).astype(np.float32)) for image_id in ids]
+    write_regions(tmp_path / "features", found, dtype="float32")
+    (tmp_path / "pictures").mkdir()
+    for image_id in ids:
+        pixels = rng.integers(0, 255, (48, 48, 3), np.uint8)
+        Image.fromarray(pixels).resize((160, 160)).save(tmp_path / "pictures" / f"{image_id}.png")
+    (tmp_path / "run.py").write_text(PROGRAM)
+    stages = {
+        name: {"cmd": f"{sys.executable} run.py {name} {given} --out data/{name}",
+               "deps": ["captions", "features", "pictures"], "outs": [f"data/{name}"]}
+        for name, given in COMMANDS.items()
+    }  # fmt: skip
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, width=10_000))
+    Repo.init(no_scm=True).close()
+    return tmp_path
+
+
+def repro(project: Path, stage: str, kill: bool) -> str:
+    """What `dvc repro STAGE` says; killed with what it has started when so many parts of the stage are there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dvc", "repro", "--single-item", stage], cwd=project, env=ENVIRONMENT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    pattern, count = KILLED_AT[stage]
+    while kill and process.poll() is None and len(list(project.glob(f"data/{stage}.unfinished/{pattern}"))) < count:
+        time.sleep(0.002)
+    if kill:
+        assert process.poll() is None, process.communicate()[0]
+        os.killpg(process.pid, signal.SIGKILL)
+    said = process.communicate()[0]
+    assert kill or process.returncode == 0, said
+    return said
+
+
+@pytest.mark.parametrize("stage", COMMANDS)
+def test_a_stage_that_was_killed_goes_on(stage: str, project: Path) -> None:
+    repro(project, stage, kill=True)
+    out = project / "data" / stage
+    assert not out.exists(), "it was killed in the middle"
+    kept = re.search(KEPT[stage], said := repro(project, stage, kill=False))
+    assert kept and int(kept[1]) >= KILLED_AT[stage][1], said
+    assert not list(out.parent.glob("*.unfinished*"))
+    command = [sys.executable, "run.py", stage, *shlex.split(COMMANDS[stage]), "--out", f"whole/{stage}"]
+    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
+    whole = {path.name: path.read_bytes() for path in (project / "whole" / stage).iterdir()}
+    names = ("model.safetensors", "steps.csv") if stage == "train" else whole
+    assert all((out / name).read_bytes() == whole[name] for name in names)
+
+
+def test_other_parameters_lose_what_depends_on_them(project: Path) -> None:
+    """The size of shards none; what is lost is said, and lies aside until the new run has ended."""
+    path = project / "dvc.yaml"
+    blocks = "--set shards.block_images=2"
+    repro(project, "shards", kill=True)
+    path.write_text(path.read_text().replace(blocks, f"{blocks} --set shards.target_mb=1"))
+    assert re.search(KEPT["shards"], repro(project, "shards", kill=False))
+    for top, kill in ((5, True), (6, False)):
+        with_top = rf"--set shards.top={top} --out data/shards"
+        path.write_text(re.sub("(--set shards.top=5 )?--out data/shards", with_top, path.read_text()))
+        said = repro(project, "shards", kill)
+    assert "data/shards: unfinished work (" in said, said
+    assert "other parameters or inputs: shards.top 5 -> 6; it is set aside" in said
+    assert not list(project.glob("data/*.unfinished*"))

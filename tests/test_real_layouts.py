@@ -1,0 +1,110 @@
+"""`capgrade init` and `dvc repro` on datasets as people hold them, from the files to the report."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.region_store import RegionStore
+from tests.conftest import ROOT
+from tests.layouts import LAYOUTS
+from tests.tools.forked import forked
+
+N = 40  # images of a dataset
+WIDTHS = {  # of a model that trains in a second
+    "small": {
+        "base": "triplet", "model": {"options": {"embed": 16, "word": 8}}, "relevance": "shards", "measure": "rouge_l",
+        "batch_size": 8, "epochs": 1, "min_count": 1, "drop_last": True,
+    }
+}  # fmt: skip
+SMALL = [
+    f"presets={json.dumps(WIDTHS)}", "runs=[small]", "relevance.measures=[cider, rouge_l]",
+    "shards.measures=[cider, rouge_l]", "evaluate.samples=20", "evaluate.p=5", "regions.workers=0",
+]  # fmt: skip
+DETECTOR = ["regions.detector=scenes", "regions.boxes=6"]
+TABLE = ["--source", "csv", "--input", "{}/captions.csv", "--column", "image_id=path", "--images", "{}/pictures"]
+BY_HAND = {
+    "hub": ["--source", "hub", "--input", "{}", "--column", "image_id=img_id", "--images", "{}"],
+    "webdataset": ["--source", "webdataset", "--input", "{}", "--images", "{}"],
+    "table": [*TABLE, "--set", "regions.unreadable=skip"],
+}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """In which `capgrade` is a quick one, and `dvc` that of this Python."""
+    with chdir(ROOT), forked(tmp_path_factory.mktemp("bin")) as commands:
+        path = f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        yield {**os.environ, "PATH": path, "DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def run(environment: dict[str, str], *command: str, cwd: Path, status: int = 0) -> str:
+    """What a command says."""
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def sets(values: list[str]) -> list[str]:
+    return [word for value in values for word in ("--set", value)]
+
+
+def made(environment: dict[str, str], project: Path, layout: str, given: list[str]) -> str:
+    """A project beside the data, whose folder has a space; what `init` said."""
+    data = project.parent / "my data"
+    LAYOUTS[layout](data, N)
+    given = [word.replace("{}", str(data)) for word in given]
+    return run(environment, "capgrade", "init", str(project), *given, *sets(SMALL), cwd=project.parent)
+
+
+def whole(project: Path) -> dict:
+    """The metrics of a project that has run to its end."""
+    assert (project / "data" / "report.html").is_file()
+    read_manifest(project / "data" / "dataset", "publish")
+    return json.loads((project / "data" / "metrics" / "small.json").read_text())
+
+
+@pytest.mark.parametrize("layout", ["flickr8k", "flickr30k", "coco"])
+def test_a_template_and_its_folder_are_enough(environment: dict[str, str], tmp_path: Path, layout: str) -> None:
+    project = tmp_path / "my project"
+    given = ["--template", layout, "--data", "{}", *sets(DETECTOR)]
+    said = made(environment, project, layout, given)
+    assert "5 captions an image, splits train 24 / val 8 / test 8, " in said
+    assert "40 of 40 pictures found" in said
+    run(environment, "dvc", "repro", cwd=project)
+    assert whole(project)["counts"]["images"] == 8
+    assert len(RegionStore(project / "data" / "regions")) == N
+    assert "didn't change" in (again := run(environment, "dvc", "repro", cwd=project))
+    assert again.count("Running stage") == 1  # what looks at the inputs
+
+
+@pytest.mark.parametrize("layout", list(BY_HAND))
+def test_a_source_and_its_pictures(environment: dict[str, str], tmp_path: Path, layout: str) -> None:
+    project = tmp_path / "my project"
+    said = made(environment, project, layout, [*BY_HAND[layout], *sets(DETECTOR)])
+    found = 38 if layout == "table" else 40
+    assert f"{found} of 40 pictures found" in said
+    run(environment, "dvc", "repro", cwd=project)
+    counts = whole(project)["counts"]
+    assert counts["images"] == (4 if layout == "webdataset" else 8)
+    assert len(RegionStore(project / "data" / "regions")) == found
+
+
+def test_features_that_others_made(environment: dict[str, str], tmp_path: Path) -> None:
+    """Of all of COCO for the captions of its two official files, which are its two splits."""
+    project, data = tmp_path / "my project", "{}/annotations/captions_{}2014.json"
+    inputs = [word for part in ("train", "val") for word in ("--input", data.replace("{}2014", f"{part}2014"))]
+    features = "tsv={}/trainval_resnet101_faster_rcnn_genome_36.tsv"
+    given = ["--source", "coco", *inputs, "--features", features]
+    said = made(environment, project, "coco", given)
+    assert (
+        "splits train2014 24 / val2014 16" in said and "of the first 20 images with features, 20 have captions" in said
+    )
+    run(environment, "dvc", "repro", cwd=project)
+    assert whole(project)["counts"]["images"] == 16

@@ -1,0 +1,102 @@
+"""`capgrade` for tests that start it many times: a server that has imported everything forks a process a command.
+
+`forked(folder)` starts the server, and gives the folder in which `capgrade` is found that asks it.
+"""
+
+import array
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CLIENT = """#!{python} -SE
+import array, json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as to:
+    to.connect({address!r})
+    told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]).tobytes())]
+    to.sendmsg([len(told).to_bytes(4, "little")], files)
+    to.sendall(told)
+    sys.exit(int(to.recv(8) or b"137"))
+"""
+
+
+@contextmanager
+def forked(folder: Path) -> Iterator[Path]:
+    """The folder of a `capgrade` command, for PATH."""
+    folder.mkdir(parents=True, exist_ok=True)
+    address, command = f"{folder}/socket", folder / "capgrade"
+    command.write_text(CLIENT.format(python=sys.executable, address=address))
+    command.chmod(0o755)
+    server = subprocess.Popen([sys.executable, "-m", "tests.tools.forked", address], stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+        yield folder
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def serve(address: str) -> None:
+    """Answer until the process is ended. Nothing is computed here, so that children start without threads."""
+    import capgrade.pipelines.cli as cli
+    from capgrade.pipelines import publish, regions, relevance, report, shards  # noqa: F401
+    from capgrade.trainer.evaluation import evaluate  # noqa: F401
+    from capgrade.trainer.fit import train  # noqa: F401
+    from capgrade.trainer.search import index  # noqa: F401
+
+    with socket.socket(socket.AF_UNIX) as at:
+        at.bind(address)
+        at.listen()
+        print("ready", flush=True)
+        while True:
+            asked, _ = at.accept()
+            size, files, _, _ = asked.recvmsg(4, socket.CMSG_SPACE(12))
+            told = b""
+            while len(told) < int.from_bytes(size, "little"):
+                told += asked.recv(65536)
+            ends = list(array.array("i", files[0][2]))
+            child = os.fork()
+            if not child:
+                at.close()
+                os._exit(_run(cli.main, ends, *json.loads(told)))
+            for end in ends:
+                os.close(end)
+            threading.Thread(target=_answer, args=(asked, child), daemon=True).start()
+
+
+def _run(main, ends: list[int], arguments: list[str], folder: str, environment: dict[str, str]) -> int:
+    for number, end in enumerate(ends):
+        os.dup2(end, number)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["capgrade", *arguments]
+    try:
+        main()
+        status = 0
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def _answer(asked: socket.socket, child: int) -> None:
+    _, status = os.waitpid(child, 0)
+    with asked:
+        asked.sendall(str(os.waitstatus_to_exitcode(status) % 256).encode())
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,211 @@
+"""Paired tests of evaluations of the same queries: for means, medians and sums of metrics, each by its own resampling.
+
+An exchange and a draw take an image with all its captions, in both directions at once: they are not independent.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capgrade.metrics.catalogue import is_median, reduced
+from capgrade.metrics.evaluation import DIRECTIONS, RECALL, SUM_OF
+from capgrade.metrics.ranking import Array
+from capgrade.metrics.uncertainty import (
+    PairedTest,
+    exchanged_means,
+    exchanged_medians,
+    paired_result,
+    require_same_queries,
+    resampled_means,
+    resampled_medians,
+)
+from capgrade.schemas.errors import InputError, first_of
+from capgrade.schemas.files import read_manifest
+from capgrade.schemas.lines import read_json
+from capgrade.schemas.say import warn
+from capgrade.trainer.evaluation.evaluate import METRICS, OWNER, PER_QUERY
+from capgrade.trainer.evaluation.tables import first_measure, is_graded
+
+MOST = 12  # rows of the short table
+# Of a short table, the first come first: what papers on retrieval report, in both directions, then by one number.
+PAPERS = (*RECALL, "rsum", "map@r", "ndcg", "nsum", "medr", "ncs")
+Column = tuple[str, str]  # direction, "" of a sum, and metric
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric of several runs, as fractions (sums: 0 to 600), and tests of the first run less each other one: None
+    where no query has a value."""
+
+    direction: str  # i2t, t2i; "" of a sum
+    metric: str  # with its measure: ndcg@25[cider]
+    values: list[float]
+    tests: list[PairedTest | None]
+
+    @property
+    def key(self) -> str:
+        """What JSON calls it: i2t/recall@1, rsum."""
+        return f"{self.direction}/{self.metric}" if self.direction else self.metric
+
+    def json(self, k: int) -> dict[str, Any] | None:
+        """The test against run k + 1, null where no query has a value."""
+        test = self.tests[k]
+        return None if test is None else asdict(test)
+
+
+class StoredQueries:
+    """What an evaluation kept of each query. InputError for a folder that is not finished."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.manifest = folder, read_manifest(folder, "evaluation")
+        self.measure = first_measure(read_json(folder / METRICS))
+        with np.load(folder / PER_QUERY) as stored:
+            names = [name for name in stored.files if name != OWNER]
+            self.owner = stored[OWNER] if OWNER in stored.files else None  # of an earlier version there is none
+            self.names = {way: [n.partition("/")[2] for n in names if n.startswith(f"{way}/")] for way in DIRECTIONS}
+
+    def read(self, way: str, names: Sequence[str]) -> dict[str, Array]:
+        """Values of each query of a direction, float64 [queries], by metric."""
+        with np.load(self.folder / PER_QUERY) as stored:
+            return {name: np.asarray(stored[f"{way}/{name}"], np.float64) for name in names}
+
+    def require_like(self, other: "StoredQueries") -> None:
+        """InputError where another was evaluated on other captions or labels."""
+        one, two = ({**run.manifest["inputs"], "ties": run.manifest["params"].get("ties")} for run in (self, other))
+        differing = sorted(name for name in one.keys() | two.keys() if one.get(name) != two.get(name))
+        compared = ("similarity", "image_embeddings", "caption_embeddings", "row_ids", "column_ids")  # models differ
+        if differing := [name for name in differing if not name.startswith(compared)]:
+            problem = f"evaluated with other {', '.join(differing)} than the first"
+            raise InputError(problem, file=other.folder, remedy="evaluate both alike")
+
+
+def compare(
+    folders: Sequence[Path], metrics: Sequence[str] = (), *, every: bool = False, method: str = "permutation",
+    samples: int = 10_000, seed: int = 0,
+) -> list[Comparison]:  # fmt: skip
+    """The first of two or more evaluation folders tested against each other one: on `metrics`, on at most MOST that
+    papers report, or on `every` metric that all have.
+
+    InputError for a folder that is not finished, one of other captions or labels, and a metric that is not there.
+    """
+    runs = [StoredQueries(folder) for folder in folders]
+    for run in runs[1:]:
+        runs[0].require_like(run)
+    if runs[0].owner is None:
+        warn(f"{folders[0]}: of an earlier version: captions of one image count as independent; evaluate it again")
+    known = {way: [n for n in runs[0].names[way] if all(n in run.names[way] for run in runs)] for way in DIRECTIONS}
+    columns = _chosen(known, metrics, runs[0].measure, folders[0]) if metrics else _columns(known)
+    columns = columns if metrics or every else _reported(columns)
+    first, *others = (_Values(run, columns) for run in runs)
+    found = [
+        first.tests(other, {"samples": samples, "seed": seed, "groups": runs[0].owner}, method) for other in others
+    ]
+    return [
+        Comparison(
+            way, _with_measure(name, runs[0].measure),
+            [values.of(way, name) for values in (first, *others)], [tests[way, name] for tests in found],
+        )
+        for way, name in columns
+    ]  # fmt: skip
+
+
+def reported(folder: Path) -> list[str]:
+    """Names of at most MOST metrics of a finished evaluation, those that papers report. InputError as `compare`."""
+    run = StoredQueries(folder)
+    return list(dict.fromkeys(_with_measure(name, run.measure) for _, name in _reported(_columns(run.names))))
+
+
+class _Values:
+    """What the columns need of a run: values of each query by direction and metric, the parts of sums too."""
+
+    def __init__(self, run: StoredQueries, columns: Sequence[Column]) -> None:
+        self.run = run
+        parts = [(way, part) for _, name in columns if name in SUM_OF for way in DIRECTIONS for part in SUM_OF[name]]
+        needed = dict.fromkeys([*(column for column in columns if column[0]), *parts])
+        self.queries = {way: run.read(way, [n for of, n in needed if of == way]) for way in DIRECTIONS}
+
+    def of(self, way: str, name: str) -> float:
+        """The number that is reported."""
+        if way:
+            return reduced(name, self.queries[way][name])
+        return 100 * sum(self.of(way, part) for way in DIRECTIONS for part in SUM_OF[name])
+
+    def tests(self, other: "_Values", options: Mapping[str, Any], method: str) -> dict[Column, PairedTest | None]:
+        """This run less the other, by column."""
+        exchanged: dict[Column, Array] = {}
+        drawn: dict[Column, Array] = {}
+        for way in DIRECTIONS:
+            ours, theirs = self.queries[way], other.queries[way]
+            for name in ours:
+                require_same_queries(ours[name], theirs[name], f"{way}/{name}")
+            # Without owners the captions are units of their own, whose draws are not those of the images.
+            apart = {"seed": options["seed"] + 1} if way == "t2i" and options["groups"] is None else {}
+            groups = options["groups"] if way == "t2i" else None
+            settings: dict[str, Any] = {**options, **apart, "groups": groups}
+            if means := [name for name in ours if not is_median(name)]:
+                a, b = (np.stack([queries[name] for name in means], axis=1) for queries in (ours, theirs))
+                for into, values in ((drawn, resampled_means(a - b, **settings)),
+                                     (exchanged, exchanged_means(a, b, **settings))):  # fmt: skip
+                    into |= {(way, name): column for name, column in zip(means, values.T, strict=True)}
+            for name in ours.keys() - set(means):
+                a, b = ours[name], theirs[name]
+                drawn[way, name] = resampled_medians(a, **settings) - resampled_medians(b, **settings)
+                exchanged[way, name] = exchanged_medians(a, b, **settings)
+        for draws in (drawn, exchanged):
+            for name, parts in SUM_OF.items():
+                columns = [(way, part) for way in DIRECTIONS for part in parts]
+                if all(column in draws for column in columns):
+                    draws["", name] = 100 * np.sum([draws[column] for column in columns], axis=0)
+        return {column: self._tested(other, column, drawn, exchanged, method) for column in drawn}
+
+    def _tested(
+        self, other: "_Values", column: Column, drawn: Mapping[Column, Array], exchanged: Mapping[Column, Array],
+        method: str,
+    ) -> PairedTest | None:  # fmt: skip
+        way, name = column
+        gap = self.of(way, name) - other.of(way, name)
+        if np.isnan(gap):
+            return None
+        counted = [self.queries[way][name]] if way else [self.queries[way][SUM_OF[name][0]] for way in DIRECTIONS]
+        queries = sum(int((~np.isnan(values)).sum()) for values in counted)
+        return paired_result(gap, drawn[column], None if method == "bootstrap" else exchanged[column], queries)
+
+
+def _columns(known: Mapping[str, Sequence[str]]) -> list[Column]:
+    """Every metric in each direction that has it, then the sums whose parts are there."""
+    names = dict.fromkeys(name for way in DIRECTIONS for name in known[way])
+    columns = [(way, name) for name in names for way in DIRECTIONS if name in known[way]]
+    sums = [name for name, parts in SUM_OF.items() if all(part in known[way] for way in DIRECTIONS for part in parts)]
+    return [*columns, *(("", name) for name in sums)]
+
+
+def _reported(columns: Sequence[Column]) -> list[Column]:
+    """Of these columns at most MOST, by the order of PAPERS, of the first measure; in the order of columns."""
+    kept: list[Column] = []
+    for name in PAPERS:  # of ndcg and ncs at several cut-offs the first
+        like = [metric for _, metric in columns if name in (metric, metric.partition("@")[0]) and "[" not in metric]
+        kept += [column for column in columns if column[1] in like[:1]]
+    return [column for column in columns if column in kept[:MOST]] or list(columns[:MOST])
+
+
+def _chosen(
+    known: Mapping[str, Collection[str]], metrics: Sequence[str], measure: str | None, file: Path
+) -> list[Column]:
+    """The columns of metrics by name, of the first measure with or without its name."""
+    there = _columns({way: list(names) for way, names in known.items()})
+    found: list[Column] = []
+    for metric in metrics:
+        name = metric.removesuffix(f"[{measure}]")
+        if not (some := [column for column in there if column[1] == name]):
+            known_names = list(dict.fromkeys(name for _, name in there))
+            raise InputError(f"no {metric}", file=file, remedy=f"evaluated: {first_of(known_names, 40)}")
+        found += [column for column in some if column not in found]
+    return found
+
+
+def _with_measure(name: str, measure: str | None) -> str:
+    """ndcg@25[cider]: graded metrics have the name of the first measure too."""
+    return f"{name}[{measure}]" if measure and is_graded(name) and not name.endswith("]") else name

@@ -1,0 +1,147 @@
+"""Rows and columns of somebody else's scores, put into the order of the captions table by their ids, and what is said
+where they have none and seem to be in another order."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from capgrade.metrics.evaluation import RECALL, evaluate
+from capgrade.metrics.ranking import Array
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.image_matching import match_images
+from capgrade.schemas.lines import read_json, read_lines
+
+WRITE_IDS = "write one id a line (.txt), a JSON list, or numpy.save(file, numpy.array(ids, dtype=str))"
+LEAST_IMAGES = 10  # of fewer the order cannot be told from chance
+CHANCE = 3.0  # standard errors that a mean rank is above chance, at most
+FEW = 1000  # captions that an order is tried on
+
+
+@dataclass(frozen=True)
+class MatrixIds:
+    """Files with the ids of a matrix's rows (images) and columns (captions); for two tables of embeddings, of both."""
+
+    rows: Path | None = None
+    columns: Path | None = None
+
+
+def read_ids(path: Path) -> list[str]:
+    """Ids from a text file, one a line, a JSON list, or a one-dimensional .npy. InputError for anything else."""
+    if path.suffix == ".npy":
+        try:
+            found = np.load(path)
+        except FileNotFoundError:
+            raise InputError("no such file", file=path, remedy="check the path") from None
+        except Exception as error:  # numpy raises anything for a damaged header, and ValueError for Python objects
+            raise InputError(f"no ids ({error})", file=path, remedy=WRITE_IDS) from error
+        return ids_of(found, path)
+    if path.suffix == ".json":
+        return ids_of(read_json(path), path)
+    lines = [line for _, line in read_lines(path)]
+    return ids_of(lines[:-1] if lines and not lines[-1] else lines, path)
+
+
+def ids_of(values: object, path: Path) -> list[str]:
+    """Ids, texts or whole numbers, of a list or an array. InputError for anything else."""
+    array = np.asarray(values) if isinstance(values, list | np.ndarray) else np.empty(0)
+    if array.ndim != 1 or not len(array) or array.dtype.kind not in "USiu":
+        raise InputError("no list of ids", file=path, remedy=WRITE_IDS)
+    texts = [one.decode() if isinstance(one, bytes) else str(one) for one in array.tolist()]
+    if "" in texts:
+        raise InputError("an empty id", file=path, row=texts.index("") + 1, remedy="give every row its id")
+    return texts
+
+
+def rows_of_images(ids: Sequence[str], captions: Captions, path: Path) -> Array:
+    """Which of the ids belongs to each image of the table, int64 [n_images], by the rule of `match_images`. InputError
+    where an image has none, or two."""
+    found = match_images(captions.image_files, ids, path)
+    if found.missing:
+        raise InputError(found.lines("rows")[0], file=path, remedy="give the id of each row, of every image")
+    return np.array([found.numbers[image] for image in captions.image_ids], np.int64)
+
+
+def columns_of_captions(ids: Sequence[str], captions: Captions, path: Path) -> Array:
+    """Which of the ids is each caption of the table, int64 [n_captions]. InputError where one has none, or two."""
+    where = {name: k for k, name in enumerate(ids)}
+    if len(where) < len(ids):
+        twice = next(name for k, name in enumerate(ids) if where[name] != k)
+        raise InputError(f"caption '{twice}' comes twice", file=path, remedy="give each column its own id")
+    missing = [name for name in captions.caption_ids if name not in where]
+    if missing:
+        problem = f"no column of {len(missing):,} of the {captions.n_captions:,} captions: '{missing[0]}' the first"
+        raise InputError(problem, file=path, remedy="give the id of each column, of every caption of the split")
+    return np.array([where[name] for name in captions.caption_ids], np.int64)
+
+
+def require_as_many(ids: Sequence[str], size: int, what: str, path: Path) -> None:
+    """InputError where a matrix has not as many rows or columns as there are ids."""
+    if len(ids) != size:
+        raise InputError(f"{len(ids)} ids for {size} {what}", file=path, remedy="give one id for each, in their order")
+
+
+def order_note(matrix: Array, captions: Captions) -> str | None:
+    """What is said of scores without ids that rank images for a caption as chance does; None of better ones.
+
+    Where another usual order of rows and columns would be far better, it is named with its rsum.
+    """
+    if captions.n_images < LEAST_IMAGES:
+        return None
+    images, texts = np.arange(captions.n_images), np.arange(captions.n_captions)
+    above, mean = _above_chance(matrix, captions, images, texts)
+    if above >= CHANCE:
+        return None
+    said = f"no better than chance: the mean rank of a caption's image is {mean:.1f} of {captions.n_images}"
+    best = max(_orders(captions), key=lambda order: _above_chance(matrix, captions, order[1], order[2])[0])
+    if _above_chance(matrix, captions, *best[1:])[0] > 2 * CHANCE:
+        now, then = (_rsum(matrix, captions, *order) for order in ((images, texts), best[1:]))
+        said += f"; with {best[0]}, rsum is {then:.1f}, not {now:.1f}"
+    return f"{said}: are rows in the table's order? give --row-ids and --column-ids, or .npz with ids"
+
+
+def _above_chance(matrix: Array, captions: Captions, rows: Array, columns: Array) -> tuple[float, float]:
+    """Of the rank of each caption's image: how many standard errors its mean is better than chance, images being
+    independent, and the mean. `rows` and `columns` say where each image and caption of the table stands."""
+    some = np.unique(np.linspace(0, captions.n_captions - 1, min(FEW, captions.n_captions)).astype(np.int64))
+    scores = np.asarray(matrix[:, columns[some]])
+    own = scores[rows[captions.owner[some]], np.arange(len(some))]
+    mean = float(((scores > own).sum(axis=0) + ((scores == own).sum(axis=0) + 1) / 2).mean())
+    n, independent = captions.n_images, len(np.unique(captions.owner[some]))
+    return ((n + 1) / 2 - mean) / np.sqrt((n**2 - 1) / 12 / independent), mean
+
+
+def _orders(captions: Captions) -> Iterator[tuple[str, Array, Array]]:
+    """Usual orders: what it is called, and where each image and each caption of the table then stands."""
+    keys: dict[str, Callable[[str], int | str]] = {"as texts": str}
+    if all(map(_is_number, captions.image_ids)):
+        keys = {"as numbers": int, **keys}
+    for name, key in keys.items():
+        ids = list(map(key, captions.image_ids))
+        images = np.array(sorted(range(captions.n_images), key=ids.__getitem__))
+        for how, within in _within(captions).items():
+            columns = np.concatenate([within[i] for i in images])
+            yield f"images sorted by id {name}, captions by image{how}", np.argsort(images), np.argsort(columns)
+        yield f"images sorted by id {name}, captions as in the table", np.argsort(images), np.arange(len(columns))
+    grouped = np.argsort(captions.refs)
+    yield "images as in the table, captions by image", np.arange(captions.n_images), grouped
+
+
+def _within(captions: Captions) -> Mapping[str, list[list[int]]]:
+    """The captions of each image, in the table's order and by their ids."""
+    own = [captions.rows_of(image) for image in range(captions.n_images)]
+    key: Callable[[str], int | str] = int if all(map(_is_number, captions.caption_ids)) else str
+    ids = list(map(key, captions.caption_ids))
+    by_id = [sorted(rows, key=ids.__getitem__) for rows in own]
+    return {"": own, " and id": by_id}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _rsum(matrix: Array, captions: Captions, rows: Array, columns: Array) -> float:
+    placed = np.asarray(matrix)[rows][:, columns]
+    return evaluate(placed, None, RECALL, owner=captions.owner, intervals=None).rsum
