@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,12 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
             "token a phrase of: measures of common words are then 0 -> use --tokenizer characters, or put spaces "
             "between the words (jieba, fugashi, pythainlp) and use lower_split"
         )
+
+
+def count_without_english(texts: Iterable[str]) -> int:
+    """How many texts have no common English word among their FIRST ones."""
+    common = set(_ENGLISH.to_pylist())
+    return sum(common.isdisjoint(text.lower().split()[:FIRST]) for text in texts)
 
 
 def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:

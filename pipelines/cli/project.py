@@ -56,6 +56,8 @@ def init(
     tree = params_of(dataset, found, name, presets, licence or "unknown", language, given.sets or [])
     for line in [found.line(), *found.notes]:
         typer.echo(line)
+    if found.not_english:
+        typer.echo("sbert's default model is for English: --set measures.sbert.model=MODEL names another")
     made = write(folder, tree, f"{found.line()}.")
     say({"files": made, "params": tree}, given.as_json, f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro")
 

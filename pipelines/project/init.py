@@ -27,18 +27,25 @@ from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,
     Params,
+    SbertParams,
+    ShardsParams,
     TrainParams,
     override,
     read_yaml,
     validated,
     with_preset,
 )
+from capgrade.text.language import count_without_english
 
 PIPELINE, SCENES_PARAMS = (Path(__file__).with_name(name) for name in ("dvc.yaml", "scenes.yaml"))
 PARAMS, IGNORED = "params.yaml", ("/data/", "/dvc_plots/")
 NAMES = {"train": ("train", "train2014", "train2017"), "validation": ("val", "dev", "validation", "valid"),
          "test": ("test", "val2014", "val2017")}  # of splits, the first that is there  # fmt: skip
 DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
+PATHS = {  # parameters that name a file or folder: a project's commands run in its own folder
+    "regions.weights", "regions.config", "regions.model", "regions.boxes_of", "agree.judgements", "evaluate.instances",
+    "measures.sbert.model", "measures.cider.document_frequency", "train.init",
+}  # fmt: skip
 MEASURES = ("cider", "rouge_l", "sbert")
 FIRST = 20  # images of a feature file that are looked at: to read it whole may take an hour
 TITLES = {
@@ -84,6 +91,7 @@ class Found:
     splits: dict[str, int]
     captions: int
     files: Mapping[str, str | None]  # image id -> the file that its source names
+    not_english: int = 0  # captions without a common English word, where they are most
     with_picture: int = 0
     looked_for: int = 0
     notes: list[str] = field(default_factory=list)
@@ -109,9 +117,11 @@ def look(dataset: Dataset) -> Found:
         return Found(splits, scenes.captions_per_image * sum(splits.values()), {})
     captions = list(read_source(params))
     split_of = {caption.image_id: caption.split for caption in captions}
-    found = Found(dict(Counter(split_of.values())), len(captions), _files(captions))
     if not captions:
-        raise InputError("no captions", file=str(params.input), remedy="check the source and its input")
+        raise InputError("no captions", file=params.inputs[0], remedy="check the source and its input")
+    found = Found(dict(Counter(split_of.values())), len(captions), _files(captions))
+    if (without := count_without_english(caption.text for caption in captions)) > len(captions) / 2:
+        found = replace(found, not_english=without)
     if dataset.images:
         return _with_pictures(found, dataset.images)
     return _with_features(found, dataset.features) if dataset.features else found
@@ -146,16 +156,19 @@ def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     return replace(found, notes=[note])
 
 
-def split_names(found: Found) -> dict[str, str | None]:
-    """Which split is learnt from, validated and evaluated on. InputError where none can be learnt from or evaluated."""
+def split_names(found: Found, sets: Sequence[str]) -> dict[str, str | None]:
+    """Which split is learnt from, validated and evaluated on: as `sets` say it, else by the usual names. InputError
+    where none can be learnt from or evaluated."""
+    given = {key: value for key, _, value in (text.partition("=") for text in sets)}
     names = {use: next((one for one in known if one in found.splits), None) for use, known in NAMES.items()}
+    asked = {"train": given.get("train.split"), "test": given.get("evaluate.split", given.get("relevance.split"))}
+    names |= {use: split for use, split in asked.items() if split is not None}
     if names["train"] is None or (names["test"] or names["validation"]) is None:
         problem = f"splits {', '.join(found.splits)}: which are to learn from and to evaluate on is not known"
-        remedy = "say it: --set train.split=NAME --set evaluate.split=NAME --set relevance.split=NAME"
-        raise InputError(problem, remedy=remedy)
+        raise InputError(problem, remedy="say it: --set train.split=NAME --set evaluate.split=NAME")
     if names["test"] is None:  # then no epoch is chosen by what is evaluated on
         names["test"], names["validation"] = names["validation"], None
-    if "restval" in found.splits:  # Karpathy's, which everybody learns from too
+    if "restval" in found.splits and asked["train"] is None:  # Karpathy's, which everybody learns from too
         names["train"] = f"{names['train']}+restval"
     return names
 
@@ -165,18 +178,21 @@ def params_of(
     sets: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     """The tree of params.yaml, upon which `sets` are put. InputError for what no stage would take."""
+    if found.not_english and not language:
+        problem = f"{found.not_english:,} of {found.captions:,} captions have no common English word"
+        raise InputError(problem, remedy="say what they are in: --language de")
     if dataset is SCENES:
         return _with_sets(read_yaml(SCENES_PARAMS), sets)
-    captions = dict(dataset.captions)
+    captions, shards = dict(dataset.captions), ShardsParams()
     if len(found.splits) == 1:
         captions["divide"] = DIVIDED
         found = replace(found, splits={"train": 0, "val": 0, "test": 0})
     tree: dict[str, Any] = {
         "captions": captions,
         "regions": {"features": dataset.features} if dataset.features else {"images": dataset.images},
-        "measures": {},
+        "measures": {"sbert": {"model": SbertParams().model, "references": SbertParams().references}},
         "relevance": {"measures": list(MEASURES)},
-        "shards": {"measures": list(MEASURES)},
+        "shards": {"measures": list(MEASURES), "top": shards.top, "uniform": shards.uniform},
         "train": {},
         "runs": list(presets),
         "presets": {},
@@ -185,19 +201,18 @@ def params_of(
         "align": {"run": next((one for one in presets if one.startswith("teran")), None) if dataset.images else None},
         "publish": {"name": name, "license": license, **({"language": language} if language else {})},
     }
-    given = {text.partition("=")[0] for text in sets}
-    if not {"train.split", "evaluate.split", "relevance.split"} <= given:
-        names = split_names(found)
-        tree["relevance"]["split"] = tree["evaluate"]["split"] = names["test"]
-        tree["shards"]["split"] = tree["train"]["split"] = names["train"]
-        tree["train"]["validation"] = names["validation"]
+    names = split_names(found, sets)
+    tree["relevance"]["split"] = tree["evaluate"]["split"] = names["test"]
+    tree["shards"]["split"] = tree["train"]["split"] = names["train"]
+    tree["train"]["validation"] = names["validation"]
     return _with_sets(tree, sets)
 
 
 def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     """The tree with these values. InputError for what no stage would take, and for pictures without a detector."""
     for text in sets:
-        override(tree, text)
+        key, _, value = text.partition("=")
+        override(tree, f"{key}={absolute(value)}" if key in PATHS else text)
     train, more = tree["train"], tree["presets"]
     loaded = validated(Params, {**tree, "train": with_preset(train, more)})
     for preset in loaded.runs:
@@ -206,6 +221,8 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
         remedy = "give --set regions.detector=bottom_up --set regions.weights=FILE, or patches with regions.model=MODEL"
         problem = "no detector for these pictures"
         raise InputError(problem, file=loaded.regions.images, remedy=f"{remedy}; or --features in place of --images")
+    if (weights := loaded.regions.weights) not in (None, "random") and not Path(str(weights)).is_file():
+        raise InputError("no such file", file=weights, remedy="check regions.weights")
     return tree
 
 
@@ -259,7 +276,7 @@ README = """# {name}
     dvc metrics show    # metrics of each run
     dvc exp run -S shards.top=8
 
-`capgrade` and `dvc` are those of the active Python environment (`pip install 'capgrade[all]'`).
+`capgrade` and `dvc` are those of the active Python environment.
 What was done before a stop is kept in `data/STAGE.unfinished`, and goes into `data/STAGE` at the end.
 
 | file | what it has |

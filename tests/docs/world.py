@@ -123,6 +123,7 @@ def _flickr30k() -> None:
         boxes = np.array([[0, 0, 9, 9], [10, 20, 40, 80]], "<f4")
         arrays = [base64.b64encode(x.tobytes()).decode() for x in (boxes, random.random((2, 64)).astype("<f4"))]
         rows.append("\t".join([path.stem, "100", "90", "2", *arrays]))
+    Path("WEIGHTS").touch()
     Path("FEATURES").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 from capgrade.schemas.params import load_params
 from tests.conftest import ROOT, call, refusal
@@ -80,6 +81,8 @@ def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30
     assert "no such folder" in refusal("init", project, "--template", "coco", "--data", tmp_path / "nothing")
     assert "choose from: scenes, flickr8k" in refusal("init", project, "--template", "flicker")
     assert "give --template, or --source" in refusal("init", project)
+    weights = ("--set", "regions.detector=bottom_up", "--set", "regions.weights=w.pth")
+    assert "no such file -> check regions.weights" in refusal(*given, *weights)
     other = tmp_path / "other"
     LAYOUTS["coco"](other, 5)
     captions = ("--source", "karpathy", "--input", flickr30k / "dataset_flickr30k.json")
@@ -93,3 +96,37 @@ def test_scenes_are_the_repositorys_own_parameters(tmp_path: Path) -> None:
     own = yaml.safe_load((ROOT / "params.yaml").read_text())
     own["captions"]["scenes"]["train"] = 9
     assert written(tmp_path / "p") == own
+
+
+def test_captions_of_another_language_have_to_be_named(tmp_path: Path) -> None:
+    """Publishing would ask for it, after hours."""
+    ids = {row.split("\t")[0] for row in (ROOT / "examples" / "german.tsv").read_text().splitlines()[1:]}
+    (tmp_path / "pictures").mkdir()
+    for image_id in ids:
+        Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{image_id}.png")
+    given = ("--source", "tsv", "--input", ROOT / "examples" / "german.tsv", "--images", tmp_path / "pictures", *SCENES)
+    assert "captions have no common English word -> say what they are in" in refusal("init", tmp_path / "p", *given)
+    assert call("init", tmp_path / "p", *given, "--language", "de") == 0
+    assert written(tmp_path / "p")["publish"]["language"] == "de"
+
+
+def test_splits_of_unusual_names_are_asked_for(tmp_path: Path) -> None:
+    rows = [f"{k}\t{split}\ta red dog on the sand" for k, split in enumerate(["learn", "learn", "hold"])]
+    (tmp_path / "c.tsv").write_text("image_id\tsplit\tcaption\n" + "\n".join(rows) + "\n")
+    for k in range(3):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{k}.png")
+    given = ("init", tmp_path / "p", "--source", "tsv", "--input", tmp_path / "c.tsv", "--images", tmp_path, *SCENES)
+    assert "splits learn, hold: which are to learn from" in refusal(*given)
+    assert call(*given, "--set", "train.split=learn", "--set", "evaluate.split=hold") == 0
+    params = load_params(tmp_path / "p" / "params.yaml")
+    assert (params.shards.split, params.relevance.split, params.train.validation) == ("learn", "hold", None)
+
+
+def test_what_lies_here_is_found_from_the_project(flickr30k: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.pth").touch()
+    sets = ("--set", "regions.detector=bottom_up", "--set", "regions.weights=w.pth")
+    assert call("init", "p", "--template", "flickr30k", "--data", "f", *sets) == 0
+    tree = written(tmp_path / "p")
+    assert tree["regions"]["weights"] == str(tmp_path / "w.pth")
+    assert tree["regions"]["images"] == str(tmp_path / "f" / "flickr30k-images")
