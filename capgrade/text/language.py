@@ -23,6 +23,7 @@ _ENGLISH = pa.array(
     ["a", "the", "of", "with", "and", "is", "are", "to", "his", "her", "its", "by", "from", "while", "their", "into"]
 )
 MOST_OTHER = 0.15  # of captions without any of these; Flickr30K .027, Flickr8k .035, German Flickr30K .997
+FEW = 40  # captions, of which more than half have to be without
 FIRST = 50  # words of each caption that are looked at
 
 
@@ -50,7 +51,8 @@ def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:
     english = pc.is_in(pc.utf8_lower(words.dictionary), value_set=_ENGLISH).to_numpy(zero_copy_only=False)
     before = np.concatenate([[0], np.cumsum(english[words.indices.to_numpy()])])
     without = int((before[np.minimum(start[:-1] + FIRST, start[1:])] == before[start[:-1]]).sum())
-    if without <= most * captions.n_captions:
+    few = captions.n_captions < FEW  # "a red bus", "red bus!" are English
+    if without <= (max(most, 0.5) if few else most) * captions.n_captions:
         return None
     return f"{without:,} of {captions.n_captions:,} captions have no common English word"
 

@@ -31,7 +31,7 @@ NAMES = {"image_id": ("image_id",), "caption": ("caption",), "caption_id": ("cap
          "image_file": ("image_file", "file_name", "filename")}  # fmt: skip
 OPTIONAL = ("caption_id", "split")  # in every row or in none
 ROW, PATH = "row of the split", "path of the picture"  # what stands for a column, of a dataset without one
-LIST = re.compile(r"\s*\[.*\]\s*$", re.DOTALL)
+LIST = re.compile(r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL)  # of texts, or of ids
 FLOAT = re.compile(r"^(-?\d+)\.0$")
 IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  # columns that are ids, by name
 IN_ALL = "give it in every row, or in none"
@@ -122,11 +122,16 @@ def _typed(records: Iterable[Record], fields: Mapping[str, str], file: str) -> I
     rows = iter(records)
     first = list(islice(rows, 1))
     columns = {fields[name] for name in ("caption", "caption_id") if name in fields}
-    listed = {name for _, record in first for name in columns if LIST.match(record[name])}
+
+    def is_list(cell: str, name: str) -> bool:
+        match = LIST.match(cell)
+        return match is not None and (name != fields["caption"] or not match[1][-1].isdigit())
+
+    listed = {name for _, record in first for name in columns if is_list(record[name], name)}
     whole: Iterable[Record] = chain(first, rows)
     if listed:
         whole = list(whole)
-        listed = {name for name in listed if all(LIST.match(record[name]) for _, record in whole)}
+        listed = {name for name in listed if all(is_list(record[name], name) for _, record in whole)}
     ids = {fields[name] for name in ("image_id", "caption_id") if name in fields} - listed
     for row, record in whole:
         found = dict(record)

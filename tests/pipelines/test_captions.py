@@ -9,6 +9,7 @@ from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version
 from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
+from capgrade.schemas.say import CapgradeWarning
 
 ROWS = "image_id\tcaption_id\tcaption\tsplit\n"
 TSV = ROWS + "b\t1\tA dog's bone.\ttrain\na\t2\tTwo cats\ttrain\nb\t3\tكلب 🐶 e\u0301\ttrain\nv\t4\tA tree!\tval\n"
@@ -80,14 +81,11 @@ def test_empty_captions_are_dropped_and_counted_when_asked(tmp_path: Path) -> No
         captions(tmp_path / "out", params)
 
 
-def test_captions_that_repeat_another_of_their_image_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    manifest = captions(
-        tmp_path / "out", write(tmp_path / "c.tsv", TSV + "a\t9\tTwo cats\ttrain\nv\t8\tTwo cats\tval\n")
-    )
+def test_captions_that_repeat_another_of_their_image_are_counted(tmp_path: Path) -> None:
+    params = write(tmp_path / "c.tsv", TSV + "a\t9\tTwo cats\ttrain\nv\t8\tTwo cats\tval\n")
+    with pytest.warns(CapgradeWarning, match="1 captions repeat another caption of their image word for word"):
+        manifest = captions(tmp_path / "out", params)
     assert manifest["duplicates"] == 1
-    assert "1 captions repeat another caption of their image word for word" in capsys.readouterr().err
 
 
 def test_scenes_come_with_images_and_truth(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_captions_that_no_stage_takes(tmp_path: Path) -> None:
         write(tokenizer="mecab")
     with pytest.raises(InputError, match="duplicate caption id 'i000#0'"):
         fit.run(gathered([ROWS[0], ROWS[0]]))
-    with pytest.raises(InputError, match=r"caption 'i000#9' has no words \('...'\), 1 such in all"):
+    with pytest.raises(InputError, match=r"caption 'i000#9' has no words \('...'\); in all 1 captions"):
         fit.run(gathered([*ROWS, {**ROWS[0], "caption_id": "i000#9", "caption": "..."}]))
     with pytest.raises(Exception, match="captions of the pipeline: no captions: empty"):
         run(write(tmp_path), of=[])
