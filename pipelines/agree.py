@@ -8,9 +8,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.agreement.calibration import Calibration, held, load, meanings, refuse_other, save, scale_of
+from capgrade.agreement.calibration import (
+    REFERENCES,
+    Calibration,
+    held,
+    load,
+    meanings,
+    refuse_other,
+    save,
+    scale_of,
+    some_references,
+    usual_references,
+)
 from capgrade.agreement.coefficients import coefficients, human, intervals
-from capgrade.agreement.curve import fit
+from capgrade.agreement.curve import Curve, fit
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import mix
@@ -80,10 +91,20 @@ def agree(
         raise InputError(problem, file=judgements, remedy=remedy)
     if calibrate or calibration:
         scale_of(people, params.accept, judgements)
-    known = load(calibration).of(measures.used(names), judgements, calibration).curves if calibration else {}
+    known: dict[str, Curve] = {}
+    if calibration:
+        fitting = load(calibration).fitting(captions.owner)
+        known = fitting.of(measures.used(names), judgements, calibration).curves
     owner = captions.owner[people.caption]
     own = owner == people.image
-    values = {name: people.values(measure.fit(captions), captions) for name, measure in choose(names, measures).items()}
+    usual = usual_references(captions.owner)
+    fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
+    values, of_fewer = {}, {n: {} for n in fewer}
+    for name, measure in choose(names, measures).items():
+        fitted = measure.fit(captions)
+        values[name] = people.values(fitted, captions)
+        for n, references in fewer.items() if hasattr(fitted, "ref_ptr") else ():  # an imported matrix has none
+            of_fewer[n][name] = people.values(fitted.regrouped(*references), captions)
     require_unchanged(inputs, digests())
 
     def row(of: np.ndarray) -> dict[str, Any]:
@@ -104,7 +125,14 @@ def agree(
         curves = {name: fit(of, people, owner, scale) for name, of in values.items()}
         facts = {"file": judgements.name, "sha256": inputs["judgements"], "pairs": len(people.score)}
         facts |= {"split": captions.split, "captions": captions.digest, "sampling": people.sampling}
-        save(calibrate, Calibration(curves, measures.used(list(values)), {**asdict(scale), "judgements": facts}))
+        of_fewer_curves = {
+            n: {name: fit(of, people, owner, scale) for name, of in some.items()} for n, some in of_fewer.items()
+        }
+        yes = ~own & (people.score >= scale.accept)
+        distinct = len(set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True)))
+        facts |= {"accepted": distinct, "images": captions.n_images}
+        judged = {**asdict(scale), "judgements": facts}
+        save(calibrate, Calibration(curves, measures.used(list(values)), judged, usual, of_fewer_curves))
         for name, curve in curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < own.sum() < len(own):

@@ -51,6 +51,17 @@ class Curve:
         """P(a person accepts), of the shape of `values`."""
         return np.asarray(np.interp(values, self.value, self.accepted))
 
+    def value_at(self, p: float) -> float:
+        """The least value of which people accept at least the share `p`. InputError where no value has it."""
+        if not self.accepted[-1] >= p > 0:
+            remedy = f"give a P above 0, at most {self.accepted[-1]:g}"
+            raise InputError(f"no value has P {p:g} in this calibration", remedy=remedy)
+        k = int(np.searchsorted(self.accepted, p))
+        if k == 0:
+            return self.value[0]
+        low, high = self.accepted[k - 1], self.accepted[k]
+        return self.value[k - 1] + (self.value[k] - self.value[k - 1]) * (p - low) / (high - low)
+
 
 @dataclass(frozen=True)
 class Scale:
