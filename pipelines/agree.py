@@ -20,7 +20,7 @@ from capgrade.agreement.calibration import (
     some_references,
     usual_references,
 )
-from capgrade.agreement.coefficients import coefficients, human, intervals
+from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, human, intervals
 from capgrade.agreement.curve import Curve, fit
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
@@ -54,8 +54,9 @@ def agree(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
-    not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images and
-    captions). Of pairs of captions or of images (`Within`), own ones are captions of one image, and images have none.
+    not written for the image}, as `coefficients` names them, "intervals" (`intervals`: bootstrap over images and
+    captions), and "spearman_bootstrap" (`bootstrapped_spearman`). Of pairs of captions or of images (`Within`), own
+    ones are captions of one image, and images have none.
     With several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for own
     captions) is constant on other captions, so its correlations have "all" alone. With `folds`, "mixture" is the
     weighted sum that fits people best, each image scored by weights from the other folds' images, and "weights" those
@@ -108,7 +109,9 @@ def agree(
     require_unchanged(inputs, digests())
 
     def row(of: np.ndarray) -> dict[str, Any]:
-        return {**coefficients(of, people, own), "intervals": intervals(of, people, owner)}
+        found = {**coefficients(of, people, own), "intervals": intervals(of, people, owner)}
+        half = bootstrapped_spearman(of, people)
+        return {**found, "spearman_bootstrap": half} if half else found
 
     meant = meanings(values, known)
     result = {name: row(of) for name, of in {**values, **meant}.items()}
