@@ -14,6 +14,7 @@ from capgrade.agreement.calibration import (
     held,
     load,
     meanings,
+    random_pairs,
     refuse_other,
     save,
     scale_of,
@@ -21,7 +22,7 @@ from capgrade.agreement.calibration import (
     usual_references,
 )
 from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, human, intervals
-from capgrade.agreement.curve import Curve, fit
+from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import mix
@@ -100,12 +101,19 @@ def agree(
     own = owner == people.image
     usual = usual_references(captions.owner)
     fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
-    values, of_fewer = {}, {n: {} for n in fewer}
+    values: dict[str, np.ndarray] = {}
+    curves: dict[str, Curve] = {}
+    of_fewer: dict[int, dict[str, Curve]] = {n: {} for n in fewer}
     for name, measure in choose(names, measures).items():
         fitted = measure.fit(captions)
         values[name] = people.values(fitted, captions)
-        for n, references in fewer.items() if hasattr(fitted, "ref_ptr") else ():  # an imported matrix has none
-            of_fewer[n][name] = people.values(fitted.regrouped(*references), captions)
+        if calibrate:
+            curves[name] = fit(values[name], people, owner, scale_of(people, params.accept))
+        if fewer and hasattr(fitted, "ref_ptr"):  # an imported matrix has none
+            drawn = random_pairs(captions)
+            full = fitted.pairs(*drawn)
+            for n, references in fewer.items():
+                of_fewer[n][name] = through(curves[name], full, fitted.regrouped(*references).pairs(*drawn))
     require_unchanged(inputs, digests())
 
     def row(of: np.ndarray) -> dict[str, Any]:
@@ -125,17 +133,13 @@ def agree(
         _write_pairs(pairs, captions, people, own, values, read)
     if calibrate:
         scale = scale_of(people, params.accept)
-        curves = {name: fit(of, people, owner, scale) for name, of in values.items()}
         facts = {"file": judgements.name, "sha256": inputs["judgements"], "pairs": len(people.score)}
         facts |= {"split": captions.split, "captions": captions.digest, "sampling": people.sampling}
-        of_fewer_curves = {
-            n: {name: fit(of, people, owner, scale) for name, of in some.items()} for n, some in of_fewer.items()
-        }
         yes = ~own & (people.score >= scale.accept)
         distinct = len(set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True)))
         facts |= {"accepted": distinct, "images": captions.n_images}
         judged = {**asdict(scale), "judgements": facts}
-        save(calibrate, Calibration(curves, measures.used(list(values)), judged, usual, of_fewer_curves))
+        save(calibrate, Calibration(curves, measures.used(list(values)), judged, usual, of_fewer))
         for name, curve in curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < own.sum() < len(own):

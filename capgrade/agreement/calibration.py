@@ -21,6 +21,7 @@ from capgrade.schemas.output import json_with, refuse_file
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
 KIND, FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
 REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often the largest value
+PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
 ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
@@ -88,6 +89,15 @@ def some_references(captions: Captions, n: int, seed: int = 0) -> tuple[np.ndarr
     order = np.lexsort((np.random.default_rng(seed).random(len(image)), image))
     place = np.arange(len(image)) - np.repeat(captions.ref_ptr[:-1], sizes)
     return np.concatenate([[0], np.minimum(sizes, n).cumsum()]), captions.refs[order][place < n]
+
+
+def random_pairs(captions: Captions, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Images and captions of others, any pair as likely: all of them, or about PAIRS of many."""
+    n = captions.n_images * captions.n_captions
+    cell = np.arange(n) if n <= PAIRS else np.random.default_rng(seed).integers(n, size=PAIRS)
+    image, caption = np.divmod(cell, captions.n_captions)
+    other = captions.owner[caption] != image
+    return image[other], caption[other]
 
 
 def _meant(params: Any) -> Any:

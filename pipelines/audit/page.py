@@ -76,14 +76,16 @@ def accepted(one: Mapping[str, Any]) -> str:
     return f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
 
 
-def _headline(found: dict[str, Any]) -> tuple[str, str]:
-    """The band of captions that people accept beside the own ones, and how much of it is not likely."""
+def _band(found: dict[str, Any], page: bool = False) -> tuple[str, str]:
+    """How many captions beside their own people accept, and how much of that is not likely; of a page with a short
+    figure."""
     one, half = found["accepted_captions_per_image"], f"{LIKELY:g}".lstrip("0")
-    band = f"up to {one['at_most']:.2f}"
-    if f"{one['at_least'] or 0:.2f}" != "0.00":
-        band = f"at least {one['at_least']:.2f} and at most {one['at_most']:.2f}"
-    said = f"captions per image beside their own are right too; up to {one['below_half']:.2f} of them have P below "
-    return band.capitalize(), f"{said}{half}."
+    least, most = f"{one['at_least'] or 0:.2f}", f"{one['at_most']:.2f}"
+    figure = f"Up to {most}"
+    if least != "0.00":
+        figure = f"{least} to {most}" if page else f"At least {least} and at most {most}"
+    said = f"captions per image beside their own are right too, up to {one['below_half']:.2f} of them with P below "
+    return figure, f"{said}{half}."
 
 
 def _likely_line(found: dict[str, Any]) -> str:
@@ -98,7 +100,7 @@ def answers(found: dict[str, Any]) -> list[str]:
     learnt = f"P was learnt from {kind['sampling']} pairs"
     if kind["references"]:
         learnt += f" and {kind['references']} caption{'s' * (kind['references'] > 1)} an image"
-    lines = [f"{' '.join(_headline(found))} ({learnt}.)", _likely_line(found)]
+    lines = [f"{' '.join(_band(found))} ({learnt}.)", _likely_line(found)]
     if found["suspect_pairs"] is None:
         lines.append(f"Captions that fit nothing are not known: {found['suspects_unknown']}.")
     else:
@@ -116,7 +118,7 @@ def answers(found: dict[str, Any]) -> list[str]:
 
 def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
     """The answer; then what to look at: likely pairs first, then how many there are; these two are open."""
-    first = PageSection("opening", "", "", [Headline(*_headline(audited.found)), Note(_likely_line(audited.found))])
+    first = PageSection("opening", "", "", [Headline(*_band(audited.found, page=True))])
     model = [_model(audited, thumbnails)] if audited.errors else []
     lists = [_duplicates(audited), _suspects(audited), _figures(audited)]
     return [first, _likely(audited, thumbnails), _trust(audited), *model, *lists]

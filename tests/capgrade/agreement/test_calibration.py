@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from capgrade.agreement.calibration import SHIPPED, load, named, save, scale_of, some_references
-from capgrade.agreement.curve import Curve, Scale, fit, reliability
+from capgrade.agreement.curve import Curve, Scale, fit, reliability, through
 from capgrade.agreement.judgements import Judgements, Ratings
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
@@ -246,12 +246,12 @@ def test_a_curve_of_as_many_references_as_the_corpus_has(world: Path, tmp_path: 
 
 
 def test_the_shipped_curves_of_fewer_references() -> None:
-    """The largest of five values says less than one value: P .5 is at a lower value with fewer."""
+    """The largest of five values says less than one value: P .25 is at a lower value with fewer."""
     known = load(SHIPPED)
     assert known.references == 5 and set(known.fewer) == {1, 2, 3}
-    for name in ("people", "people_shared", "sbert"):
-        at = [known.fewer[n][name].value_at(0.5) for n in (1, 2, 3)] + [known.curves[name].value_at(0.5)]
-        assert at == sorted(at) and known.curves[name].probability(np.array(at[3])) == pytest.approx(0.5, abs=1e-4)
+    for name, curve in known.curves.items():
+        at = [known.fewer[n][name].value_at(0.25) for n in (1, 2, 3)] + [curve.value_at(0.25)]
+        assert at == sorted(at) and curve.probability(np.array(at[3])) == pytest.approx(0.25, abs=1e-4)
 
 
 def test_the_value_at_a_probability() -> None:
@@ -260,3 +260,22 @@ def test_the_value_at_a_probability() -> None:
     for p in (0.0, 0.91):
         with pytest.raises(InputError, match="no value has P .* give a P above 0, at most 0.9"):
             curve.value_at(p)
+
+
+def test_what_fewer_references_say_adds_up_to_the_same() -> None:
+    """Judged pairs are the most alike by the best of five values; of one value P is what five say of it on average, not
+    what the chosen pairs that have it say."""
+    random, n = np.random.default_rng(0), 40_000
+    five = random.beta(1, 6, (n, 5))
+    best, one = five.max(axis=1), five[:, 0]
+    yes = (random.random(n) < best**3).astype(float)
+    chosen = np.argsort(-best - random.gumbel(size=n) * 0.1)[:8000]
+    people = Judgements(random.integers(400, size=8000), np.arange(8000), yes[chosen], scale=(0.0, 1.0))
+    whole = fit(best[chosen], people, others(people), SHARES)
+    less, by_chosen = through(whole, best, one), fit(one[chosen], people, others(people), SHARES)
+    sums = [curve.probability(of).sum() for curve, of in ((whole, best), (less, one), (by_chosen, one))]
+    assert sums[1] == pytest.approx(sums[0], rel=0.05) and sums[0] == pytest.approx(yes.sum(), rel=0.15)
+    assert sums[2] > 1.5 * yes.sum()
+    near = (one > 0.45) & (one < 0.55)
+    assert less.probability(np.array(0.5)) == pytest.approx(yes[near].mean(), abs=0.06)
+    assert len(less.draws) == 40 and less.pairs == 8000
