@@ -99,7 +99,7 @@ def answers(found: dict[str, Any]) -> list[str]:
     kind = found["calibration"]
     learnt = f"P was learnt from {kind['sampling']} pairs"
     if kind["references"]:
-        learnt += f" and {kind['references']} caption{'s' * (kind['references'] > 1)} an image"
+        learnt += f", with {kind['references']} caption{'s' * (kind['references'] > 1)} an image"
     lines = [f"{' '.join(_band(found))} ({learnt}.)", _likely_line(found)]
     if found["suspect_pairs"] is None:
         lines.append(f"Captions that fit nothing are not known: {found['suspects_unknown']}.")
