@@ -102,18 +102,14 @@ def agree(
     usual = usual_references(captions.owner)
     fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
     values: dict[str, np.ndarray] = {}
-    curves: dict[str, Curve] = {}
-    of_fewer: dict[int, dict[str, Curve]] = {n: {} for n in fewer}
+    of_random: dict[str, dict[int, np.ndarray]] = {}  # measure -> number of references -> its values of random pairs
     for name, measure in choose(names, measures).items():
-        fitted = measure.fit(captions)
+        fitted: Any = measure.fit(captions)
         values[name] = people.values(fitted, captions)
-        if calibrate:
-            curves[name] = fit(values[name], people, owner, scale_of(people, params.accept))
         if fewer and hasattr(fitted, "ref_ptr"):  # an imported matrix has none
             drawn = random_pairs(captions)
-            full = fitted.pairs(*drawn)
-            for n, references in fewer.items():
-                of_fewer[n][name] = through(curves[name], full, fitted.regrouped(*references).pairs(*drawn))
+            lesser = {n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()}
+            of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
     require_unchanged(inputs, digests())
 
     def row(of: np.ndarray) -> dict[str, Any]:
@@ -133,6 +129,8 @@ def agree(
         _write_pairs(pairs, captions, people, own, values, read)
     if calibrate:
         scale = scale_of(people, params.accept)
+        curves = {name: fit(of, people, owner, scale) for name, of in values.items()}
+        of_fewer = {n: {name: through(curves[name], of[usual], of[n]) for name, of in of_random.items()} for n in fewer}
         facts = {"file": judgements.name, "sha256": inputs["judgements"], "pairs": len(people.score)}
         facts |= {"split": captions.split, "captions": captions.digest, "sampling": people.sampling}
         yes = ~own & (people.score >= scale.accept)
