@@ -81,7 +81,9 @@ def reproduce(
         keep_rows(table, kept, [row.row for row in chosen])
         write_json(folder / JSON, table)
         write_text(folder / MARKDOWN, markdown(table))
-        inputs |= {run: digest(given.run(run) / MANIFEST) for row in chosen for run in row.runs}
+        rows_there = [row for row in recipe.rows if row in chosen or kept]
+        made = {run: given.run(run) / MANIFEST for row in rows_there for run in row.runs}
+        inputs |= {run: digest(path) for run, path in made.items() if path.is_file()}
         write_manifest(folder, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
     return table
 

@@ -110,10 +110,10 @@ def read_table(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator[C
     records: Iterable[Record] = table_rows(Path(name), f".{params.source}", chosen)
     records = iter(records)
     first = list(islice(records, 1))  # with which the columns are known
-    records = chain(first, records)
+    whole: Iterable[Record] = chain(first, records)
     if params.source != "jsonl":
-        records = _typed(records, fields, name)
-    yield from captions_of(records, fields, params.split or "all", name)
+        whole = _typed(whole, fields, name)
+    yield from captions_of(whole, fields, params.split or "all", name)
 
 
 def _typed(records: Iterable[Record], fields: Mapping[str, str], file: str) -> Iterable[Record]:

@@ -57,7 +57,10 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
         ("evaluate --captions C --regions G --similarity s.npy", "--regions without --run"),
         ("evaluate --compare A --captions C", "--captions with --compare"),
         ("evaluate --compare A --fold 5", "--fold with --compare"),
-        ("evaluate --compare a=A", "a paired test is of two evaluations or more, not 1 -> name the metrics"),
+        (
+            "evaluate --compare a=A --json",
+            "a paired test is of two evaluations or more, not 1 -> leave --json out",
+        ),
         ("evaluate --compare a=A --compare a=B", "'a' is the label of two evaluations -> give LABEL=DIR"),
         ("evaluate --compare nowhere", "no evaluations here -> write them with capgrade evaluate --out"),
         ("evaluate --similarity s.npy", "no captions to evaluate on -> give --captions"),

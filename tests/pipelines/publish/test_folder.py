@@ -1,6 +1,5 @@
 """Publishing: the folder loads with the right types, the card says what the files hold, bad input is refused."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import FILE, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import read_manifest
+from capgrade.schemas.files import read_manifest, write_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
@@ -115,8 +114,7 @@ def test_captions_that_are_not_english_are_not_published_as_english(
     german = [["ein mann geht mit dem hund", "zwei hunde spielen im schnee"], ["eine frau liest ein buch im park"]]
     captions = write_captions_folder(tmp_path / "captions", [caption_table(german, "train")])
     counts = {"left_out": {"captions absent": 2}, "duplicates": 1}
-    manifest = json.loads((captions / "manifest.json").read_text())
-    (captions / "manifest.json").write_text(json.dumps({**manifest, **counts}))
+    write_manifest(captions, "captions", params={}, inputs={}, rows={FILE: 3}, **counts)
     shards(captions, tmp_path / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
     params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
     if given is None:
