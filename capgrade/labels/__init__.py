@@ -257,15 +257,13 @@ class Labels:
         InputError where the calibration does not know the measure or its parameters, and where no value has this p.
         """
         from capgrade.agreement.calibration import load, named
+        from capgrade.schemas.files import read_manifest
 
-        name, path = self.chosen(measure), named(Path(calibration))
-        if self.made_with is None or name not in self.made_with:
-            raise InputError(
-                f"does not say with which parameters {name} was computed",
-                file=self.file,
-                remedy="load what capgrade relevance, shards or publish wrote",
-            )
-        known = load(path).fitting(self.owner).of({name: self.made_with[name]}, Path(self.file), path)
+        name, path, made = self.chosen(measure), named(Path(calibration)), self.made_with
+        if made is None:  # a folder of shards or relevance
+            stage = "shards" if self.stored.sampled else "relevance"
+            made = read_manifest(Path(self.file), stage)["params"]["measures"]
+        known = load(path).fitting(self.owner).of({name: made[name]}, Path(self.file), path)
         return known.curves[name].value_at(p)
 
     def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:

@@ -343,6 +343,17 @@ def test_what_cannot_be_audited(world: Path, given: Given, tmp_path: Path) -> No
         assert not list(tmp_path.glob("a*"))  # said before anything is computed
 
 
+def test_a_training_mask_is_the_audits_rule(world: Path, dense: tuple[dict, Path]) -> None:
+    """The value at P .5: from there on, all other captions are likely pairs."""
+    labels = Labels.load(world / "relevance", captions=world / "captions")
+    least = labels.value_at(0.5, measure="rouge_l", calibration=world / "calibration.json")
+    other = labels.owner != np.arange(len(labels.image_ids))[:, None]
+    assert least == dense[0]["calibration"]["likely_from"]
+    assert ((np.load(world / "s.npy") >= least) & other).sum() == dense[0]["likely_pairs"] > 0
+    with pytest.raises(InputError, match="calibrates people.*none of rouge_l"):
+        labels.value_at(0.5, measure="rouge_l")
+
+
 def test_the_shipped_calibration_says_what_it_was_fitted_on() -> None:
     shipped = load(SHIPPED)
     assert list(shipped.curves) == CALIBRATED and shipped.facts["accept"] == 4.5
