@@ -8,9 +8,8 @@ the shards, and the bytes are the same.
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from capgrade.schemas.files import (
     write_json,
     write_manifest,
 )
-from capgrade.schemas.image_matching import SHOWN, Candidate, match_images
+from capgrade.schemas.image_matching import SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
@@ -121,11 +120,7 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
 
 def _without_picture(missing: Mapping[str, str | None], there: PictureList) -> list[dict[str, str]]:
     """Why these images have no picture, as a manifest's `left_out` has it: it is not there, or was not taken."""
-    why: dict[str, str] = {}
-    for reason, names in there.not_taken.items():
-        candidates = [Candidate(PurePath(name).stem, name) for name in names]
-        with suppress(InputError):  # several for one image: then it is only missing
-            why |= dict.fromkeys(match_images(missing, candidates).numbers, reason)
+    why = there.reasons(missing)
     return [
         {
             "image_id": image_id, "file": file or image_id, "problem": why.get(image_id, "no picture"),

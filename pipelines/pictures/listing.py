@@ -114,6 +114,15 @@ class PictureList(Sequence[Picture]):
             f"not taken: {len(names):,} {reason}: {first_of(names, SHOWN)}" for reason, names in self.not_taken.items()
         ]
 
+    def reasons(self, missing: Mapping[str, str | None]) -> dict[str, str]:
+        """Why the files of these images were not taken; images without any file are not in it."""
+        why: dict[str, str] = {}
+        for reason, names in self.not_taken.items():
+            candidates = [Candidate(PurePath(name).stem, name) for name in names]
+            with suppress(InputError):  # several for one image: then it is only missing
+                why |= dict.fromkeys(match_images(missing, candidates).numbers, reason)
+        return why
+
 
 def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
     """`match_images` of the pictures of a source."""

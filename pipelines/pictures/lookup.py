@@ -40,6 +40,7 @@ class PictureLookup:
     names: Mapping[str, str | None] = field(default_factory=dict)
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     template: str | None = None
+    not_taken: Mapping[str, str] = field(default_factory=dict)  # image id -> why its file is no picture of these
     lost: dict[str, str] = field(default_factory=dict)  # image id -> why its picture cannot be shown
     asked: set[str] = field(default_factory=set)
     failed: int = 0
@@ -55,7 +56,7 @@ class PictureLookup:
         """The bytes of its file; None where there are none, which `tell` counts."""
         self.asked.add(image_id)
         if image_id not in self:
-            self.lost.setdefault(image_id, "not there")
+            self.lost.setdefault(image_id, self.not_taken.get(image_id, "not there"))
             return None
         try:
             return self.pictures[image_id].read() if self.template is None else self._fetched(image_id)
@@ -155,9 +156,11 @@ def find(captions: Captions, source: str | Path) -> PictureLookup:
             raise InputError("these captions name no image files", file=str(source), remedy="write {id} for the id")
         return PictureLookup(str(source), names, template=str(source))
     there = list_pictures(Path(source))
-    pictures = {image_id: there[k] for image_id, k in match_pictures(names, there, source).numbers.items()}
+    match = match_pictures(names, there, source)
+    pictures = {image_id: there[k] for image_id, k in match.numbers.items()}
     if not pictures:
         remedy = "give the pictures of these captions, named by image id or image_file"
         problem = f"a picture of none of the {len(names)} images of split '{captions.split}'"
         raise InputError(problem, file=source, remedy=remedy)
-    return PictureLookup(str(source), names, pictures)
+    not_taken = there.reasons({image_id: names[image_id] for image_id in match.missing})
+    return PictureLookup(str(source), names, pictures, not_taken=not_taken)

@@ -103,7 +103,7 @@ def test_a_review_is_chosen_and_exported(folder: Path, tmp_path: Path, monkeypat
         ("explore --dataset {dataset} --shards {dataset}", "leave --shards and --relevance out"),
         ("explore --dataset nowhere", "no such folder, nor a dataset USER/NAME"),
         ("explore --dataset {dataset} --index x", "--index for 0 --run"),
-        ("explore --dataset {dataset} --images {dataset}", "no picture"),
+        ("explore --dataset {dataset} --images {dataset}", "no column of pictures"),
         ("explore --reviews nowhere --export x.csv", "capgrade explore --sample"),
         ("explore --reviews nowhere --export x.arrow", "call it .csv"),
         ("agree --reviews nowhere", "not a review"),

@@ -26,7 +26,7 @@ def test_overrides_win(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("shards: {tpo: 3}", r"p.yaml: unknown parameter 'shards.tpo' -> known here: block_images, device, exchange, "),
-        ("shard: {}", "unknown parameter 'shard' -> known here: agree, bench, captions, evaluate, "),
+        ("shard: {}", "unknown parameter 'shard' -> known here: agree, align, bench, captions, evaluate, "),
         ("shards: {top: -1}", "parameter 'shards.top' is -1: Input should be greater than or equal to 0"),
         (
             "shards: {windows: {width: 2}}",

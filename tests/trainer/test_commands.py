@@ -17,7 +17,7 @@ def data(small) -> list[str]:
     return ["--captions", str(small.data.captions), "--regions", str(small.data.regions)]
 
 
-def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsys) -> None:
+def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsys, monkeypatch) -> None:
     run = tmp_path / "runs" / "mine"
     trained = ("train", "--preset", "triplet", *data, "--epochs", "2", *SETS, "--out", str(run))
     assert call(*trained, "--json") == 0
@@ -45,6 +45,7 @@ def test_train_evaluate_and_search(small, data: list[str], tmp_path: Path, capsy
     both = ("--compare", str(tmp_path / "one"), "--compare", f"b={tmp_path / 'two'}")
     assert call("evaluate", *both, "--json") == 0
     assert json.loads(capsys.readouterr().out)["i2t/recall@1"]["difference"] == 0
+    monkeypatch.setenv("COLUMNS", "160")
     assert call("evaluate", *both, "--metric", "recall@1") == 0
     assert "one less b" in capsys.readouterr().out
 

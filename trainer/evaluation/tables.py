@@ -110,17 +110,18 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
         print_table(title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left")
         if len(chosen) < len(metrics):
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
-            on.print(left, highlight=False)
+            on.print(left, highlight=False, soft_wrap=True)
         if any(_base(item.name).startswith("lambda") for item in chosen):
             for way, state in evaluation.collapse.items():
                 style = "bold red" if state.collapsed else "dim"
-                on.print(f"SemanticMap {way}: {state}", style=style, highlight=False)
+                on.print(f"SemanticMap {way}: {state}", style=style, highlight=False, soft_wrap=True)
         for relevance, empty in counts["zero_ideal"].items():
             if any(empty.values()):
                 counted = ", ".join(f"{count} {way}" for way, count in empty.items())
-                on.print(f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr")
+                empties = f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr"
+                on.print(empties, soft_wrap=True)
         for note in evaluation.notes:
-            on.print(f"note: {escape(note)}", highlight=False)
+            on.print(f"note: {escape(note)}", highlight=False, soft_wrap=True)
 
 
 class StoredMetrics(BaseModel):

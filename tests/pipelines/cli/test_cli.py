@@ -59,7 +59,7 @@ TOLD = {
     "relevance": "measures",
     "shards": "measures",
     "publish": "layout",
-    "regions": "detector boxes",
+    "regions": "boxes",
 }
 
 
@@ -143,7 +143,8 @@ def test_regions_of_images_drawn_exported_and_imported(
     (tmp_path / "in").mkdir()
     for k in range(3):
         Image.effect_noise((160, 120), 90).save(tmp_path / "in" / f"{k}.jpg")
-    extract = ("regions", "--images", f"{tmp_path}/in", "--boxes", "5", "--set", "regions.workers=0")
+    extract = ("regions", "--images", f"{tmp_path}/in", "--detector", "scenes", "--boxes", "5")
+    extract = (*extract, "--set", "regions.workers=0")
     capsys.readouterr()
     assert call(*extract, "--out", f"{tmp_path}/r") == 0
     line = capsys.readouterr().out
@@ -165,13 +166,20 @@ def test_regions_of_images_drawn_exported_and_imported(
             assert found.image_id == made.image_id and (found.features == made.features).all()
 
 
-def test_captions_left_out_are_counted_on_standard_error(tmp_path: Path) -> None:
+def test_captions_left_out_are_counted_by_reason(tmp_path: Path) -> None:
     (tmp_path / "f.token").write_text("".join(f"{name}.jpg#0\ta dog\n" for name in "abc"))
     (tmp_path / "list.txt").write_text("b.jpg\n")
-    arguments = ["--source", "flickr", "--input", "f.token", "--split-list", "t=list.txt", "--out", "o", "--json"]
-    done = subprocess.run([*CAPGRADE, "captions", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["splits"] == {"t": 1}
-    assert done.stderr == "f.token: 2 captions left out, their images are in no list\n"
+    arguments = ["--source", "flickr", "--input", "f.token", "--split-list", "t=list.txt", "--out", "o"]
+
+    def said(*more: str) -> str:
+        command = [*CAPGRADE, "captions", *arguments, *more]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return done.stdout
+
+    assert said().splitlines() == ["1 captions of 1 images (t 1) -> o", "left out: 2 captions of images in no list"]
+    found = json.loads(said("--json"))
+    assert (found["splits"], found["left_out"]) == ({"t": 1}, {"captions of images in no list": 2})
 
 
 def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
@@ -200,7 +208,7 @@ captions --source vg --input x --out {o} => parameter 'captions.source' is 'vg':
 captions --source tsv --input {w}/captions.tsv --out {w}/captions.tsv/out => error: {w}/captions.tsv/out: 
 captions --input {w}/c --frequencies {w}/one => {w}/one: a folder where a file is to be written
 captions --source scenes => no folder to write -> give --out
-captions --frequencies df.arrow => no captions to count -> give --input
+captions --frequencies df.arrow => no captions to count -> give one --input, a folder that capgrade captions wrote
 captions --frequencies df.arrow --input c --out o => --out with --frequencies
 captions --parse dog --input c => --input with --parse
 relevance --captions {w} --measures cider --out {o} => no manifest.json: not a finished captions

@@ -6,7 +6,9 @@ from tests.conftest import ROOT
 from tests.tools.commands import commands
 
 PRODUCT = ("capgrade", "schemas", "pipelines", "trainer", "explorer", "benchmarks")
-OTHERS = {"--nproc-per-node", "--no-build-isolation", "--runner", "--accum-freq"}  # of torchrun, pip, Beam, open_clip
+# Of torchrun, pip, Beam, open_clip, hf, dvc and dask.
+OTHERS = {"--nproc-per-node", "--no-build-isolation", "--runner", "--accum-freq", "--force-download"}
+OTHERS |= {"--no-scm", "--subdir", "--quiet", "--port", "--scheduler-file"}
 
 
 def test_no_text_names_an_option_that_no_command_has() -> None:

@@ -59,9 +59,12 @@ def rated(body: dict[str, Any]) -> str:
 
 
 def line(here: Path, chat: Chat, *more: str, **sets: object) -> list[str]:
-    given = ["--captions", here / "captions", "--pairs", "all", "--endpoint", chat.address, "--model", "m"]
+    """The command, whose options stand as below where `more` has none of that name."""
+    given = {"--captions": here / "captions", "--pairs": "all", "--endpoint": chat.address, "--model": "m"}
+    given["--out"] = here / "out.csv"
+    own = [word for name, value in given.items() if name not in more for word in (name, str(value))]
     judge = [word for key, value in sets.items() for word in ("--set", f"judge.{key}={value}")]
-    return ["judge", *map(str, given), "--out", str(here / "out.csv"), *judge, *more]
+    return ["judge", *own, *judge, *more]
 
 
 def run(here: Path, chat: Chat, *more: str, **sets: object) -> dict[str, Any]:
@@ -254,7 +257,7 @@ def test_the_token_is_not_sent_in_the_clear(here: Path, monkeypatch: pytest.Monk
     assert "Authorization" not in Endpoint("http://192.168.1.5:8000/v1", "m", 1).client.headers
 
 
-def test_pictures_go_along(here: Path) -> None:
+def test_pictures_go_along(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "pictures").mkdir()
     for i, colour in enumerate([(250, 0, 0), (0, 250, 0)]):
         Image.new("RGB", (1000, 500), colour).save(here / "pictures" / f"i{i}.png")
@@ -274,7 +277,14 @@ def test_pictures_go_along(here: Path) -> None:
     assert all((row["image_id"] == "i1") == (row["caption_id"][:2] == "i1") or row["score"] == "0"
                for row in rows(here / "out.csv"))  # fmt: skip
     assert max(sum(text in text_of(body) for text in SETS[0] + SETS[1]) for body in chat.asked) == 1
+    capsys.readouterr()
     (here / "pictures" / "i2.png").write_text("no picture")
+    assert call(*line(here, chat, "--images", str(here / "pictures"))) == 0
+    assert "no picture of 1 of the 3 images that were asked for; the first is 'i2' (no picture by content)" in (
+        capsys.readouterr().err
+    )
+    assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no picture of the image"}
+    (here / "pictures" / "i2.png").write_bytes((here / "pictures" / "i1.png").read_bytes()[:40])
     assert run(here, chat, "--images", str(here / "pictures"))["requests"] == 0
     assert {row["reason"] for row in rows(here / "out-unanswered.csv")} == {"no readable picture of image i2"}
 

@@ -15,6 +15,7 @@ from capgrade.losses import LossTerms
 from capgrade.measures.embeddings import embed as embed_texts
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.reproduce.recipe import SMALL
+from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, unfinished_folder
 from capgrade.schemas.params import MeasuresParams, SbertParams, load_params
@@ -137,8 +138,9 @@ def test_what_does_not_fit_is_refused(small, tmp_path, case):
 
 
 @pytest.mark.parametrize(("preset", "sets"), [("sam", ()), ("triplet", ("train.relevance=shards",))])
-def test_labels_that_a_run_does_not_read_are_named(small, tmp_path, preset, sets, capsys):
+def test_labels_that_a_run_does_not_read_are_named(small, tmp_path, preset, sets, capsys, monkeypatch):
     """A pipeline gives all runs the same; what is not read is no input."""
+    monkeypatch.setattr(say, "_told", set())
     run(small.sampled, tmp_path / "given", *sets, preset=preset, epochs=1)
     assert f"{small.sampled.shards}: these labels are not read: batches are random" in capsys.readouterr().err
     assert "shards" not in json.loads((tmp_path / "given" / "config.json").read_text())["inputs"]
