@@ -12,7 +12,13 @@ _told: set[str] = set()
 
 
 class CapgradeWarning(UserWarning):
-    """A result that may mislead, or an input that is used otherwise than it seems."""
+    """A result that may mislead, or an input that is used otherwise than it seems.
+
+    >>> import warnings
+    >>> import capgrade
+    >>> warnings.simplefilter("error", capgrade.CapgradeWarning)  # each is an error then
+    >>> warnings.resetwarnings()
+    """
 
 
 def warn(message: str) -> None:

@@ -92,7 +92,7 @@ def tar_members(tar: Path) -> Iterator[Member]:
     one, and for one that is cut short or has another tar behind it: what follows would be lost."""
     with open_bytes(tar) as file:
         try:
-            with tarfile.open(fileobj=file, mode="r:") as members:
+            with tarfile.open(fileobj=file, mode="r:", encoding="utf-8") as members:
                 while (info := members.next()) is not None:
                     members.members.clear()  # type: ignore[attr-defined]  # it would keep all of them
                     if info.isreg() and not info.name.rpartition("/")[2].startswith("."):

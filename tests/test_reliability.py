@@ -193,7 +193,7 @@ def test_a_file_that_is_read_is_not_called_the_output(tmp_path: Path) -> None:
     """An input that may not be read is named, wherever it is opened; what is written keeps the remedy of its option."""
     out, refused = tmp_path / "out", "Permission denied"
     read = r"run/model: cannot be read or written \(Permission denied\) -> check the path"
-    with pytest.raises(InputError, match=read), output_folder(out, "run", key="run"):
+    with pytest.raises(InputError, match=read), output_folder(out, "run", {"of": "run"}):
         raise PermissionError(errno.EACCES, refused, str(tmp_path / "run" / "model"))
     written = r"out: cannot be written \(Permission denied\) -> give an --out"
     for name in (out, out / "x", tmp_path, f"{tmp_path}/.out.1.2.tmp"):

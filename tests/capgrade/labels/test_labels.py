@@ -20,6 +20,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
 from tests.pipelines.publish.stand_in import Hub
@@ -191,12 +192,12 @@ def test_what_a_worker_opens_is_mapped_and_not_copied(made, kind, tmp_path, monk
     assert all(any(one.ctypes.data in addresses for addresses in files) for one in held)
 
 
-def test_a_dataset_whose_pairs_cannot_be_kept_is_read_all_the_same(made, tmp_path, monkeypatch, capsys):
+def test_a_dataset_whose_pairs_cannot_be_kept_is_read_all_the_same(made, tmp_path, monkeypatch):
     wanted = load(made, "dataset").block(range(12), range(60), "sbert")
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").write_text("no folder")
-    found = load(made, "dataset").block(range(12), range(60), "sbert")
-    assert "cannot be kept, so every process reads them anew" in capsys.readouterr().err
+    with pytest.warns(CapgradeWarning, match="cannot be kept, so every process reads them anew"):
+        found = load(made, "dataset").block(range(12), range(60), "sbert")
     (tmp_path / "cache").unlink()
     load(made, "dataset")
     (file,) = (tmp_path / "cache" / "published").iterdir()
