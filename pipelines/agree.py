@@ -8,9 +8,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from capgrade.agreement.calibration import Calibration, held, load, meanings, refuse_other, save, scale_of
-from capgrade.agreement.coefficients import coefficients, human, intervals
-from capgrade.agreement.curve import fit
+from capgrade.agreement.calibration import (
+    REFERENCES,
+    Calibration,
+    held,
+    load,
+    meanings,
+    random_pairs,
+    refuse_other,
+    save,
+    scale_of,
+    some_references,
+    usual_references,
+)
+from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, human, intervals
+from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import mix
@@ -43,8 +55,9 @@ def agree(
     """Pearson's r, Spearman's rho, Kendall's tau-b and tau-c of each measure and of binary relevance with human scores.
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
-    not written for the image}, as `coefficients` names them, and "intervals" (`intervals`: bootstrap over images and
-    captions). Of pairs of captions or of images (`Within`), own ones are captions of one image, and images have none.
+    not written for the image}, as `coefficients` names them, "intervals" (`intervals`: bootstrap over images and
+    captions), and "spearman_bootstrap" (`bootstrapped_spearman`). Of pairs of captions or of images (`Within`), own
+    ones are captions of one image, and images have none.
     With several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for own
     captions) is constant on other captions, so its correlations have "all" alone. With `folds`, "mixture" is the
     weighted sum that fits people best, each image scored by weights from the other folds' images, and "weights" those
@@ -80,14 +93,29 @@ def agree(
         raise InputError(problem, file=judgements, remedy=remedy)
     if calibrate or calibration:
         scale_of(people, params.accept, judgements)
-    known = load(calibration).of(measures.used(names), judgements, calibration).curves if calibration else {}
+    known: dict[str, Curve] = {}
+    if calibration:
+        fitting = load(calibration).fitting(captions.owner)
+        known = fitting.of(measures.used(names), judgements, calibration).curves
     owner = captions.owner[people.caption]
     own = owner == people.image
-    values = {name: people.values(measure.fit(captions), captions) for name, measure in choose(names, measures).items()}
+    usual = usual_references(captions.owner)
+    fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
+    values: dict[str, np.ndarray] = {}
+    of_random: dict[str, dict[int, np.ndarray]] = {}  # measure -> number of references -> its values of random pairs
+    for name, measure in choose(names, measures).items():
+        fitted: Any = measure.fit(captions)
+        values[name] = people.values(fitted, captions)
+        if fewer and hasattr(fitted, "ref_ptr"):  # an imported matrix has none
+            drawn = random_pairs(captions)
+            lesser = {n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()}
+            of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
     require_unchanged(inputs, digests())
 
     def row(of: np.ndarray) -> dict[str, Any]:
-        return {**coefficients(of, people, own), "intervals": intervals(of, people, owner)}
+        found = {**coefficients(of, people, own), "intervals": intervals(of, people, owner)}
+        half = bootstrapped_spearman(of, people)
+        return {**found, "spearman_bootstrap": half} if half else found
 
     meant = meanings(values, known)
     result = {name: row(of) for name, of in {**values, **meant}.items()}
@@ -102,9 +130,14 @@ def agree(
     if calibrate:
         scale = scale_of(people, params.accept)
         curves = {name: fit(of, people, owner, scale) for name, of in values.items()}
+        of_fewer = {n: {name: through(curves[name], of[usual], of[n]) for name, of in of_random.items()} for n in fewer}
         facts = {"file": judgements.name, "sha256": inputs["judgements"], "pairs": len(people.score)}
         facts |= {"split": captions.split, "captions": captions.digest, "sampling": people.sampling}
-        save(calibrate, Calibration(curves, measures.used(list(values)), {**asdict(scale), "judgements": facts}))
+        yes = ~own & (people.score >= scale.accept)
+        distinct = len(set(zip(people.image[yes].tolist(), people.caption[yes].tolist(), strict=True)))
+        facts |= {"accepted": distinct, "images": captions.n_images}
+        judged = {**asdict(scale), "judgements": facts}
+        save(calibrate, Calibration(curves, measures.used(list(values)), judged, usual, of_fewer))
         for name, curve in curves.items():
             result[name]["calibration"] = {"ece": curve.ece, "reliability": curve.reliability}
     if 0 < own.sum() < len(own):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from capgrade.agreement.curve import Curve, Scale, reliability
 from capgrade.agreement.judgements import Judgements
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_json
 from capgrade.schemas.judges import CHOSEN, EXPERTS, GRADES, RANDOM, SHARES
@@ -19,6 +20,8 @@ from capgrade.schemas.output import json_with, refuse_file
 
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
 KIND, FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
+REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often the largest value
+PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
 ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
@@ -26,11 +29,15 @@ _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not
 
 @dataclass(frozen=True)
 class Calibration:
-    """Curves by measure, the parameters each was computed with, and what they were fitted on."""
+    """Curves by measure, the parameters each was computed with, and what they were fitted on. `references`: the usual
+    number of captions of an image there, None in a file that does not say; `fewer`: curves by measure of the same
+    judgements where each image has fewer, by their number."""
 
     curves: dict[str, Curve]
     params: dict[str, Any]
     facts: dict[str, Any]
+    references: int | None = None
+    fewer: dict[int, dict[str, Curve]] = field(default_factory=dict)
 
     @property
     def random(self) -> bool:
@@ -48,6 +55,16 @@ class Calibration:
             self.require_alike(name, used[name], made, path)
         return replace(self, curves=curves)
 
+    def fitting(self, owner: np.ndarray) -> Calibration:
+        """The curves of as many references as an image usually has, else of the next fewer: the largest value over
+        fewer references means more, so P is rather too high than too low. owner int64 [n_captions]: their images."""
+        usual = usual_references(owner)
+        known = [n for n in self.fewer if n <= usual]
+        if self.references is None or usual >= self.references or not known:
+            return self
+        n = max(known)
+        return replace(self, curves={**self.curves, **self.fewer[n]}, references=n)
+
     def alike(self, measure: str, params: Any) -> bool:
         """Whether a measure of these parameters is the calibrated one."""
         return bool(_meant(params) == _meant(self.params[measure]))
@@ -57,6 +74,30 @@ class Calibration:
         if not self.alike(measure, params):
             remedy = "calibrate for these: capgrade agree --calibrate, then --calibration"
             raise InputError(f"{measure} has other parameters than in {path.name}", file=made, remedy=remedy)
+
+
+def usual_references(owner: np.ndarray) -> int:
+    """The median number of captions of an image, halves down; owner int64 [n_captions]: the image of each."""
+    return int(np.median(np.unique(owner, return_counts=True)[1]))
+
+
+def some_references(captions: Captions, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """ref_ptr and refs, as of a fitted measure, of n captions of each image drawn at random; of all where there are
+    fewer."""
+    sizes = np.diff(captions.ref_ptr)
+    image = np.repeat(np.arange(captions.n_images), sizes)
+    order = np.lexsort((np.random.default_rng(seed).random(len(image)), image))
+    place = np.arange(len(image)) - np.repeat(captions.ref_ptr[:-1], sizes)
+    return np.concatenate([[0], np.minimum(sizes, n).cumsum()]), captions.refs[order][place < n]
+
+
+def random_pairs(captions: Captions, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Images and captions of others, any pair as likely: all of them, or about PAIRS of many."""
+    n = captions.n_images * captions.n_captions
+    cell = np.arange(n) if n <= PAIRS else np.random.default_rng(seed).integers(n, size=PAIRS)
+    image, caption = np.divmod(cell, captions.n_captions)
+    other = captions.owner[caption] != image
+    return image[other], caption[other]
 
 
 def _meant(params: Any) -> Any:
@@ -77,10 +118,14 @@ def refuse_other(path: Path) -> None:
 
 
 def save(path: Path, calibration: Calibration) -> None:
-    curves = {name: asdict(curve) for name, curve in calibration.curves.items()}
+    def written(curves: Mapping[str, Curve]) -> dict[str, Any]:
+        return {name: asdict(curve) for name, curve in curves.items()}
+
+    fewer = {str(n): written(curves) for n, curves in calibration.fewer.items()}
     facts = {"kind": KIND, "format": FORMAT, "package": package_version(), **calibration.facts}
     refuse_other(path)
-    write_json(path, {**facts, "params": calibration.params, "measures": curves})
+    facts |= {"params": calibration.params, "references": calibration.references, "fewer": fewer}
+    write_json(path, {**facts, "measures": written(calibration.curves)})
 
 
 def load(path: Path) -> Calibration:
@@ -90,9 +135,13 @@ def load(path: Path) -> Calibration:
         if found["kind"] != KIND or found["format"] != FORMAT:
             raise ValueError("another kind or format")
         curves = {name: Curve(**curve) for name, curve in found["measures"].items()}
+        fewer = {
+            int(n): {name: Curve(**curve) for name, curve in some.items()} for n, some in found.get("fewer", {}).items()
+        }
         whole = all(
             len(curve.value) == len(curve.score) == len(line) and np.all(np.diff(curve.value) > 0)
-            for curve in curves.values()
+            for some in (curves, *fewer.values())
+            for curve in some.values()
             for line in (curve.accepted, *curve.draws)
         )
         if not whole:
@@ -100,7 +149,7 @@ def load(path: Path) -> Calibration:
         facts = {key: found[key] for key in ("judgements", "accept", "low", "high", "package")}
         if facts["judgements"]["sampling"] not in (RANDOM, CHOSEN):
             raise ValueError(f"sampling {facts['judgements']['sampling']}")
-        return Calibration(curves, dict(found["params"]), facts)
+        return Calibration(curves, dict(found["params"]), facts, found.get("references"), fewer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"not a calibration ({type(error).__name__}: {error})"
         raise InputError(problem, file=path, remedy="give what capgrade agree --calibrate wrote") from error

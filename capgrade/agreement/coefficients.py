@@ -120,6 +120,30 @@ def intervals(
     return result
 
 
+HALVES, AT_ONCE = 1000, 50  # draws of `bootstrapped_spearman`, and how many are ranked together
+
+
+def bootstrapped_spearman(values: np.ndarray, people: Judgements, seed: int = 0) -> dict[str, float] | None:
+    """Spearman's rho as Parekh et al. 2021 print it for Crisscrossed Captions: each draw takes half of the queries,
+    here images, and one judged pair of each; "mean" and "sd" of HALVES draws. None for fewer than four images, and
+    where a side is constant in every draw."""
+    order = np.argsort(people.image, kind="stable")
+    _, first, counts = np.unique(people.image[order], return_index=True, return_counts=True)
+    half = len(first) // 2
+    if half < 2:
+        return None
+    random, found = np.random.default_rng(seed), []
+    for _ in range(HALVES // AT_ONCE):
+        some = random.permuted(np.tile(np.arange(len(first)), (AT_ONCE, 1)), axis=1)[:, :half]
+        pair = order[first[some] + random.integers(counts[some])]
+        x, y = (stats.rankdata(side, axis=1) - (half + 1) / 2 for side in (values[pair], people.score[pair]))
+        scale = np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))
+        found.append((x * y).sum(axis=1) / np.where(scale > 0, scale, np.nan))
+    drawn = np.concatenate(found)
+    drawn = drawn[np.isfinite(drawn)]
+    return {"mean": float(drawn.mean()), "sd": float(drawn.std())} if len(drawn) else None
+
+
 NO_RATERS: dict[str, object] = {
     **{name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}, "pairs": 0, "ratings": 1.0,
 }  # fmt: skip

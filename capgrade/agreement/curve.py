@@ -12,7 +12,7 @@ two residuals of one image have the mean p p' var(a), if their captions are of t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -24,6 +24,7 @@ from capgrade.schemas.errors import InputError
 KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15
 DIGITS = 5  # of every number
 FEWEST = 100  # non-original pairs, on at least FOLDS images
+FEWEST_ABOVE = 5  # pairs above the last knot of `through`
 TOP = 5.0  # of the expected score
 
 
@@ -50,6 +51,17 @@ class Curve:
     def probability(self, values: np.ndarray) -> np.ndarray:
         """P(a person accepts), of the shape of `values`."""
         return np.asarray(np.interp(values, self.value, self.accepted))
+
+    def value_at(self, p: float) -> float:
+        """The least value of which people accept at least the share `p`. InputError where no value has it."""
+        if not self.accepted[-1] >= p > 0:
+            remedy = f"give a P above 0, at most {self.accepted[-1]:g}"
+            raise InputError(f"no value has P {p:g} in this calibration", remedy=remedy)
+        k = int(np.searchsorted(self.accepted, p))
+        if k == 0:
+            return self.value[0]
+        low, high = self.accepted[k - 1], self.accepted[k]
+        return self.value[k - 1] + (self.value[k] - self.value[k - 1]) * (p - low) / (high - low)
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,25 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
         [_rounded(_isotonic(x, accepted, knots, weight)) for weight in pair_draws(image, owner, DRAWS, 0)],
         ece, reliability, len(x), *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
     )  # fmt: skip
+
+
+def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
+    """The curve of a value that knows less, such as the largest over fewer references: on average, what `curve` says of
+    pairs that have it. known and fewer float [n]: both values of pairs of which any was as likely to be drawn.
+
+    Judged pairs that were chosen for their likeness cannot give it: where the lesser value is low, the others that were
+    chosen are those that the better value saw. What P by `curve` exceeds, this exceeds on average."""
+    tail = 1 - np.geomspace(1, min(FEWEST_ABOVE / len(fewer), 1), KNOTS)  # most pairs are alike at the low end
+    knots = np.unique(np.round(np.quantile(fewer, tail), DIGITS))
+    values, row = np.unique(fewer, return_inverse=True)
+    weights = np.bincount(row).astype(np.float64)
+
+    def of(line: list[float]) -> list[float]:
+        mean = np.bincount(row, np.interp(known, curve.value, line)) / weights
+        return _rounded(np.interp(knots, values, isotonic_regression(mean, weights=weights).x))
+
+    draws = [of(draw) for draw in curve.draws]
+    return replace(curve, value=_rounded(knots), score=of(curve.score), accepted=of(curve.accepted), draws=draws)
 
 
 def _spread(residual: np.ndarray, p: np.ndarray, side: np.ndarray, other: np.ndarray) -> float:

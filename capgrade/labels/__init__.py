@@ -249,6 +249,23 @@ class Labels:
         rule = AcceptanceRule(self, np.float32(accepted_below), self.chosen(measure), unknown)
         return mined(rule, k, scores, queries)
 
+    def value_at(self, p: float, *, measure: str | None = None, calibration: str | Path = "crisscrossed") -> float:
+        """The value of `measure` from which people accept a caption of another image with a probability of at least p,
+        by a calibration: a file of `capgrade agree --calibrate`, or the one that comes with capgrade. Its curve is that
+        of as many captions as an image usually has here.
+
+        InputError where the calibration does not know the measure or its parameters, and where no value has this p.
+        """
+        from capgrade.agreement.calibration import load, named
+        from capgrade.schemas.files import read_manifest
+
+        name, path, made = self.chosen(measure), named(Path(calibration)), self.made_with
+        if made is None:  # a folder of shards or relevance
+            stage = "shards" if self.stored.sampled else "relevance"
+            made = read_manifest(Path(self.file), stage)["params"]["measures"]
+        known = load(path).fitting(self.owner).of({name: made[name]}, Path(self.file), path)
+        return known.curves[name].value_at(p)
+
     def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:
         """The images whose known relevance to a caption exceeds `above`, best first: (image id, relevance).
 

@@ -12,7 +12,7 @@ from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
 from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.audit.errors import WAYS, Errors
-from capgrade.pipelines.audit.estimate import Bands
+from capgrade.pipelines.audit.estimate import LIKELY, Bands
 from capgrade.pipelines.audit.lists import (
     equal_captions,
     falling,
@@ -62,16 +62,17 @@ def audit(
     Values come from dense relevance, or from shards by their weights; probabilities from `calibration`, else from the
     one that comes with capgrade (Crisscrossed Captions, COCO's 5K test captions, score at least 4.5). `measure` is the
     first that both have, if not given. A caption of another image is likely where P(a person accepts) is LIKELY or
-    more.
+    more. Its curve is that of as many captions as an image usually has (`Calibration.fitting`).
 
-    Returns "likely_captions_per_image" and "likely_images_per_caption": `pairs`, how many are likely, and `accepted`,
-    how many of these people accept, with its 95 % interval `low` to `high`; accepted is None, and low 0, where the
-    calibration's pairs were chosen. "likely_pairs": how many are listed (of shards: kept). "bands": accepted captions
-    per image by P, None where the calibration's pairs were chosen. "calibration": its `sampling` ("random" or
-    "chosen"), and what it was learnt from. "given_captions_per_image"; "near_duplicates"; "suspect_pairs", or None and
-    why, "suspects_unknown"; "equal_captions": texts that captions of several images share; "measure". With
-    `similarity`, files as `evaluate` takes them (several: their mean), or `stand_in`, as there: "model", its errors
-    (`Errors.told`) by direction.
+    Returns "accepted_captions_per_image", of all other captions (`Bands.accepted`); "likely_captions_per_image" and
+    "likely_images_per_caption": `pairs`, how many are likely, and `accepted`, how many of these people accept, with its
+    95 % interval `low` to `high`; accepted is None, and low 0, where the calibration's pairs were chosen.
+    "likely_pairs": how many are listed (of shards: kept). "bands": accepted captions per image by P, None where the
+    calibration's pairs were chosen. "calibration": its `sampling` ("random" or "chosen"), what it was learnt from, and
+    `likely_from`, the value from which a pair is likely, None where none is. "given_captions_per_image";
+    "near_duplicates"; "suspect_pairs", or None and why, "suspects_unknown"; "equal_captions": texts that captions of
+    several images share; "measure". With `similarity`, files as `evaluate` takes them (several: their mean), or
+    `stand_in`, as there: "model", its errors (`Errors.told`) by direction.
     Raises InputError where inputs do not fit one another, or something else stands at `out` or in its folder.
     """
     from capgrade.pipelines.audit.page import Audited, sections
@@ -84,8 +85,9 @@ def audit(
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}
         inputs = found_digests(**given)
-        labels, known = _opened(relevance, shards, captions_dir, split), load(path)
-        names, captions = _measures(labels, known, measure, path), labels.table
+        labels = _opened(relevance, shards, captions_dir, split)
+        captions, known = labels.table, load(path).fitting(labels.owner)
+        names = _measures(labels, known, measure, path)
         curve = known.curves[names[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
         errors = _errors(captions_dir, captions, curve, similarity, stand_in)
@@ -106,6 +108,7 @@ def audit(
             no_own = "every image has one caption"
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
         found = {
+            "accepted_captions_per_image": bands.accepted(_seen(known, captions)),
             "likely_captions_per_image": bands.likely(),
             "likely_images_per_caption": bands.likely(captions.n_images / captions.n_captions),
             "given_captions_per_image": captions.n_captions / captions.n_images,
@@ -152,13 +155,28 @@ def _own(labels: Labels, measure: str) -> np.ndarray | None:
     return values.astype(np.float64)
 
 
+def _same(known: Calibration, captions: Captions) -> bool:
+    """Whether the judged pairs are of the captions that are audited."""
+    judged = known.facts["judgements"]
+    return bool(judged["captions"] == captions.digest and judged.get("split") == captions.split)
+
+
+def _seen(known: Calibration, captions: Captions) -> float | None:
+    """How many captions of others, per image, people were seen to accept; None of other captions, and where the
+    calibration does not say."""
+    judged = known.facts["judgements"]
+    return judged["accepted"] / judged["images"] if _same(known, captions) and "accepted" in judged else None
+
+
 def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any]:
     """What the probabilities were learnt from; `same_captions`: whether from pairs of the captions that are audited."""
     judged = known.facts["judgements"]
     return {
         **{key: judged[key] for key in ("sampling", "file")},
-        "same_captions": judged["captions"] == captions.digest,
+        "same_captions": _same(known, captions),
         **{key: known.facts[key] for key in ("accept", "low", "high")},
+        "references": known.references,
+        "likely_from": curve.value_at(LIKELY) if curve.accepted[-1] >= LIKELY else None,
         "pairs": curve.pairs,
         "ece": curve.ece,
     }

@@ -8,10 +8,13 @@ p is neither 0 nor 1, and the sampling of shards, as if each pair were kept or n
 
 All this holds for a calibration on pairs of which any was as likely to be judged. Where they were chosen for some
 likeness that the measure does not see, as Crisscrossed Captions', people accept more of them than of other pairs of the
-same value, and no judged pair says how many more. What then follows is one side: people accept at most so many.
+same value, and no judged pair says how many more. What then follows is one side: people accept at most so many. They
+accept at least what they were seen to accept, where the judged pairs are of the captions that are audited.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
@@ -56,6 +59,15 @@ class PairCounts:
         of_sampling = (pairs.weight - 1).clip(0)  # none of a share of a pair
         self.single += float((accepted * (1 - p) + of_sampling * accepted * p).sum())
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        """These pairs and those of the others."""
+        whole = copy(self)
+        for one in others:
+            whole.weights, whole.of_captions = whole.weights + one.weights, whole.of_captions + one.of_captions
+            whole.squares, whole.single = whole.squares + one.squares, whole.single + one.single
+            whole.sampled |= one.sampled
+        return whole
+
     def accepted(self) -> np.ndarray:
         """Expected accepted captions of each image, float64 [images]."""
         return self.weights @ np.array(self.curve.accepted)
@@ -76,18 +88,18 @@ class PairCounts:
 
 class Bands:
     """Pairs by their probability, from EDGES[k] on and below EDGES[k + 1]; the last band is that of the likely ones.
-    Without `random`, of a calibration on chosen pairs, only the last is counted: of others nothing would follow."""
+    `random`: whether the calibration is on pairs of which any was as likely to be judged."""
 
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray, random: bool) -> None:
         self.curve, self.random, self.n_images = curve, random, n_images
         self.tenths = np.zeros(10)  # pairs by P, from k / 10 on
-        self.counts = {k: PairCounts(curve, n_images, owner) for k in range(0 if random else LAST, LAST + 1)}
+        self.counts = [PairCounts(curve, n_images, owner) for _ in range(LAST + 1)]
 
     def add(self, pairs: ValuedPairs) -> None:
         p = self.curve.probability(pairs.value)
         self.tenths += np.bincount(np.minimum(p * 10, 9).astype(np.int64), pairs.weight, 10)
         band = np.minimum(np.searchsorted(EDGES, p, side="right") - 1, LAST)
-        for k, counts in self.counts.items():
+        for k, counts in enumerate(self.counts):
             counts.add(pairs.take(band == k))
 
     def by_tenth(self) -> list[float]:
@@ -97,6 +109,16 @@ class Bands:
     def likely(self, by: float = 1.0) -> dict[str, Any]:
         """Of the likely pairs, as `mean_of`."""
         return mean_of(self.counts[LAST], self.random, by)
+
+    def accepted(self, seen: float | None = None) -> dict[str, float | None]:
+        """Captions per image beside its own that people accept: "at_least", None where no lower end holds, and
+        "at_most"; "below_half": at most so many of them are not likely. Of chosen pairs, `seen` per image were judged
+        and accepted."""
+        first, *others = self.counts
+        whole, unlikely = mean_of(first.joined(others), self.random), mean_of(first.joined(others[:-1]), self.random)
+        at_least = whole["low"] if self.random else seen
+        at_most = max(whole["high"], at_least or 0.0)
+        return {"at_least": at_least, "at_most": at_most, "below_half": unlikely["high"]}
 
     def told(self) -> list[dict[str, Any]] | None:
         """from, to, and captions per image as `mean_of`, of each band; None of chosen pairs."""

@@ -44,7 +44,7 @@ MEANING = (
 OF_RANDOM = "Any pair was as likely to be judged, so P holds for all pairs. Intervals are 95%."
 OF_CHOSEN = (
     "The judged pairs were chosen because they looked similar. People accept more of such pairs than of other pairs "
-    "with the same value. So P is too high, by an unknown amount. The number of accepted pairs is told as “at most”."
+    "with the same value. So P is too high, by an unknown amount. Numbers of accepted pairs are told as “at most”."
 )
 SAMPLED = "Lists have the pairs that the shards kept; counts of pairs are estimated by their weights."
 NO_PICTURES = "No pictures were given (--images): an image's own captions stand for it."
@@ -76,18 +76,31 @@ def accepted(one: Mapping[str, Any]) -> str:
     return f"{one['accepted']:.2f} ({one['low']:.2f} to {one['high']:.2f})"
 
 
-def _headline(found: dict[str, Any]) -> tuple[str, str]:
-    one = found["likely_captions_per_image"]
-    return f"{one['pairs']:.2f}", (
-        f"captions per image are likely positives beside the {found['given_captions_per_image']:.2f} own captions. "
-        f"People would accept {accepted(one)} of them."
-    )
+def _band(found: dict[str, Any], page: bool = False) -> tuple[str, str]:
+    """How many captions beside their own people accept, and how much of that is not likely; of a page with a short
+    figure."""
+    one, half = found["accepted_captions_per_image"], f"{LIKELY:g}".lstrip("0")
+    least, most = f"{one['at_least'] or 0:.2f}", f"{one['at_most']:.2f}"
+    figure = f"Up to {most}"
+    if least != "0.00":
+        figure = f"{least} to {most}" if page else f"At least {least} and at most {most}"
+    said = f"captions per image beside their own are right too, up to {one['below_half']:.2f} of them with P below "
+    return figure, f"{said}{half}."
+
+
+def _likely_line(found: dict[str, Any]) -> str:
+    one, half = found["likely_captions_per_image"], f"{LIKELY:g}".lstrip("0")
+    said = f"{one['pairs']:.2f} captions per image are likely positives, P at least {half}, beside the "
+    return f"{said}{found['given_captions_per_image']:.2f} own captions. People would accept {accepted(one)} of them."
 
 
 def answers(found: dict[str, Any]) -> list[str]:
-    """What the audit found, in a line each: likely positives, suspects, and a model's errors."""
-    judged = "chosen" if found["likely_captions_per_image"]["accepted"] is None else "random"
-    lines = [f"{' '.join(_headline(found))} (P was learnt from {judged} pairs.)"]
+    """What the audit found, in a line each: captions that are right, likely positives, suspects, a model's errors."""
+    kind = found["calibration"]
+    learnt = f"P was learnt from {kind['sampling']} pairs"
+    if kind["references"]:
+        learnt += f", with {kind['references']} caption{'s' * (kind['references'] > 1)} an image"
+    lines = [f"{' '.join(_band(found))} ({learnt}.)", _likely_line(found)]
     if found["suspect_pairs"] is None:
         lines.append(f"Captions that fit nothing are not known: {found['suspects_unknown']}.")
     else:
@@ -105,7 +118,7 @@ def answers(found: dict[str, Any]) -> list[str]:
 
 def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
     """The answer; then what to look at: likely pairs first, then how many there are; these two are open."""
-    first = PageSection("opening", "", "", [Headline(*_headline(audited.found))])
+    first = PageSection("opening", "", "", [Headline(*_band(audited.found, page=True))])
     model = [_model(audited, thumbnails)] if audited.errors else []
     lists = [_duplicates(audited), _suspects(audited), _figures(audited)]
     return [first, _likely(audited, thumbnails), _trust(audited), *model, *lists]
@@ -116,6 +129,10 @@ def _trust(audited: Audited) -> PageSection:
     said = MEANING.format(
         measure=audited.measures[0], likely=LIKELY, which="these very" if kind["same_captions"] else "other", **kind
     )
+    if kind["references"]:
+        said += f"There each image had {kind['references']} of its captions. "
+    if kind["likely_from"] is not None:
+        said += f"P is {LIKELY:g} at the value {kind['likely_from']:.3f}. "
     said += OF_RANDOM if audited.calibration.random else OF_CHOSEN
     notes = [Note(said), *([Note(SAMPLED)] if audited.labels.stored.sampled else [])]
     charts = _by_p(audited), _reliability(audited)
@@ -181,7 +198,8 @@ def _fits(
         id, own = captions.image_ids[image], [captions.texts[c] for c in captions.rows_of(image)]
         shown = ExampleItem(id, own[0], thumbnails.uri(id, SIDE), link=thumbnails.link(id))
         known = {measure: round(float(found[row]), 4) for measure, found in p.items() if np.isfinite(found[row])}
-        fits.append(Fit(shown, captions.texts[caption], own, known, times))
+        whose = captions.image_ids[captions.owner[caption]], captions.caption_ids[caption]
+        fits.append(Fit(shown, captions.texts[caption], own, known, times, *whose))
     return fits
 
 
@@ -270,7 +288,12 @@ def _suspects(audited: Audited) -> PageSection:
 def _figures(audited: Audited) -> PageSection:
     found = audited.found
     suspects, images = found["suspect_pairs"], found["likely_images_per_caption"]
+    right = found["accepted_captions_per_image"]
+    least = "not known" if right["at_least"] is None else f"{right['at_least']:.2f}"
     facts = {
+        "captions per image beside their own that are right, at least": least,
+        "at most": f"{right['at_most']:.2f}",
+        f"at most, with P below {LIKELY:g}": f"{right['below_half']:.2f}",
         "likely captions per image": f"{found['likely_captions_per_image']['pairs']:.2f}",
         "of these accepted by people": accepted(found["likely_captions_per_image"]),
         "likely images per caption": f"{images['pairs']:.2f}",

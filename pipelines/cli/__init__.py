@@ -24,7 +24,7 @@ JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small inputs.
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "init": (project.init, "--template scenes project"),
-    "inputs": (project.inputs, "--params params.yaml --out data/inputs"),
+    "inputs": (project.inputs, "--out data/inputs"),
     "captions": (labels.captions, "--source tsv --input captions.tsv --split test --out captions"),
     "regions": (regions.regions, "--images data/captions --out regions"),
     "regions show": (regions.show_regions, "--regions regions --images data/captions --picture regions.png"),

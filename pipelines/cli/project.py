@@ -1,6 +1,7 @@
 """Commands around a project of DVC: its files, and what its stages are made of."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,8 +45,8 @@ def init(
     if template is None and not any(own.values()) and sys.stdin.isatty():
         template, data, own = _asked()
     if template is not None:
-        refuse("with --template", **own)
-        dataset = _of_template(template, data)
+        refuse("with --template", **{**own, "features": None})
+        dataset = _of_template(template, data, features)
     elif own["source"] is None:
         raise InputError("no dataset", remedy="give --template, or --source, --input and --images or --features")
     else:
@@ -62,18 +63,19 @@ def init(
     say({"files": made, "params": tree}, given.as_json, f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro")
 
 
-def _of_template(template: str, data: Path | None) -> Any:
+def _of_template(template: str, data: Path | None, features: list[str] | None) -> Any:
     from capgrade.pipelines.project.init import SCENES
     from capgrade.pipelines.project.layouts import LAYOUTS
 
     if template == "scenes":
-        refuse("with --template scenes, which draws its data", data=data)
+        refuse("with --template scenes, which draws its data", data=data, features=features)
         return SCENES
     if template not in LAYOUTS:
         raise InputError(f"no template '{template}'", remedy=f"choose from: scenes, {', '.join(LAYOUTS)}")
     if data is None:
         raise InputError(f"where {template} lies is not said", remedy="give --data FOLDER")
-    return LAYOUTS[template](data)
+    dataset = LAYOUTS[template](data, not features)
+    return replace(dataset, features=_features(features)) if features else dataset
 
 
 def _own(own: dict[str, Any]) -> Any:
@@ -92,11 +94,18 @@ def _own(own: dict[str, Any]) -> Any:
         raise InputError("pictures or features, one of them", remedy="give --images, or --features FORMAT=PATH")
     if own["images"] is not None:
         return Dataset(captions, images=absolute(own["images"]))
-    formats = {one.partition("=")[0] for one in own["features"]}
-    paths = [absolute(one.partition("=")[2]) for one in own["features"] if "=" in one]
-    if len(formats) != 1 or len(paths) != len(own["features"]):
-        raise InputError(f"--features {' '.join(own['features'])}: not FORMAT=PATH, all of one format")
-    return Dataset(captions, features={"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]})
+    return Dataset(captions, features=_features(own["features"]))
+
+
+def _features(given: list[str]) -> dict[str, Any]:
+    """A block `regions.features`. InputError for another form than FORMAT=PATH."""
+    from capgrade.pipelines.project.init import absolute
+
+    formats = {one.partition("=")[0] for one in given}
+    paths = [absolute(one.partition("=")[2]) for one in given if "=" in one]
+    if len(formats) != 1 or len(paths) != len(given):
+        raise InputError(f"--features {' '.join(given)}: not FORMAT=PATH, all of one format")
+    return {"format": formats.pop(), "input": paths if len(paths) > 1 else paths[0]}
 
 
 def _asked() -> tuple[str | None, Path | None, dict[str, Any]]:

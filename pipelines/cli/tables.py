@@ -23,6 +23,10 @@ def agreement_table(result: dict[str, Any]) -> None:
     heads, rows = _agreement_rows(result, others := "other\ncaptions")
     also = ": of all pairs, and of other captions alone" if others in heads else ""
     print_table(f"Agreement with human judgements{also}", heads, rows)
+    halves = {name: row["spearman_bootstrap"] for name, row in result.items() if "spearman_bootstrap" in row}
+    if halves:
+        each = ", ".join(f"{name} {one['mean']:.3f} ± {one['sd']:.3f}" for name, one in halves.items())
+        console().print(f"Spearman of CxC's protocol (a pair of each of half the images, 1,000 draws): {each}")
     if "mixture" in result:
         weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
         console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}", markup=False, soft_wrap=True)

@@ -149,13 +149,15 @@ class Examples:
 @dataclass(frozen=True)
 class Fit:
     """A caption that probably fits another image: P that a person accepts it, by measure; the image's own captions;
-    how many captions say the same."""
+    how many captions say the same; `of`, the id of the image that the caption was written for, and the caption's."""
 
     image: ExampleItem
     caption: str
     own: Sequence[str]
     p: Mapping[str, float]
     times: int = 1
+    of: str = ""
+    caption_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,7 @@ def params_of(
         found = replace(found, splits={"train": 0, "val": 0, "test": 0})
     tree: dict[str, Any] = {
         "captions": captions,
-        "regions": {"features": dataset.features} if dataset.features else {"images": dataset.images},
+        "regions": {"images": dataset.images, **({"features": dataset.features} if dataset.features else {})},
         "measures": {"sbert": {"model": SbertParams().model, "references": SbertParams().references}},
         "relevance": {"measures": list(MEASURES)},
         "shards": {"measures": list(MEASURES), "top": shards.top, "uniform": shards.uniform},

@@ -271,7 +271,8 @@ def sampled_pairs(
         read = files
         own = {} if given is None else own_without_themselves(one, given)
         if calibration:
-            known = load(calibration).of(one.made_with or {}, folder, calibration)  # those that both have
+            fitting = load(calibration).fitting(one.owner)
+            known = fitting.of(one.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
         pairs = write_pairs(one, manifest["pairs"], out, own, calibrated)
         texts = pa.Table.from_batches(one.table.table.select(CAPTIONS.names).to_batches(), CAPTIONS)

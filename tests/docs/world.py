@@ -12,7 +12,7 @@ import numpy as np
 from capgrade.pipelines.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions, read_captions
 from tests.conftest import call
-from tests.layouts import flickr30k
+from tests.layouts import flickr30k, webdataset
 
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip
@@ -50,6 +50,7 @@ def make_world() -> None:
     _flickr(captions)
     _precomp(captions)
     _flickr30k()
+    webdataset(Path("cc3m"), 5)
     _judgements(captions)
     read = read_pictures(Path("data/captions"))
     for picture in read[:4]:

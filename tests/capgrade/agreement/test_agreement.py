@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from capgrade.agreement.coefficients import coefficients, human, intervals, taus
+from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, human, intervals, taus
 from capgrade.agreement.judgements import Judgements, Ratings
 
 
@@ -98,3 +98,20 @@ def test_the_ceiling_of_raters_who_agree_is_one_and_of_coins_zero() -> None:
     tossing = human(Judgements(np.arange(3000), np.arange(3000), coins.means, coins), np.zeros(3000, bool))
     assert agreeing["pearson"]["all"] == pytest.approx(1) and agreeing["ratings"] == 3
     assert abs(tossing["pearson"]["all"]) < 0.05 and tossing["pairs"] == 3000
+
+
+def test_spearman_by_the_protocol_of_crisscrossed_captions() -> None:
+    """As scipy's, draw after draw, of half of the images and a pair of each; a constant side says nothing."""
+    random = np.random.default_rng(0)
+    image, score = random.integers(40, size=300), np.round(random.random(300) * 5)
+    value = score + random.normal(size=300) * 2
+    people = Judgements(image, np.arange(300), score)
+    drawn = []
+    for _ in range(2000):
+        images = random.choice(np.unique(image), 20, replace=False)
+        rows = [random.choice(np.flatnonzero(image == one)) for one in images]
+        drawn.append(stats.spearmanr(value[rows], score[rows]).statistic)
+    found = bootstrapped_spearman(value, people)
+    assert found == pytest.approx({"mean": np.mean(drawn), "sd": np.std(drawn)}, abs=0.02)
+    assert bootstrapped_spearman(np.zeros(300), people) is None
+    assert bootstrapped_spearman(value[:3], Judgements(image[:3], np.arange(3), score[:3])) is None

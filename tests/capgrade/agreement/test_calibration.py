@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from capgrade.agreement.calibration import load, named, save, scale_of
-from capgrade.agreement.curve import Scale, fit, reliability
+from capgrade.agreement.calibration import SHIPPED, load, named, save, scale_of, some_references
+from capgrade.agreement.curve import Curve, Scale, fit, reliability, through
 from capgrade.agreement.judgements import Judgements, Ratings
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
@@ -222,3 +222,60 @@ def test_the_calibration_that_comes_with_capgrade_has_a_name(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     Path("crisscrossed").write_text("mine")
     assert named(Path("crisscrossed")) == Path("crisscrossed")
+
+
+def test_a_curve_of_as_many_references_as_the_corpus_has(world: Path, tmp_path: Path) -> None:
+    """One value over fewer references means more: the same P at a lower value."""
+    captions = write_captions_folder(tmp_path / "five", [caption_table(random_sets(25, seed=6, least=5, most=5))])
+    relevance(captions, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), PLAIN)
+    judge, file = tmp_path / "dense" / "rouge_l.arrow", tmp_path / "five.json"
+    agree(captions, judge, ["bleu"], PLAIN, calibrate=file, params=AgreeParams(accept=0.5))
+    known = load(file)
+    assert (
+        known.references == 5
+        and set(known.fewer) == {1, 2, 3}
+        and all(set(one) == {"bleu"} for one in known.fewer.values())
+    )
+    used = {n: known.fitting(np.repeat(np.arange(9), n)) for n in range(1, 8)}
+    assert [one.references for one in used.values()] == [1, 2, 3, 3, 5, 5, 5]
+    assert used[7] == known and used[1].curves == known.fewer[1]
+    table = read_captions(captions)
+    ptr, refs = some_references(table, 2)
+    assert (np.diff(ptr) == 2).all() and (table.owner[refs] == np.repeat(np.arange(25), 2)).all()
+    assert len(set(refs.tolist())) == 50
+
+
+def test_the_shipped_curves_of_fewer_references() -> None:
+    """The largest of five values says less than one value: P .25 is at a lower value with fewer."""
+    known = load(SHIPPED)
+    assert known.references == 5 and set(known.fewer) == {1, 2, 3}
+    for name, curve in known.curves.items():
+        at = [known.fewer[n][name].value_at(0.25) for n in (1, 2, 3)] + [curve.value_at(0.25)]
+        assert at == sorted(at) and curve.probability(np.array(at[3])) == pytest.approx(0.25, abs=1e-4)
+
+
+def test_the_value_at_a_probability() -> None:
+    curve = Curve([0.0, 0.2, 0.4, 1.0], [0.0] * 4, [0.0, 0.5, 0.5, 0.9], [], 0.0, [], 1, 0.0, 0.0)
+    assert [curve.value_at(p) for p in (0.25, 0.5, 0.7, 0.9)] == pytest.approx([0.1, 0.2, 0.7, 1.0])
+    for p in (0.0, 0.91):
+        with pytest.raises(InputError, match="no value has P .* give a P above 0, at most 0.9"):
+            curve.value_at(p)
+
+
+def test_what_fewer_references_say_adds_up_to_the_same() -> None:
+    """Judged pairs are the most alike by the best of five values; of one value P is what five say of it on average, not
+    what the chosen pairs that have it say."""
+    random, n = np.random.default_rng(0), 40_000
+    five = random.beta(1, 6, (n, 5))
+    best, one = five.max(axis=1), five[:, 0]
+    yes = (random.random(n) < best**3).astype(float)
+    chosen = np.argsort(-best - random.gumbel(size=n) * 0.1)[:8000]
+    people = Judgements(random.integers(400, size=8000), np.arange(8000), yes[chosen], scale=(0.0, 1.0))
+    whole = fit(best[chosen], people, others(people), SHARES)
+    less, by_chosen = through(whole, best, one), fit(one[chosen], people, others(people), SHARES)
+    sums = [curve.probability(of).sum() for curve, of in ((whole, best), (less, one), (by_chosen, one))]
+    assert sums[1] == pytest.approx(sums[0], rel=0.05) and sums[0] == pytest.approx(yes.sum(), rel=0.15)
+    assert sums[2] > 1.5 * yes.sum()
+    near = (one > 0.45) & (one < 0.55)
+    assert less.probability(np.array(0.5)) == pytest.approx(yes[near].mean(), abs=0.06)
+    assert len(less.draws) == 40 and less.pairs == 8000
