@@ -29,7 +29,7 @@ def agreement_table(result: dict[str, Any]) -> None:
         console().print(f"Spearman of CxC's protocol (a pair of each of half the images, 1,000 draws): {each}")
     if "mixture" in result:
         weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in result["mixture"]["weights"].items())
-        console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}")
+        console().print(f"weights of the mixture, for measures.mixtures: {{{weights}}}", markup=False, soft_wrap=True)
 
 
 # How a table in a file is known as ours: others' begin with a tabular too.

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from capgrade.pipelines.agree import agree
+from capgrade.pipelines.cli.tables import agreement_table
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -20,7 +21,9 @@ def captions_dir(tmp_path: Path) -> Path:
     return write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
 
 
-def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(captions_dir: Path, tmp_path: Path) -> None:
+def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(
+    captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where people judge by one measure, the mixture is that measure, in every fold."""
     relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",)), MeasuresParams())
     file, names = tmp_path / "dense" / "rouge_l.arrow", ["cider", "rouge_l", "bleu"]
@@ -29,6 +32,9 @@ def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(captions_dir: Pat
     mixture = result["mixture"]
     assert mixture["pearson"]["all"] == pytest.approx(1) == mixture["pearson"]["non_original"]
     assert mixture["weights"] == {"rouge_l": pytest.approx(1, abs=1e-5)}
+    monkeypatch.setenv("COLUMNS", "40")
+    agreement_table(result)
+    assert "weights of the mixture, for measures.mixtures: {rouge_l: 1}" in capsys.readouterr().out, "one line to copy"
 
 
 def test_the_table_is_markdown_and_latex_too(
