@@ -115,7 +115,7 @@ def report(
     out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
     data: Annotated[Path, Option(help="Folder of the outputs, named as in dvc.yaml.")] = Path("data"),
     pictures: Annotated[Path | None, Option(help="Folder for the charts as PNG and SVG.")] = None,
-    title: Annotated[str | None, Option(help="Default: the folder's name.")] = None,
+    title: Annotated[str | None, Option(help="Default: publish.name of --params, else the folder's name.")] = None,
     images: Images = None,
     params: ParamsFile = None,
 ) -> None:
@@ -125,8 +125,9 @@ def report(
     """
     from capgrade.pipelines.report import report as stage
 
-    images = images or load(params, None).regions.images
-    done = stage(data, out, pictures, title, images)
+    loaded = load(params, None)
+    title = title or (None if params is None else loaded.publish.name)
+    done = stage(data, out, pictures, title, images or loaded.regions.images)
     also = f", {len(done.pictures)} pictures -> {pictures}" if pictures else ""
     typer.echo(f"{done.sections} sections, {done.bytes / 1e6:.1f} MB -> {out}{also}")
     for what in done.missing:
