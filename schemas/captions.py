@@ -168,11 +168,6 @@ def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
     return parts
 
 
-def row_id(split: str, row: int) -> str:
-    """The id of an image in a dataset that has no ids: its row, counted from 0 in its split."""
-    return f"{split}-{row}"
-
-
 def splits_of(folder: Path) -> list[str]:
     """Names of the splits of a captions folder, in order of first appearance. InputError as `read_captions`."""
     read_manifest(folder, "captions")

@@ -18,7 +18,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
-from capgrade.schemas.captions import row_id
+from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
 from capgrade.schemas.hub import hub_source
@@ -30,7 +30,6 @@ from capgrade.schemas.regions import well_formed
 from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 TABLE = "images.arrow"  # in a captions folder: image_id and png
-SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
 THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
 TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
 NO_PICTURE, OTHER, HIDDEN = "no picture by content", "other files", "hidden"
@@ -38,13 +37,7 @@ THUMBNAIL, CLOSED, AGAIN = "thumbnails", "cannot be read", "seen before by a lin
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
 SHOWN = 3  # names in one line
 BESIDE = "pictures beside a dataset"
-SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
 PARTS = re.compile(r".*-\d{5}-of-\d{5}")
-HUBS = {
-    "train": {"train", "training"},
-    "validation": {"validation", "valid", "dev", "val"},
-    "test": {"test", "testing", "eval", "evaluation"},
-}  # words that name a split
 
 
 @dataclass(frozen=True)
@@ -355,7 +348,7 @@ def _of_parquet(files: Sequence[Path], folder: Path, columns: ImageColumns) -> I
     """Rows of Parquet files, those of a split counted through all its files."""
     counts: dict[str, int] = {}
     for path in files:
-        split = split_of(path.relative_to(folder).as_posix())
+        split = split_of(path.relative_to(folder).as_posix()) or "train"
         try:
             file = pq.ParquetFile(path)
             column = columns.of(file.schema_arrow, path)
@@ -423,31 +416,9 @@ def _rows(table: pa.Table, column: str, id_column: str | None, file: str, split:
         k = ids.index(None)
         raise InputError(f"no '{id_column}'", file=file, row=f"{split}[{first + k}]", remedy="give every row its id")
     for k, (path, named, image_id) in enumerate(zip(paths, files, ids, strict=True)):
-        name = without_machine(path) or named or rows[k]
+        name = path_here(path) or named or rows[k]
         own = str(image_id) if image_id is not None else PurePosixPath(str(name)).stem if path or named else rows[k]
         yield Picture(own, file, k, path=str(name), column=column)
-
-
-def without_machine(path: str | None) -> str | None:
-    """A path that is of another machine's folders is its file's name."""
-    return path and (PurePath(path).name if PurePath(path).is_absolute() else path)
-
-
-def split_of(name: str) -> str:
-    """The split that the hub reads off a file of a dataset: data/SPLIT-00000-of-00004.parquet, else a word in its
-    folders, else in its own name; train where none says it."""
-    if found := SHARD.fullmatch(name):
-        return found[1]
-    folders, _, file = name.lower().rpartition("/")
-    for part in (folders, file):
-        for split, words in HUBS.items():
-            if _words(part) & words:
-                return split
-    return "train"
-
-
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[-._ 0-9/]+", name))
 
 
 def _of_table(path: Path) -> list[Picture]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, create_model
 
 from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry, listed_cell
-from capgrade.schemas.captions import Caption, row_id
+from capgrade.schemas.captions import Caption
+from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.hub import hub_source
 from capgrade.schemas.lines import DELETE, EMPTY, open_bytes, open_table, parse_json, read_lines
@@ -36,10 +37,6 @@ FLOAT = re.compile(r"^(-?\d+)\.0$")
 IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  # columns that are ids, by name
 IN_ALL = "give it in every row, or in none"
 REMEDY = "give every row the fields of the first, an optional one in every row or in none"
-SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
-# Words of a file's name that say its split, as `datasets` has them.
-SPLITS = {"validation": {"validation", "valid", "dev", "val"}, "test": {"test", "testing", "eval", "evaluation"},
-          "train": {"train", "training"}}  # fmt: skip
 BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
 
@@ -206,12 +203,12 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     have, and a value of the wrong type.
     """
     if name.endswith(".csv") and Path(name).is_file():  # the library would make 7 of the id 007
-        split = split_of_file(Path(name)) or params.split or "train"
+        split = split_of(Path(name).name) or params.split or "train"
         yield from read_table(name, params.model_copy(update={"source": "csv", "split": split}), left_out)
         return
     # A dataset saved alone may not know which split it is, and of one file the library always says that it is `train`.
     loaded, alone = _load(name, params), Path(name).is_file()
-    own = split_of_file(Path(name)) or params.split or "train"
+    own = split_of(Path(name).name) or params.split or "train"
     datasets = {own if alone else split or params.split or "all": dataset for split, dataset in loaded.items()}
     columns: dict[str, dict[str, str]] = {}
     for split, one in datasets.items():
@@ -238,12 +235,6 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         yield from captions_of(records, {**({"image_file": PATH} if paths else {}), **fields}, split, name)
 
 
-def split_of_file(path: Path) -> str | None:
-    """The split that a file's name tells, as the hub reads it off: test-00000-of-00001.parquet, val.json; else None."""
-    words = re.split(r"[-._ ]", path.stem.lower())
-    return next((split for split, names in SPLITS.items() if not names.isdisjoint(words)), None)
-
-
 def _picture_paths(dataset: Dataset) -> list[str | None] | None:
     """The paths that a column of pictures has, without its bytes; None where there is none. A path that is of another
     machine's folders is its file's name."""
@@ -254,8 +245,7 @@ def _picture_paths(dataset: Dataset) -> list[str | None] | None:
     for name in dataset.column_names:
         kind = table.schema.field(name).type
         if pa.types.is_struct(kind) and {"bytes", "path"} <= {field.name for field in kind}:
-            paths = pc.struct_field(table.column(name), "path").to_pylist()
-            return [path and (PurePath(path).name if PurePath(path).is_absolute() else path) for path in paths]
+            return [path_here(path) for path in pc.struct_field(table.column(name), "path").to_pylist()]
     return None
 
 

@@ -8,7 +8,6 @@ from datasets import Dataset, DatasetDict, Image
 from datasets.exceptions import DatasetNotFoundError
 
 from capgrade.pipelines.sources import read_source
-from capgrade.pipelines.sources.table import split_of_file
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams, Columns
@@ -111,12 +110,6 @@ def test_folders_and_files(tmp_path: Path, kind: str) -> None:
     (folder / f"test.{kind}").rename(folder / f"mine.{kind}")
     assert [c.split for c in read(folder / f"mine.{kind}")] == ["train"]
     assert [c.split for c in read(folder / f"mine.{kind}", split="test")] == ["test"], "named"
-
-
-def test_names_of_files_tell_the_split() -> None:
-    names = {"test-00000-of-00001.parquet": "test", "val.json": "validation", "captions.dev.jsonl": "validation",
-             "latest.csv": None, "train_1.parquet": "train", "evaluation.csv": "test"}  # fmt: skip
-    assert {name: split_of_file(Path(name)) for name in names} == names
 
 
 def test_a_file_of_odd_name_or_ids_is_read_itself(tmp_path: Path) -> None:
