@@ -37,8 +37,8 @@ from capgrade.schemas.params import (
 )
 from capgrade.text.language import count_without_english
 
-PIPELINE, SCENES_PARAMS = (Path(__file__).with_name(name) for name in ("dvc.yaml", "scenes.yaml"))
-PARAMS, IGNORED = "params.yaml", ("/data/", "/dvc_plots/")
+PIPELINE, SCENES_PARAMS = (Path(__file__).with_name(name) for name in ("pipeline.yaml", "scenes.yaml"))
+PARAMS, STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
 NAMES = {"train": ("train", "train2014", "train2017"), "validation": ("val", "dev", "validation", "valid"),
          "test": ("test", "val2014", "val2017")}  # of splits, the first that is there  # fmt: skip
 DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
@@ -233,17 +233,17 @@ def init(folder: Path, tree: Mapping[str, Any], about: str) -> list[str]:
     """
     if folder.is_file():
         raise InputError("a file where a folder is to be made", file=folder, remedy="give another DIR")
-    for name in (PARAMS, PIPELINE.name, "README.md"):
+    for name in (PARAMS, STAGES, "README.md"):
         if (folder / name).exists():
             remedy = "give an empty DIR, or change params.yaml by hand; nothing was touched"
             raise InputError("it is there", file=folder / name, remedy=remedy)
     write_text(folder / PARAMS, "\n".join(_lines(tree)))
-    write_text(folder / PIPELINE.name, PIPELINE.read_text(encoding="utf-8"))
+    write_text(folder / STAGES, PIPELINE.read_text(encoding="utf-8"))
     write_text(folder / "README.md", README.format(name=folder.resolve().name, about=about))
     ignored = folder / ".gitignore"
     before = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
     write_text(ignored, "".join(f"{line}\n" for line in [*before, *(one for one in IGNORED if one not in before)]))
-    made = [PARAMS, PIPELINE.name, ".gitignore", "README.md"]
+    made = [PARAMS, STAGES, ".gitignore", "README.md"]
     return [*made, ".dvc"] if _set_up(folder) else made
 
 
