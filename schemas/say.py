@@ -16,8 +16,8 @@ class CapgradeWarning(UserWarning):
 
     >>> import warnings
     >>> import capgrade
-    >>> warnings.simplefilter("error", capgrade.CapgradeWarning)  # each is an error then
-    >>> warnings.resetwarnings()
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", capgrade.CapgradeWarning)  # each is an error here
     """
 
 

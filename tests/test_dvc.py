@@ -22,7 +22,8 @@ def stages() -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def outputs(stage: dict[str, Any]) -> list[str]:
-    return [*stage["outs"], *stage.get("metrics", [])]
+    plots = [next(iter(plot)) for plot in stage.get("plots", [])]
+    return [*stage["outs"], *stage.get("metrics", []), *plots]
 
 
 def test_it_is_read_at_one_glance_and_knows_no_dataset() -> None:
