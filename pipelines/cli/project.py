@@ -55,10 +55,13 @@ def init(
     found = look(dataset)
     name, presets = folder.resolve().name, preset or ["triplet"]
     tree = params_of(dataset, found, name, presets, licence or "unknown", language, given.sets or [])
-    for line in [found.line(), *found.notes]:
-        typer.echo(line)
+    said = [found.line(), *found.notes]
+    if sizes := tree["captions"].get("divide"):
+        said.append(f"no splits: {', '.join(f'{size:g} of the images are {split}' for split, size in sizes.items())}")
     if found.not_english:
-        typer.echo("sbert's default model is for English: --set measures.sbert.model=MODEL names another")
+        said.append("sbert's default model is for English: --set measures.sbert.model=MODEL names another")
+    for line in said:
+        typer.echo(line, err=given.as_json)
     made = write(folder, tree, f"{found.line()}.")
     say({"files": made, "params": tree}, given.as_json, f"{', '.join(made)} -> {folder}; now: cd {folder} && dvc repro")
 

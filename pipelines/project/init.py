@@ -17,12 +17,12 @@ from typing import Any
 import yaml
 
 from capgrade.pipelines.features.convert import list_found
-from capgrade.pipelines.pictures.listing import list_pictures
+from capgrade.pipelines.pictures.listing import list_pictures, match_pictures
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.image_matching import Candidate, match_images
+from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,
@@ -133,7 +133,7 @@ def _files(captions: Sequence[Caption]) -> dict[str, str | None]:
 
 def _with_pictures(found: Found, images: str) -> Found:
     pictures = list_pictures(images)
-    matched = match_images(found.files, (Candidate(one.image_id, one.path) for one in pictures), images)
+    matched = match_pictures(found.files, pictures, images)
     if not matched.numbers:
         first = next(iter(found.files))
         problem = f"{len(pictures):,} pictures, of none of the {len(found.files):,} images; the first is '{first}'"

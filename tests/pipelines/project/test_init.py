@@ -8,7 +8,7 @@ import yaml
 from PIL import Image
 
 from capgrade.schemas.params import load_params
-from tests.conftest import ROOT, call, refusal
+from tests.conftest import ROOT, call, printed, refusal
 from tests.layouts import LAYOUTS
 
 N = 20
@@ -64,11 +64,13 @@ def test_within_git_and_where_dvc_is_there(flickr30k: Path, tmp_path: Path) -> N
     assert not (repository / "below" / ".dvc").exists() and (repository / ".dvc" / "config").read_bytes() == config
 
 
-def test_a_source_without_splits_is_divided_by_its_images(tmp_path: Path) -> None:
+def test_a_source_without_splits_is_divided_by_its_images(tmp_path: Path, capsys) -> None:
     LAYOUTS["webdataset"](tmp_path / "w", N)
     given = ("--source", "webdataset", "--input", tmp_path / "w", "--images", tmp_path / "w", *SCENES)
     assert call("init", tmp_path / "p", *given) == 0
     assert written(tmp_path / "p")["captions"]["divide"] == {"val": 0.1, "test": 0.1}
+    assert "no splits: 0.1 of the images are val, 0.1 of the images are test" in capsys.readouterr().out
+    assert printed("init", tmp_path / "q", *given)["params"] == written(tmp_path / "q")
 
 
 def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30k: Path, tmp_path: Path) -> None:
