@@ -15,7 +15,7 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.explorer.corpus import LabelledCorpus
 from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, disagreements
 from capgrade.explorer.voices import MeasureVoice
-from capgrade.pipelines.pictures.lookup import PictureLookup
+from capgrade.pictures.lookup import PictureLookup
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 

@@ -22,7 +22,7 @@ from capgrade.explorer.gate import Gate
 from capgrade.explorer.judgements import agreement, agreement_rows, judgements_csv
 from capgrade.explorer.pairs import KINDS, RANK
 from capgrade.explorer.ratings import ReviewRatings, admitted, open_review
-from capgrade.pipelines.pictures.lookup import data_uri, encoded
+from capgrade.pictures.lookup import data_uri, encoded
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.reviews import SCORES

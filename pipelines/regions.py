@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.pictures.decode import decoded, plan
+from capgrade.pictures.listing import TABLE, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
-from capgrade.pipelines.execution.processes import Process, together
-from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import TABLE, PictureList, list_pictures, match_pictures, read_pictures
-from capgrade.pipelines.pictures.picture import Picture
+from capgrade.processes import Process, together
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError, first_of

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from capgrade.labels import Labels
-from capgrade.pipelines.pictures.listing import TABLE, opener, write_png
+from capgrade.pictures.listing import TABLE, opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.output import refuse_picture

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from capgrade.boxes import iou
 from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
-from capgrade.pipelines.detectors.ops import iou
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors
 from capgrade.pipelines.detectors.weights import NORM, folded

@@ -144,6 +144,6 @@ def show_regions(
     picture: Annotated[Path, Option(help="PNG to draw.")],
 ) -> None:
     """Draw boxes with classes and attributes on a handful of images."""
-    from capgrade.pipelines.pictures.draw_regions import draw_regions as stage
+    from capgrade.pictures.draw_regions import draw_regions as stage
 
     typer.echo(f"{stage(regions, images, picture)} images -> {picture}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from capgrade.pictures.decode import Prepare
 from capgrade.pipelines.detectors.ops import nms_batch, nms_per_class
 from capgrade.pipelines.detectors.rpn import decode_boxes, take
 from capgrade.schemas.errors import InputError
@@ -153,7 +154,6 @@ class AirsplayRule:
 
 
 RegionRule = SelectionRule | AirsplayRule  # which regions of each picture are kept
-Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 
 class Detector(ABC):

@@ -4,10 +4,10 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from capgrade.pictures.lookup import find
 from capgrade.pipelines.judging.endpoint import Endpoint
 from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, load_prompt, read_pairs
 from capgrade.pipelines.judging.round import JudgingRound
-from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
 from capgrade.schemas.judges import SCALE, scale_text

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.embeddings import cache_folder
+from capgrade.pictures.lookup import PictureLookup, data_uri, encoded
 from capgrade.pipelines.judging.endpoint import SHOWN, Endpoint, LostError, Reply
 from capgrade.pipelines.judging.question import Prompt
-from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, canonical

@@ -15,9 +15,9 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from capgrade.pictures.lookup import data_uri
 from capgrade.pipelines.page.charts import STYLE, themes
 from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, cell
-from capgrade.pipelines.pictures.lookup import data_uri
 from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import Recogniser, output_folder, signed
 

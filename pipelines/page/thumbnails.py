@@ -3,8 +3,8 @@
 from functools import lru_cache
 from pathlib import Path
 
-from capgrade.pipelines.pictures.listing import TABLE
-from capgrade.pipelines.pictures.lookup import PictureLookup, data_uri, encoded, find
+from capgrade.pictures.listing import TABLE
+from capgrade.pictures.lookup import PictureLookup, data_uri, encoded, find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 

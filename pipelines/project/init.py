@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
+from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.pipelines.features.convert import list_found
-from capgrade.pipelines.pictures.listing import list_pictures, match_pictures
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.pictures.draw_regions import sheet
+from capgrade.pictures.listing import TABLE
 from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import (
     Chart,
@@ -24,8 +26,6 @@ from capgrade.pipelines.page.parts import (
     share,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
-from capgrade.pipelines.pictures.draw_regions import sheet
-from capgrade.pipelines.pictures.listing import TABLE
 from capgrade.pipelines.report.data import ALIGNMENT, CAPTIONS, EMBEDDINGS, REGIONS, RELEVANCE, ReportData
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.pipelines.pictures.listing import read_pictures
+from capgrade.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions, read_captions
 from tests.conftest import call
 from tests.layouts import flickr30k, webdataset

@@ -16,7 +16,7 @@ from capgrade.explorer.pairs import JUDGED, PEOPLE
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import choose
-from capgrade.pipelines.pictures.lookup import find
+from capgrade.pictures.lookup import find
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import MeasuresParams
 from tests.conftest import caption_table, random_sets

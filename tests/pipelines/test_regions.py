@@ -15,12 +15,12 @@ import pytest
 import torch
 from PIL import Image
 
+from capgrade.pictures.decode import decoded, plan
+from capgrade.pictures.listing import read_pictures
+from capgrade.pictures.picture import Picture
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.catalogue import rule_of
 from capgrade.pipelines.detectors.preprocess import CaffePrepare
-from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import read_pictures
-from capgrade.pipelines.pictures.picture import Picture
 from capgrade.pipelines.regions import regions
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError

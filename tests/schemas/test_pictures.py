@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capgrade.pipelines.pictures.picture import Picture
+from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import FORMATS, SUFFIXES, decode_image
 

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capgrade.boxes import iou
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.detectors.bottom_up import BottomUp
 from capgrade.pipelines.detectors.catalogue import SCENES
-from capgrade.pipelines.detectors.ops import iou
 from capgrade.pipelines.detectors.resnet import ResNetC4
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.errors import InputError

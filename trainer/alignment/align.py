@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.pictures.listing import grid, opener
+from capgrade.pictures.listing import grid, opener
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, write_json, write_manifest

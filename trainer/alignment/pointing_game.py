@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from capgrade.pipelines.detectors.ops import iou
+from capgrade.boxes import iou
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import read_arrow
 from capgrade.trainer.models.alignment import alignment_matrix

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from capgrade.pipelines.pictures.listing import list_pictures, match_pictures
+from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import MANIFEST, digest

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
-from capgrade.pipelines.execution.processes import Process
+from capgrade.processes import Process
 from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 

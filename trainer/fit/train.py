@@ -17,7 +17,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.losses import LossTerms, ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
-from capgrade.pipelines.execution.processes import Process, together
+from capgrade.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text

@@ -15,11 +15,11 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 from safetensors.numpy import save_file
 
+from capgrade.pictures.draw_regions import SIDE
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.charts import MEAN, colour_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, with_best
 from capgrade.pipelines.page.thumbnails import PageThumbnails
-from capgrade.pipelines.pictures.draw_regions import SIDE
 from capgrade.pipelines.report import opening, report, sections_of
 from capgrade.pipelines.report.agreement import agreement, bins
 from capgrade.pipelines.report.cost import cost

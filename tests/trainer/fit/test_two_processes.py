@@ -121,7 +121,7 @@ RESTARTED = """
 import json, os, signal, sys
 from pathlib import Path
 from torch.distributed.distributed_c10d import _get_default_store
-from capgrade.pipelines.execution.processes import Process, together
+from capgrade.processes import Process, together
 process = Process.current()
 with together(process) as wait:
     found = {"attempt": os.environ["TORCHELASTIC_RESTART_COUNT"], "met": _get_default_store().add("met", 1)}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from capgrade.pipelines.pictures.listing import grid, opener, write_png
+from capgrade.pictures.listing import grid, opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.output import refuse_picture
 from capgrade.schemas.region_store import RegionStore

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from capgrade.pipelines.pictures.listing import list_pictures, read_pictures
+from capgrade.pictures.listing import list_pictures, read_pictures
 from capgrade.schemas.dataset_files import split_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from capgrade.pictures.listing import read_pictures
+from capgrade.pictures.picture import Picture
 from capgrade.pipelines.captions import captions
-from capgrade.pipelines.pictures.listing import read_pictures
-from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, ScenesParams

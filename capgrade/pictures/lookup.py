@@ -18,8 +18,8 @@ from urllib.parse import quote, urlsplit
 
 from PIL import Image
 
-from capgrade.pipelines.pictures.listing import list_pictures, match_pictures
-from capgrade.pipelines.pictures.picture import Picture
+from capgrade.pictures.listing import list_pictures, match_pictures
+from capgrade.pictures.picture import Picture
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image

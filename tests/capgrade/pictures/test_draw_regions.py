@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from capgrade.pipelines.pictures.draw_regions import (
+from capgrade.pictures.draw_regions import (
     _free_place,
     _touch,
     draw_regions,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from capgrade.pipelines.detectors.selection import Prepare
-from capgrade.pipelines.pictures.picture import Picture
+from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 
 AHEAD = 2  # batches that a process has ready before the model asks
+
+# A uint8 (H, W, 3) RGB picture -> float32 (3, h, w) and the scale h / H.
+Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
 
 
 @dataclass(frozen=True)

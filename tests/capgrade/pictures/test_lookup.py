@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from capgrade.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.page.thumbnails import PageThumbnails
-from capgrade.pipelines.pictures.lookup import IN_A_ROW, find
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
 from capgrade.schemas.captions import Captions, read_captions

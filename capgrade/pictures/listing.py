@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from capgrade.pipelines.pictures.picture import Picture, open_table, open_zip
+from capgrade.pictures.picture import Picture, open_table, open_zip
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, read_arrow
