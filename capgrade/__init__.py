@@ -19,9 +19,9 @@ PUBLIC = {
     "Qrels": "capgrade.metrics.runs",
     "Run": "capgrade.metrics.runs",
     "CapgradeWarning": "capgrade.schemas.say",
-    "Draws": "capgrade.metrics.evaluation",
-    "evaluate": "capgrade.metrics.evaluation",
-    "evaluate_lists": "capgrade.metrics.evaluation",
+    "Draws": "capgrade.evaluation",
+    "evaluate": "capgrade.evaluation",
+    "evaluate_lists": "capgrade.evaluation",
 }
 MODULES = ("coco", "losses", "metrics")
 

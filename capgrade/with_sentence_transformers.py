@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.evaluation import DIRECTIONS, evaluate, is_graded
 from capgrade.labels import Labels
 from capgrade.labels.negatives import Negatives
-from capgrade.metrics.evaluation import DIRECTIONS, evaluate, is_graded
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
+from capgrade.evaluation import evaluate
 from capgrade.labels import Labels
 from capgrade.measures.embeddings import EMBEDDED, embed
-from capgrade.metrics.evaluation import evaluate
 from capgrade.schemas.captions import Captions
 from studies import arguments, write_rows
 

@@ -22,6 +22,7 @@ from capgrade.schemas.extras import needs
 from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import torch
 
     from capgrade.labels.batches import GradedBatches
@@ -309,9 +310,16 @@ class Labels:
         >>> Labels.load("dataset").to_qrels("cider.qrels", measure="cider", grades=[0.5, 1, 2]) > 100
         True
         """
-        from capgrade.metrics.runs import write_qrels
+        from capgrade.labels.qrels import write_qrels
 
         return write_qrels(self, Path(path), self.chosen(measure), grades, queries)
+
+    def judgements(self, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
+        """Query id, document id and relevance float64 of each pair that is known, a query after the other; `queries`
+        is captions or images. InputError for other queries."""
+        from capgrade.labels.qrels import judgements
+
+        return judgements(self, self.chosen(measure), queries)
 
     def rows_of_images(self, ids: Ids) -> np.ndarray:
         """int64 rows of images. InputError for one that is not there."""

@@ -8,20 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.labels.stored import ValuedPairs
+from capgrade.metrics.base import as_numpy
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.lines import number, read_lines
 from capgrade.schemas.output import refuse_file
-
-if TYPE_CHECKING:
-    from capgrade.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -163,8 +160,8 @@ class Run(_Listed):
         2
         """
         texts = self.documents.to_pylist()
-        _no_spaces([*self.queries, tag], "query")
-        _no_spaces(texts, "document")
+        refuse_spaces([*self.queries, tag], "query")
+        refuse_spaces(texts, "document")
         lines = []
         for query, first, last in zip(self.queries, self.start[:-1], self.start[1:], strict=True):
             for rank, k in enumerate(range(first, last), 1):
@@ -173,8 +170,15 @@ class Run(_Listed):
         def ours(rows: list[list[str]]) -> bool:
             return all(len(row) == 6 and (row[1], row[5]) == ("Q0", tag) for row in rows)
 
-        _write(Path(path), lines, f"TREC run with the tag '{tag}'", ours)
+        write_lines(Path(path), lines, f"TREC run with the tag '{tag}'", ours)
         return len(lines)
+
+
+class Judged(Protocol):
+    """What `Qrels.from_labels` takes: `capgrade.Labels`."""
+
+    def judgements(self, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
+        """Query, document and relevance of each pair that is known."""
 
 
 @dataclass(frozen=True)
@@ -191,58 +195,19 @@ class Qrels(_Listed):
         return self.values
 
     @classmethod
-    def from_labels(cls, labels: Labels, measure: str | None = None, *, queries: str = "captions") -> Qrels:
+    def from_labels(cls, labels: Judged, measure: str | None = None, *, queries: str = "captions") -> Qrels:
         """What is known of the labels as it is, relevance below 0 as 0; `queries` is captions or images.
 
         >>> import capgrade
         >>> len(Qrels.from_labels(capgrade.Labels.load("dataset"), "cider", queries="images").queries)
         12
         """
-        query, document, values = _known(labels, measure, queries)
+        query, document, values = labels.judgements(measure, queries)
         return cls._sorted(*_numbered(query), document, np.maximum(values, 0))
-
-
-def write_qrels(labels: Labels, path: Path, measure: str, grades: Sequence[float], queries: str) -> int:
-    """As `Labels.to_qrels`."""
-    edges = np.asarray(grades, np.float64)
-    if edges.ndim != 1 or not len(edges) or (np.diff(edges) <= 0).any():
-        raise InputError(f"grades {list(grades)}", remedy="give rising thresholds, such as [0.25, 0.5, 0.75]")
-    query, document, values = _known(labels, measure, queries)
-    found = [query.to_pylist(), document.to_pylist(), reached(values, grades).tolist()]
-    _no_spaces(set(found[0]), "query")
-    _no_spaces(set(found[1]), "document")
-    lines = [f"{q} 0 {d} {grade}\n" for q, d, grade in zip(*found, strict=True)]
-
-    def ours(rows: list[list[str]]) -> bool:
-        """Nothing in TREC judgements says who wrote them: ours are those of the same queries and documents, line for
-        line, whatever their grades."""
-        whole = all(len(row) == 4 and row[3].isdecimal() for row in rows)
-        return whole and [row[:3] for row in rows] == [fields_of(line)[:3] for line in lines]
-
-    _write(path, lines, "TREC judgements of these labels", ours)
-    return len(values)
-
-
-def reached(values: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
-    """How many rising thresholds each value reaches, int64 [n]: as float32, as labels are, so that 0.7 reaches 0.7."""
-    return np.searchsorted(np.asarray(thresholds, np.float32), values.astype(np.float32), side="right")
-
-
-def _known(labels: Labels, measure: str | None, queries: str) -> tuple[pa.Array, pa.Array, np.ndarray]:
-    if queries not in ("captions", "images"):
-        raise InputError(f"queries {queries!r}", remedy="use captions or images")
-    image, caption, values, _ = ValuedPairs.joined(labels.stored.pairs(labels.chosen(measure)))
-    order = np.argsort(caption, kind="stable") if queries == "captions" else np.arange(len(image))
-    images = pa.array(labels.image_ids, pa.string()).take(pa.array(image[order]))
-    captions = pa.array(labels.caption_ids, pa.string()).take(pa.array(caption[order]))
-    pair = (captions, images) if queries == "captions" else (images, captions)
-    return *pair, values[order].astype(np.float64)
 
 
 def _plain(values: Any) -> Any:
     """Tensors as arrays: their numbers are no ids, and compare as nothing."""
-    from capgrade.metrics.base import as_numpy
-
     return as_numpy(values) if hasattr(values, "detach") else values
 
 
@@ -257,13 +222,13 @@ def fields_of(line: str) -> list[str]:
     return [field.decode() for field in line.encode().split()]
 
 
-def _no_spaces(names: Iterable[str], what: str) -> None:
+def refuse_spaces(names: Iterable[str], what: str) -> None:
     for name in names:
         if len(fields_of(name)) != 1:
             raise InputError(f"{what} {name!r} is no word", remedy="TREC files have ids without spaces")
 
 
-def _write(path: Path, lines: list[str], what: str, ours: Callable[[list[list[str]]], bool]) -> None:
+def write_lines(path: Path, lines: list[str], what: str, ours: Callable[[list[list[str]]], bool]) -> None:
     """Over nothing, or over a file the fields of whose lines are `ours`."""
 
     def recognised(there: Path) -> bool:

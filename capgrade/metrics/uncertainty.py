@@ -9,9 +9,9 @@ draws, and their results may be added up, sample by sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -20,11 +20,24 @@ from capgrade.metrics.base import check_choice
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
-if TYPE_CHECKING:
-    from capgrade.measures.scores.measures import Scored
-
 METHODS = ("permutation", "bootstrap")
 CELLS = 4_000_000  # draws held at a time
+
+
+class CorpusScore(Protocol):
+    """A score of all candidates together that is made of sums of what each brings."""
+
+    @property
+    def statistics(self) -> Array:
+        """float64 [candidates, k]."""
+
+    @property
+    def of(self) -> Callable[[Array], Array]:
+        """Corpus scores [n] of sums of statistics [n, k]."""
+
+    @property
+    def corpus(self) -> float:
+        """The score of all candidates."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +128,14 @@ def _sums(statistics: Array, samples: int, seed: int) -> Array:
     return np.concatenate([weights @ statistics for weights in _draws(samples, len(statistics), seed)])
 
 
-def interval(scored: Scored, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
+def interval(scored: CorpusScore, *, level: float = 0.95, samples: int = 1000, seed: int = 0) -> Interval:
     """Percentile bootstrap interval of a corpus score."""
     low, high = np.quantile(scored.of(_sums(scored.statistics, samples, seed)), tails(level))
     return Interval(scored.corpus, float(low), float(high), level)
 
 
 def paired(
-    first: Scored, second: Scored, *, method: str = "permutation", level: float = 0.95, samples: int = 1000,
+    first: CorpusScore, second: CorpusScore, *, method: str = "permutation", level: float = 0.95, samples: int = 1000,
     seed: int = 0,
 ) -> PairedTest:  # fmt: skip
     """Difference of two systems' corpus scores on the same images, its paired bootstrap interval, and the p-value.
@@ -132,14 +145,14 @@ def paired(
     0: (1 + count) / (1 + samples). InputError when they have different numbers of candidates.
     """
     check_choice("method", method, METHODS)
-    if len(first.sentences) != len(second.sentences):
-        problem = f"{len(first.sentences)} candidates against {len(second.sentences)}"
+    if len(first.statistics) != len(second.statistics):
+        problem = f"{len(first.statistics)} candidates against {len(second.statistics)}"
         raise InputError(problem, remedy="compare systems on the same images, one candidate each")
     both, gap = np.concatenate([first.statistics, second.statistics], axis=1), first.corpus - second.corpus
     ours, theirs = np.split(_sums(both, samples, seed), 2, axis=1)
     drawn = first.of(ours) - second.of(theirs)
     exchanged = None if method == "bootstrap" else _exchanged(first, second, samples, seed)
-    return paired_result(gap, drawn, exchanged, len(first.sentences), level)
+    return paired_result(gap, drawn, exchanged, len(first.statistics), level)
 
 
 def paired_result(gap: float, drawn: Array, exchanged: Array | None, queries: int, level: float = 0.95) -> PairedTest:
@@ -211,7 +224,7 @@ def _sides(samples: int, n: int, seed: int) -> Iterator[Array]:
         yield generator.integers(0, 2, (rows, n), np.int8).astype(np.float64)
 
 
-def _exchanged(first: Scored, second: Scored, samples: int, seed: int) -> Array:
+def _exchanged(first: CorpusScore, second: CorpusScore, samples: int, seed: int) -> Array:
     """Differences of corpus scores when each image's candidates change sides with probability 1/2, [samples]."""
     gaps, theirs = first.statistics - second.statistics, second.statistics.sum(axis=0)
     both = first.statistics.sum(axis=0) + theirs

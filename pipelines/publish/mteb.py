@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from capgrade.labels import Labels
 from capgrade.labels.published import hub_split
+from capgrade.labels.qrels import reached
 from capgrade.labels.stored import ValuedPairs
-from capgrade.metrics.runs import reached
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.pipelines.publish.tables import Contents, PublishedSplit, PublishedTable, write_table
 from capgrade.schemas.captions import Captions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capgrade.metrics.evaluation import evaluate
+from capgrade.evaluation import evaluate
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.evaluation import DIRECTIONS, RECALL, SUM_OF
 from capgrade.metrics.catalogue import is_median, reduced
-from capgrade.metrics.evaluation import DIRECTIONS, RECALL, SUM_OF
 from capgrade.metrics.ranking import Array
 from capgrade.metrics.uncertainty import (
     PairedTest,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from capgrade.metrics.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
-from capgrade.metrics.evaluation import evaluate as of_arrays
+from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
+from capgrade.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
 from capgrade.metrics.ranking import Ties
 from capgrade.schemas.files import atomic, write_json, write_manifest

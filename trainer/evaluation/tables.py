@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from pydantic import BaseModel, ValidationError
 from rich.markup import escape
 
+from capgrade.evaluation import DIRECTIONS, SUM_OF, Evaluation
 from capgrade.metrics.base import check_choice
 from capgrade.metrics.catalogue import CATALOGUE, Metric
-from capgrade.metrics.evaluation import DIRECTIONS, SUM_OF, Evaluation
 from capgrade.metrics.uncertainty import PairedTest
 from capgrade.schemas.console import console, print_table
 from capgrade.schemas.errors import InputError

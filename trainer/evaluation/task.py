@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.evaluation import Pair
 from capgrade.metrics.base import Positives, as_numpy
 from capgrade.metrics.eccv import human_lists, original_images
-from capgrade.metrics.evaluation import Pair
 from capgrade.metrics.pmrp import coco_codes
 from capgrade.metrics.ranking import Array
 from capgrade.schemas.captions import Captions, read_captions

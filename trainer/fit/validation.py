@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 import torch
 
-from capgrade.metrics.evaluation import RECALL, SUMMED, evaluate
+from capgrade.evaluation import RECALL, SUMMED, evaluate
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import encode_split, scores

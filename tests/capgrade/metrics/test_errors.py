@@ -13,8 +13,7 @@ from capgrade.metrics.mined import mined_precision
 from capgrade.metrics.semantic_recall import extension_images
 from capgrade.metrics.uncertainty import paired_test
 from capgrade.schemas.errors import InputError
-
-from .test_evaluate import world
+from tests.capgrade.test_evaluation import world
 
 S = np.random.default_rng(0).random((4, 8))
 OWN = own_positives(np.arange(4), np.repeat(np.arange(4), 2))
