@@ -28,7 +28,7 @@ EXTRAS = {
     "matplotlib": ("publish",),
     "pycocoevalcap": ("meteor", "encoder"),
     "python_multipart": ("explorer",),
-    "safetensors": ("train", "report"),
+    "safetensors": ("train",),
     "sentence_transformers": ("encoder",),
     "sentencepiece": ("train",),
     "sklearn": ("report",),

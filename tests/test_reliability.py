@@ -23,7 +23,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, reserve, unfinished_folder, write_arrow, write_text, writing
 from capgrade.schemas.locks import LOCK, holder, only_run
 from capgrade.schemas.output import output_folder
-from capgrade.trainer.search.encode import create
+from capgrade.trainer.search.encode import create_array
 from tests.conftest import ROOT, call, caption_table, random_sets, refusal, write_captions_folder
 
 HOLD = "import sys; from pathlib import Path; from capgrade.schemas.locks import only_run\n"
@@ -171,7 +171,7 @@ def test_every_writer_names_the_full_disk(where: str, small_disk: Path) -> None:
                 elif where == "a memory map":  # sparse, it ends the process when its pages are filled
                     reserve(temporary, big.nbytes)
                 elif where == "encodings":
-                    create(temporary, {"images.vector": (1000, 1000)})["images.vector"][:] = 1
+                    create_array(temporary, (1000, 1000))[:] = 1
                 else:
                     save_file({"x": big}, temporary)
     assert not list(small_disk.iterdir())

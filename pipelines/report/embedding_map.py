@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +16,7 @@ from capgrade.pipelines.report.data import EMBEDDINGS, ReportData
 from capgrade.schemas.files import MANIFEST, read_manifest
 from capgrade.schemas.lines import read_json
 
-ENCODINGS, IMAGES, CAPTIONS = "encodings.safetensors", "images.vector", "captions.vector"
+IMAGES, CAPTIONS = "images.vector.npy", "captions.vector.npy"
 MOST = 300  # images on a map, spread over the split
 TEXTS = 2  # captions of each
 HEIGHT = 460
@@ -35,9 +34,7 @@ def embedding_map(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     folders = data.folders(EMBEDDINGS, MANIFEST, "embeddings of a trained run")
     single = []
     for run, folder in folders.items():
-        read_manifest(folder, EMBEDDINGS)
-        with safe_open(folder / ENCODINGS, framework="np") as file:
-            single += [run] if IMAGES in file.keys() else []  # noqa: SIM118
+        single += [run] if IMAGES in read_manifest(folder, EMBEDDINGS)["files"] else []
     # A map on threads of its own takes many times as long: they wait for each other.
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
         points = list(pool.map(lambda run: _points(folders[run]), single))
@@ -59,13 +56,11 @@ def layout(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
 def _points(folder: Path) -> list[dict[str, Any]]:
     """Images spread over a run's, then some captions of each: what they are, the image's number n, and their place."""
     items = read_json(folder / "items.json")
-    with safe_open(folder / ENCODINGS, framework="np") as file:
-        vectors = {name: file.get_tensor(name) for name in (IMAGES, CAPTIONS)}
     owner = np.array(items["owner"])
     images = np.unique(np.linspace(0, len(items["image_ids"]) - 1, MOST).astype(int))
     own = [np.flatnonzero(owner == i)[:TEXTS] for i in images]
     captions = np.concatenate(own)
-    at = layout(vectors[IMAGES][images], vectors[CAPTIONS][captions])
+    at = layout(*(np.load(folder / name, "r")[rows] for name, rows in ((IMAGES, images), (CAPTIONS, captions))))
     points = [("image", int(i), items["captions"][some[0]]) for i, some in zip(images, own, strict=True)]
     points += [("caption", int(owner[c]), items["captions"][c]) for c in captions]
     return [

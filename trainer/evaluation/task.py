@@ -37,7 +37,7 @@ from capgrade.trainer.fit import MODEL
 
 FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
-INDEX, ENCODINGS = "embeddings", "encodings.safetensors"  # of `capgrade evaluate --run`
+INDEX, ITEMS = "embeddings", "items.json"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
 log = logging.getLogger(__name__)
@@ -267,7 +267,7 @@ def _require_current(path: Path, captions: Captions) -> None:
     """InputError for a similarity of `capgrade evaluate --run` that is not of what is evaluated."""
     folder, remedy = path.parent, "run `capgrade evaluate --run` again"
     if not (folder / MANIFEST).is_file():
-        if (folder / ENCODINGS).is_file():
+        if (folder / ITEMS).is_file():
             raise InputError(f"no {MANIFEST} beside it: of an unfinished run", file=path, remedy=remedy)
         return
     manifest = parse_manifest(folder / MANIFEST, remedy)

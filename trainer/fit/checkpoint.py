@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from capgrade.metrics.base import check_choice
 from capgrade.pretrained import require_here
@@ -45,10 +45,7 @@ def also(best_by: str) -> str:
 def save_model(out: Path, model: RetrievalModel, name: str = MODEL) -> None:
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     with atomic(out / name) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode  # by the umask, as of every other file: safetensors makes its own of mode 0600
-        save_file(tensors, temporary)
-        temporary.chmod(mode)
+        temporary.write_bytes(save(tensors))
 
 
 def load_run(

@@ -1,13 +1,11 @@
 """A split through a trained model: encodings of every image and caption, in memory and on disk, and their scores.
 
-On disk they are a safetensors file that is filled row by row: what it holds need never be in memory as a whole.
+On disk they are .npy files that are filled row by row: what they hold need never be in memory as a whole.
 """
 
-import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -69,41 +67,31 @@ def to_device(batch: _T, device: torch.device) -> _T:
 
 
 PARTS = ("vector", "parts", "mask")
-NAMES = {"F32": np.float32, "BOOL": np.bool_}
 
 
-def create(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Write the header of a safetensors file and return its tensors, zeros, as arrays on disk: masks bool, others
-    float32."""
-    entries: dict[str, Any] = {}
-    at = 0
-    for name, shape in shapes.items():
-        kind = "BOOL" if name.endswith(".mask") else "F32"
-        size = math.prod(shape) * np.dtype(NAMES[kind]).itemsize
-        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(entries).encode()
-    header = text + b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-    reserve(path, 8 + len(header) + at)
-    data = np.memmap(path, np.uint8, "r+", 8 + len(header))
-    return {
-        name: data[slice(*one["data_offsets"])].view(NAMES[one["dtype"]]).reshape(one["shape"])
-        for name, one in entries.items()
-    }
+def create_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -> np.memmap:
+    """An .npy file of zeros as an array on disk, of which nothing is in memory. Its room is taken first: OSError on a
+    full disk, where the array would end the process."""
+    array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+    reserve(path, path.stat().st_size)
+    return array
 
 
-def shapes_of(side: str, encoded: Encoded, rows: int, longest: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of `rows` items encoded as these, sets padded to `longest`."""
-    there = {name: tensor for name in PARTS if (tensor := getattr(encoded, name)) is not None}
-    inner = {name: x.shape[1:] if name == "vector" else (longest, *x.shape[2:]) for name, x in there.items()}
-    return {f"{side}.{name}": (rows, *shape) for name, shape in inner.items()}
+def create_arrays(folder: Path, side: str, encoded: Encoded, rows: int, longest: int) -> dict[str, np.memmap]:
+    """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector" is in
+    images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
+    arrays = {}
+    for name in PARTS:
+        if (tensor := getattr(encoded, name)) is not None:
+            inner = tensor.shape[1:] if name == "vector" else (longest, *tensor.shape[2:])
+            file, dtype = folder / f"{side}.{name}.npy", np.bool_ if name == "mask" else np.float32
+            arrays[f"{side}.{name}"] = create_array(file, (rows, *inner), dtype)
+    return arrays
 
 
-def fill(tensors: Mapping[str, np.ndarray], side: str, at: int, encoded: Encoded) -> None:
+def fill(arrays: Mapping[str, np.ndarray], side: str, at: int, encoded: Encoded) -> None:
     """Put encoded items at rows `at`..; what is behind a set stays zero."""
     for name in PARTS:
         if (tensor := getattr(encoded, name)) is not None:
             values = tensor.detach().cpu().numpy()
-            tensors[f"{side}.{name}"][at : at + len(values), : values.shape[1]] = values
+            arrays[f"{side}.{name}"][at : at + len(values), : values.shape[1]] = values

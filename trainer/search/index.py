@@ -1,6 +1,6 @@
 """Stage: a split through a trained model, kept for searching: encodings, ids, texts and the similarity matrix."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from capgrade.measures.embeddings import embed as sentence_vectors
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import atomic, digest, read_manifest, reserve, write_json, write_manifest
+from capgrade.schemas.files import allowed, digest, read_manifest, write_json, write_manifest, writing
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
@@ -24,22 +22,22 @@ from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import image_digest, open_images, without_left_out
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.evaluation.task import ENCODINGS, INDEX, TOP, images_without, read_similarity
+from capgrade.trainer.evaluation.task import INDEX, ITEMS, TOP, images_without, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.search.encode import (
     PARTS,
     SIZE,
-    create,
+    create_array,
+    create_arrays,
     encode_captions,
     encode_images,
     fill,
     scores,
-    shapes_of,
 )
 
-ITEMS, SIMILARITY = "items.json", "similarity.npy"
+SIMILARITY = "similarity.npy"
 
 
 def embed(
@@ -47,8 +45,9 @@ def embed(
     best_by: str | None = None, coarse: Path | None = None, top: int = 100, images: Path | None = None,
     unreadable: str = "fail",
 ) -> dict[str, Any]:  # fmt: skip
-    """Write encodings.safetensors (of images and captions: unit vectors, or sets of region and word vectors with their
-    masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the manifest.
+    """Write encodings (of images and captions: unit vectors, images.vector.npy, or sets of region and word vectors with
+    their masks), items.json (ids, texts, owners) and similarity.npy, float32 [n_images, n_captions]; returns the
+    manifest.
 
     With `best_by` the model is that of the best epoch by this measure (`train.also_best_by`). With `pooling` a TERN or
     TERAN scores by that alignment (`trainer.models.alignment`), instead of its own. With `coarse`, another model's
@@ -75,16 +74,16 @@ def embed(
         pairs = Pairs(captions, store, tokens.encode(captions))
         require_count(getattr(model, "config", None), pairs)
         wanted = None if coarse is None else likely(_coarse(coarse, whole, without), top)
-        with atomic(folder / ENCODINGS) as encodings, atomic(folder / SIMILARITY) as temporary:
-            shape = (captions.n_images, captions.n_captions)
-            matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            reserve(temporary, temporary.stat().st_size)
-            _score(model, pairs, encodings, matrix, wanted)
-            matrix.flush()
-            require_unchanged(inputs, sources())
+        with writing(out, allowed("--index")):
+            matrix = create_array(folder / SIMILARITY, (captions.n_images, captions.n_captions))
+            encodings = _score(model, pairs, folder, matrix, wanted)
+            for array in (matrix, *encodings.values()):
+                array.flush()
+        require_unchanged(inputs, sources())
         items = {"image_ids": captions.image_ids, "caption_ids": captions.caption_ids, "captions": captions.texts}
         write_json(folder / ITEMS, {**items, "owner": captions.owner.tolist(), "split": captions.split})
-        counts = {ENCODINGS: captions.n_images, ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
+        counts = {ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
+        counts |= {f"{name}.npy": len(array) for name, array in encodings.items()}
         params = {"model": config["params"]["model"]["name"], "weights": weights}
         params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {TOP: top})
         left_out = [{"image_id": image_id, "reason": reason} for image_id, reason in without.items()]
@@ -107,24 +106,27 @@ def made_from(run: Path, captions: Captions, images: dict[str, str], weights: st
     return {**files, **images, "captions": captions.digest, "split": captions.split}
 
 
-def _score(model: RetrievalModel, pairs: Pairs, encodings: Path, matrix: np.ndarray, wanted: np.ndarray | None) -> None:
-    """Fill the files of encodings and of scores a block of captions at a time: in memory are the images' encodings and
-    those of one block. Each caption is scored with the images that are `wanted` for it, others get -inf."""
+def _score(
+    model: RetrievalModel, pairs: Pairs, folder: Path, matrix: np.ndarray, wanted: np.ndarray | None
+) -> dict[str, np.memmap]:
+    """Fill the scores, and files of encodings in `folder`, which are returned, a block of captions at a time: in memory
+    are the images' encodings and those of one block. Each caption is scored with the images that are `wanted` for it,
+    others get -inf."""
     (n_images, n_captions), longest = matrix.shape, max(map(len, pairs.tokens))
     with progress(f"encoding {n_images:,} images", n_images) as advance:
         of_images = counted(pairs.image_batches(SIZE), advance, lambda batch: len(batch.features))
         images = encode_images(model, of_images)
-    tensors: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.memmap] = {}
     with progress(f"scoring {n_captions:,} captions", n_captions) as advance:
         batches = counted(pairs.caption_batches(SIZE), advance, lambda batch: len(batch.tokens))
         for at, batch in zip(range(0, n_captions, SIZE), batches, strict=True):
             texts, columns = encode_captions(model, [batch]), slice(at, at + len(batch.tokens))
-            if not tensors:
+            if not arrays:
                 most = 0 if images.mask is None else images.mask.shape[1]
-                shapes = shapes_of("images", images, n_images, most)
-                tensors = create(encodings, shapes | shapes_of("captions", texts, n_captions, longest))
-                fill(tensors, "images", 0, images)
-            fill(tensors, "captions", at, texts)
+                arrays = create_arrays(folder, "images", images, n_images, most)
+                arrays |= create_arrays(folder, "captions", texts, n_captions, longest)
+                fill(arrays, "images", 0, images)
+            fill(arrays, "captions", at, texts)
             if wanted is None:
                 matrix[:, columns] = scores(model, images, texts)
                 continue
@@ -132,6 +134,7 @@ def _score(model: RetrievalModel, pairs: Pairs, encodings: Path, matrix: np.ndar
             for k in range(len(texts)):
                 if len(some := np.flatnonzero(wanted[:, at + k])):
                     matrix[some, at + k] = scores(model, images[torch.from_numpy(some)], texts[k : k + 1])[:, 0]
+    return arrays
 
 
 @dataclass(frozen=True)
@@ -205,12 +208,12 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     content = read_json(index_dir / ITEMS)
     try:
         items = IndexItems.model_validate(content)
-        tensors = load_file(index_dir / ENCODINGS)
+        tensors = _tensors(index_dir, manifest["files"])
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"damaged: {ITEMS}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InputError(problem, file=index_dir, remedy=remedy) from error
-    except SafetensorError as error:
+    except (ValueError, EOFError) as error:  # of numpy
         raise InputError(f"damaged: {' '.join(str(error).split())}", file=index_dir, remedy=remedy) from error
     counts = {"images": len(items.image_ids), "captions": len(items.caption_ids)}
     rows = {(name.partition(".")[0], len(tensor)) for name, tensor in tensors.items()}
@@ -220,6 +223,12 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in counts)
     owner = np.array(items.owner, np.int64)
     return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, items, owner)
+
+
+def _tensors(folder: Path, files: Iterable[str]) -> dict[str, torch.Tensor]:
+    """The encodings of an index by their names, "images.vector". ValueError and EOFError for a damaged file."""
+    arrays = (name for name in files if name.endswith(".npy") and name != SIMILARITY)
+    return {name.removesuffix(".npy"): torch.from_numpy(np.load(folder / name)) for name in arrays}
 
 
 def search(run: Path, index_dir: Path, query: str, top: int = 5) -> list[Hit]:

@@ -1,4 +1,4 @@
-"""Agreement with scikit-learn, scipy and the authors' codes in large galleries; eccv_caption: tests/capgrade/test_evaluation.py."""
+"""Agreement with scikit-learn, scipy and the authors' codes in large galleries; eccv_caption: test_evaluation.py."""
 
 import numpy as np
 import pytest

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
-from safetensors.numpy import save_file
 
 from capgrade.pictures.draw_regions import SIDE
 from capgrade.pipelines.page import render
@@ -83,10 +82,11 @@ def _run(folder: Path, run: str, captions: Captions, of: str, manifest: str, see
     np.save(at / "similarity.npy", scores)
     vectors = random.normal(size=(captions.n_images + captions.n_captions, 4)).astype(np.float32)
     images, texts = np.split(vectors, [captions.n_images])
-    save_file({"images.vector": images, "captions.vector": texts}, at / "encodings.safetensors")
+    np.save(at / "images.vector.npy", images)
+    np.save(at / "captions.vector.npy", texts)
     items = {"image_ids": captions.image_ids, "captions": captions.texts, "owner": captions.owner.tolist()}
     (at / "items.json").write_text(json.dumps(items))
-    rows = dict.fromkeys(("similarity.npy", "encodings.safetensors", "items.json"), 0)
+    rows = dict.fromkeys(("similarity.npy", "images.vector.npy", "captions.vector.npy", "items.json"), 0)
     write_manifest(at, "embeddings", params={}, inputs={"captions": of, "split": "test"}, rows=rows)
     inputs = {"captions": manifest, "split": "test"}
     evaluate(Task(scores, captions.owner), SETTINGS, out=folder / "evaluation" / run, inputs=inputs)
@@ -474,9 +474,11 @@ def test_mined_positives_are_missed_for_the_reason_that_evaluate_gave(data: Path
 def test_a_run_that_compares_sets_of_vectors_has_no_map(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path / "data", symlinks=True)
     folder = tmp_path / "data" / "embeddings" / "first"
-    save_file({"images.local": np.zeros((3, 2), np.float32)}, folder / "encodings.safetensors")
+    for side in ("images", "captions"):
+        (folder / f"{side}.vector.npy").rename(folder / f"{side}.parts.npy")
     manifest = json.loads((folder / "manifest.json").read_text())
-    write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=dict.fromkeys(manifest["files"], 0))
+    rows = {name.replace("vector", "parts"): 0 for name in manifest["files"]}
+    write_manifest(folder, "embeddings", params={}, inputs=manifest["inputs"], rows=rows)
     section = embedding_map(ReportData(tmp_path / "data"), PageThumbnails(data / "captions"))
     assert _words(section) == "No map of first: it compares sets of vectors, not one for an item."
 
