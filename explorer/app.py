@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
 from capgrade.explorer.answers import Explorer
-from capgrade.explorer.gate import Gate
+from capgrade.explorer.gate import add_gate
 from capgrade.explorer.judgements import agreement, agreement_rows, judgements_csv
 from capgrade.explorer.pairs import KINDS, RANK
 from capgrade.explorer.ratings import ReviewRatings, admitted, open_review
@@ -43,7 +43,7 @@ SIDE, QUALITY = 480, 85  # of a picture: pixels of the longer side
 def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     """The pages, their pictures and the export; `reviews` is the folder of the ratings."""
     app, site = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None), Site(explorer, reviews)
-    app.add_middleware(Gate, upload=UPLOAD, host=host)
+    add_gate(app, host)
     app.add_exception_handler(InputError, lambda _, error: site.page("problem", problem=error))
     pages: dict[str, Callable[..., Response]] = {
         "/": site.search, "/disagreements": site.disagreements, "/review": site.review, "/agreement": site.agreement,

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from capgrade.explorer.app import make_app
-from capgrade.explorer.gate import LARGEST_FORM, LARGEST_UPLOAD
+from capgrade.explorer.gate import LARGEST_BODY
 from capgrade.explorer.ratings import admitted
 from capgrade.schemas.errors import InputError
 from tests.explorer.conftest import World
@@ -33,7 +33,7 @@ def test_only_pages_are_served(world: World) -> None:
     ask, before = client(world), sorted(Path().iterdir())
     for path in ("/docs", "/openapi.json", "/redoc", "/picture", "/style.css/x", "/templates/page.html.j2", "/app.py"):
         for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
-            assert ask.request(method, path, content=b"").status_code in (404, 405, 411), (method, path)
+            assert ask.request(method, path, content=b"").status_code in (404, 405), (method, path)
     pictures = {"1": 200, "2": 404, "999": 404, "-1": 404, "x": 422, "..%2f1": 404}
     assert {name: ask.get(f"/picture/{name}").status_code for name in pictures} == pictures
     assert "script-src 'self'" in ask.get("/").headers["content-security-policy"]
@@ -60,10 +60,13 @@ def test_a_picture_is_taken_where_something_looks_at_it_and_bodies_are_bounded(w
     Image.new("RGB", (9, 9)).save(data := io.BytesIO(), "PNG")
     answer = ask.post("/picture", files={"picture": ("x.png", data.getvalue())}).text
     assert "Captions for your picture" in answer and answer.count("/?caption=") == 16
-    for path, most in {"/picture": LARGEST_UPLOAD, "/review": LARGEST_FORM}.items():
-        assert ask.post(path, content=b"", headers={"content-length": str(most + 1)}).status_code == 413
-        assert ask.post(path, content=b"", headers={"content-length": str(most)}).status_code != 413
-    assert ask.post("/review", content=iter([b"reviewer=x"])).status_code == 411, "sent in chunks of no known length"
+    for path in ("/picture", "/review"):
+        of_a_form = {"content-type": "application/x-www-form-urlencoded"}
+        announced = {**of_a_form, "content-length": str(LARGEST_BODY + 1)}
+        assert ask.post(path, content=b"", headers=announced).status_code == 413
+        chunks = (b"x" * 2**20 for _ in range(LARGEST_BODY // 2**20 + 1))  # of no known length
+        assert ask.post(path, content=chunks, headers=of_a_form).status_code == 413
+        assert ask.post(path, content=b"reviewer=x", headers=of_a_form).status_code != 413
 
 
 def test_a_page_of_another_origin_is_refused(world: World) -> None:
@@ -71,8 +74,6 @@ def test_a_page_of_another_origin_is_refused(world: World) -> None:
     for origin in ("https://evil.example", "null", "http://localhost:1", "http://127.0.0.1", "http://["):
         assert ask.post("/review", data=form, headers={"Origin": origin}).status_code == 403, origin
         assert ask.get("/judgements.csv", headers={"Origin": origin}).status_code == 403, origin
-    for site in ("cross-site", "same-site"):
-        assert ask.post("/review", data=form, headers={"Sec-Fetch-Site": site}).status_code == 403, site
     assert not any("eve" in path.read_text(encoding="utf-8") for path in world.reviews.glob("reviewer-*"))
     assert ask.post("/review", data=form).status_code == 200
     assert ask.get("/", headers=of_name("127.0.0.1")).status_code == 200
