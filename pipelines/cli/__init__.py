@@ -5,8 +5,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -84,6 +85,40 @@ def _whole(
 ) -> None: ...
 
 
+def _named(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """The command; beside its output it records what it took, and when it is stopped it says one line."""
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        out = values.get("out") or values.get("words")
+        try:
+            with nullcontext() if out is None else _timed(name, Path(out)):
+                command(**values)
+        except OSError as error:
+            # Of a write that fails nobody says which file: it is of the output.
+            if out is None or error.filename or not error.strerror:
+                raise
+            raise InputError(error.strerror, file=out) from error
+        except (KeyboardInterrupt, RuntimeError) as error:
+            if not _is_interrupt(error):
+                raise
+            said = "stopped"
+            if name in GOING_ON:
+                unit = "after the last finished epoch" if name == "train" else "where it was stopped"
+                without = " without --restart" if values.get("restart") else ""
+                said = f"stopped; the same command{without} goes on {unit}"
+            typer.echo(said, err=True)
+            sys.exit(130)
+
+    return run
+
+
+def _timed(name: str, out: Path) -> AbstractContextManager[None]:
+    from capgrade.schemas.times import timed  # `capgrade --help` does not load it
+
+    return timed(name, out)
+
+
 def _add_commands() -> None:
     """Each command of the table with its example; `regions` both does something and has commands below it."""
     below = typer.Typer(cls=Group, invoke_without_command=True)
@@ -95,12 +130,14 @@ def _add_commands() -> None:
         }
         group, _, last = name.rpartition(" ")
         if name == "regions":
-            below.callback(**shown)(with_options(function))
+            below.callback(**shown)(_named(name, with_options(function)))
             app.add_typer(below, name=name)
         else:
             settings = BEAM if name in ("relevance", "shards") else None
             commands = below if group else app
-            commands.command(last, cls=Command, context_settings=settings, **shown)(with_options(function))
+            commands.command(last, cls=Command, context_settings=settings, **shown)(
+                _named(name, with_options(function))
+            )
 
 
 _add_commands()
@@ -117,7 +154,7 @@ def main() -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_worth_saying)
     try:
-        with _timed(sys.argv[1:]), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.showwarning = show_warning
             try:
                 app()
@@ -133,35 +170,6 @@ def main() -> None:
         if os.environ.get("CAPGRADE_DEBUG"):
             raise
         _say_error(error)
-    except BaseException as error:
-        if not _interrupted(error):
-            raise
-        command, said = sys.argv[1:3], "stopped"
-        if set(command[:1]) & GOING_ON and command not in (["regions", "import"], ["regions", "export"]):
-            unit = "after the last finished epoch" if command[0] == "train" else "where it was stopped"
-            without = " without --restart" if "--restart" in sys.argv else ""
-            said = f"stopped; the same command{without} goes on {unit}"
-        typer.echo(said, err=True)
-        sys.exit(130)
-
-
-def _timed(arguments: Sequence[str]) -> AbstractContextManager[None]:
-    """Where the command writes a folder, what it took is recorded."""
-    out = _out(arguments)
-    if out is None:
-        return nullcontext()
-    from capgrade.schemas.times import timed
-
-    return timed(" ".join(arguments[:1]), out)
-
-
-def _out(arguments: Sequence[str]) -> Path | None:
-    """What `--out` or `--words` names, for the record of times."""
-    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
-        option, given, value = word.partition("=")
-        if option in ("--out", "--words") and (value or after):
-            return Path(value if given else after)
-    return None
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
@@ -170,17 +178,15 @@ def _worth_saying(record: logging.LogRecord) -> bool:
     return "apitools not found" not in message and not message.startswith("KeyboardInterrupt")
 
 
-def _interrupted(error: BaseException) -> bool:
-    """Ctrl-C, as Python raises it, as Typer exits on it, or as Beam's worker wraps it in a RuntimeError."""
-    stopped = isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and error.code == 130)
-    return stopped or str(error).startswith("KeyboardInterrupt")
+def _is_interrupt(error: BaseException) -> bool:
+    """Ctrl-C, as Python raises it, or as Beam's worker wraps it in a RuntimeError."""
+    return isinstance(error, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt")
 
 
 def _say_error(error: InputError | OSError) -> NoReturn:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        # The second of a rename is the one that was asked for; of a write that fails nobody says which file.
-        name = error.filename2 or error.filename or _out(sys.argv[1:])
+        name = error.filename2 or error.filename  # the second of a rename is the one that was asked for
         text = f"{name}: {error.strerror}" if name else error.strerror
     typer.secho(f"error: {text}", fg="red", err=True)
     sys.exit(2)

@@ -93,21 +93,15 @@ class OnceEach:
     """Mixed into a command: an option that takes one value refuses two, of which click would take the last; so does
     each key of --set."""
 
-    def make_parser(self, ctx: Any) -> Any:
-        parser = super().make_parser(ctx)  # type: ignore[misc]
-        parse = parser.parse_args
-
-        def parse_once(args: list[str]) -> Any:
-            found = values, _, order = parse(args)  # `order` has each option as often as it was given
-            single = (one for one in order if one.param_type_name == "option" and not (one.multiple or one.is_eager))
-            keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
-            for name, count in Counter([*(one.opts[0] for one in single), *keys]).items():
-                if count > 1:
-                    raise InputError(f"{name} is given {count} times", remedy="give it once")
-            return found
-
-        parser.parse_args = parse_once
-        return parser
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # What click returns has one value an option; the order of parameters has each as often as it was given.
+        values, _, order = self.make_parser(ctx).parse_args(list(args))  # type: ignore[attr-defined]
+        single = (one for one in order if one.param_type_name == "option" and not (one.multiple or one.is_eager))
+        keys = (f"--set {text.partition('=')[0]}" for text in values.get("sets") or ())
+        for name, count in Counter([*(one.opts[0] for one in single), *keys]).items():
+            if count > 1:
+                raise InputError(f"{name} is given {count} times", remedy="give it once")
+        return super().parse_args(ctx, args)  # type: ignore[misc]
 
 
 class Command(OnceEach, TyperCommand):
