@@ -24,11 +24,11 @@ LEAVE = 0.2  # probability of going on in another caption, after each word
 NOVEL = 0.06  # probability that a word is another, drawn by frequency
 RARE = 5  # words of at most so many images split into variants
 GROWTH = 0.6  # variants grow with this power of the size
-LONGEST = 40
+_LONGEST = 40
 SPARE = 6  # a walk is cut short at the length of some real caption and so many words more
-DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
-SPLIT, VECTORS = "train", "vectors.npy"
-SEED = 0
+_DIM = 384  # of stand-in vectors, as of all-MiniLM-L6-v2
+_SPLIT, VECTORS = "train", "vectors.npy"
+_SEED = 0
 
 
 class Walks(NamedTuple):
@@ -57,7 +57,7 @@ def walks_of(word: np.ndarray, sizes: np.ndarray, mark: int) -> Walks:
 
 def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     """Tokens of the captions of so many images, and their texts."""
-    random, (codes, start) = np.random.default_rng(SEED), source.tokens()
+    random, (codes, start) = np.random.default_rng(_SEED), source.tokens()
     known, sizes, word = codes.dictionary.to_pylist(), np.diff(start), codes.indices.to_numpy().astype(np.int64)
     mark, walks = len(known), walks_of(word, sizes, len(known))
     in_images = np.unique(np.repeat(source.owner, sizes) * mark + word) % mark
@@ -69,8 +69,8 @@ def generate(source: Captions, images: int) -> tuple[pa.ListArray, list[str]]:
     own = np.arange(PER_IMAGE) % np.diff(source.ref_ptr)[template][:, None]
     at = walks.begin[source.refs[source.ref_ptr[template][:, None] + own]].ravel()
     most = random.choice(sizes, len(at)) + SPARE
-    words, going = np.full((len(at), LONGEST), -1), np.ones(len(at), bool)
-    for step in range(LONGEST):
+    words, going = np.full((len(at), _LONGEST), -1), np.ones(len(at), bool)
+    for step in range(_LONGEST):
         leaves, to, novel, variant = random.random((4, len(at)))
         other = walks.place[walks.first[at] + (to * walks.occurrences[at]).astype(np.int64)]
         at = np.where(leaves < LEAVE, other, at) + 1
@@ -108,7 +108,7 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
     metadata = {"kind": "captions", "source": "generated", "tokenizer": source.tokenizer, "inputs": {}}
     columns = [
         np.repeat(ids, PER_IMAGE).tolist(), [f"{image}#{k}" for image in ids for k in range(PER_IMAGE)],
-        [SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
+        [_SPLIT] * len(texts), texts, tokens, pa.nulls(len(texts), pa.string()),
     ]  # fmt: skip
     table = pa.table(columns, schema=with_metadata(SCHEMA, metadata))
     params = {"images": images, "leave": LEAVE, "novel": NOVEL, "growth": GROWTH}
@@ -118,10 +118,10 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
         rows = {}
         if vectors:
             with atomic(folder / VECTORS) as temporary, temporary.open("wb") as file:
-                np.save(file, stand_ins(Captions(table, SPLIT, source.tokenizer, "")))
+                np.save(file, stand_ins(Captions(table, _SPLIT, source.tokenizer, "")))
             rows[VECTORS] = table.num_rows
         rows[FILE] = write_arrow(folder / FILE, table.schema, table.to_batches())
-        facts = {"images": images, "splits": {SPLIT: table.num_rows}, "stage": stage}
+        facts = {"images": images, "splits": {_SPLIT: table.num_rows}, "stage": stage}
         write_manifest(folder, "captions", params=params, inputs=inputs, rows=rows, **facts)
 
 
@@ -131,8 +131,8 @@ def stand_ins(captions: Captions) -> np.ndarray:
     codes, start = captions.tokens()
     word = codes.indices.to_numpy(zero_copy_only=False)
     weight = np.log(len(codes) / np.bincount(word))[:, None]
-    table = (np.random.default_rng(0).standard_normal((len(weight), DIM)) * weight).astype(np.float32)
-    out = np.empty((captions.n_captions, DIM), np.float32)
+    table = (np.random.default_rng(0).standard_normal((len(weight), _DIM)) * weight).astype(np.float32)
+    out = np.empty((captions.n_captions, _DIM), np.float32)
     for at in range(0, len(out), 8192):
         stop = min(at + 8192, len(out))
         mine = table[word[start[at] : start[stop]]]

@@ -16,9 +16,9 @@ from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.schemas.params import BenchParams
 
 EIGHTH = 14_161  # images of an eighth of COCO-train
-FEW = 200  # images of a first run, most of which is compiling
-PLAN = ("shards.top=64", "shards.windows.among=0.01")  # the best 64, and windows drawn from 1 %
-DENSE = ("cider", "rouge_l", "sbert")
+_FEW = 200  # images of a first run, most of which is compiling
+_PLAN = ("shards.top=64", "shards.windows.among=0.01")  # the best 64, and windows drawn from 1 %
+_DENSE = ("cider", "rouge_l", "sbert")
 AT_LEAST, AT_MOST = "at least", "at most"
 
 # What is measured, in this order -> its figure of November 2026, and what it must reach.
@@ -55,21 +55,21 @@ def _figures(asked: Asked) -> Iterator[float]:
     yield score.bench(asked)["total"]["ratio"]
     with tempfile.TemporaryDirectory() as folder:  # what a large run writes would be in the difference of two
         few = Path(folder) / "corpus"
-        corpus.bench(_with(asked, out=str(few), images=FEW))
+        corpus.bench(_with(asked, out=str(few), images=_FEW))
         stages = start.bench(_with(replace(asked, captions=few), split=None))
     yield from (stages["shards"][name] for name in ("modules", "import_seconds"))
     yield from (stages[name]["compile_seconds"] for name in ("relevance", "shards"))
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "corpus"
         corpus.bench(_with(asked, out=str(out), images=EIGHTH, vectors=True))
-        large = replace(asked, captions=out, measures=DENSE)
+        large = replace(asked, captions=out, measures=_DENSE)
         large = _with(large, embeddings=str(out / "vectors.npy"), split=None)
         yield relevance.all_pairs(large)["times_the_product"]
-        plain, best = (shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"] for plan in ((), PLAN))
+        plain, best = (shards.bench(replace(large, sets=[*asked.sets, *plan]))["shards"] for plan in ((), _PLAN))
         yield best["seconds"] / plain["seconds"]
         yield plain["peak_mb"]
     if asked.bench.flickr is not None:
-        yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=DENSE))["shards"]["seconds"]
+        yield shards.bench(replace(asked, captions=Path(asked.bench.flickr), measures=_DENSE))["shards"]["seconds"]
 
 
 def _with(asked: Asked, **changed: Any) -> Asked:

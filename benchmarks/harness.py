@@ -17,8 +17,8 @@ from capgrade.schemas.params import BenchParams, Params
 from capgrade.schemas.times import peak_mb
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time
-DIM = 384  # of the product, as of all-MiniLM-L6-v2
-ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a time, and at most; more count in proportion
+_DIM = 384  # of the product, as of all-MiniLM-L6-v2
+_ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a time, and at most; more count in proportion
 _T = TypeVar("_T")
 Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
 Texts = Mapping[Any, list[str]]  # by image: references, or one candidate
@@ -65,13 +65,13 @@ def best(work: Callable[[], _T]) -> tuple[float, _T]:
 
 def product_seconds(n_captions: int) -> float:
     """Seconds of numpy's float32 product of as many unit vectors with themselves, block by block."""
-    vectors = np.random.default_rng(0).standard_normal((n_captions, DIM), np.float32)
+    vectors = np.random.default_rng(0).standard_normal((n_captions, _DIM), np.float32)
     multiplied = min(n_captions, PRODUCT_ROWS)
-    vectors[:ROWS] @ vectors.T
+    vectors[:_ROWS] @ vectors.T
 
     def multiply() -> None:
-        for at in range(0, multiplied, ROWS):
-            vectors[at : min(at + ROWS, multiplied)] @ vectors.T
+        for at in range(0, multiplied, _ROWS):
+            vectors[at : min(at + _ROWS, multiplied)] @ vectors.T
 
     return once(multiply)[0].seconds * n_captions / multiplied
 

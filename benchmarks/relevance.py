@@ -22,10 +22,10 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
 
-BLOCK = 256
+_BLOCK = 256
 REPEATS = 3
 BUDGET = 20.0  # seconds of a pass over the matrix; a slower measure is timed on the blocks it gets through
-DENSE = 1e7  # pairs a second from which whole rows are scored to compare a few of their values
+_DENSE = 1e7  # pairs a second from which whole rows are scored to compare a few of their values
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def bench(asked: Asked) -> Rows:
         speed = _speed(there, captions)
         speeds.append(speed)
         peer = PEERS[name](captions, fitted, asked.bench.pairs)
-        difference = np.abs(_values(there, peer.pairs, dense=speed > DENSE) - peer.values).max()
+        difference = np.abs(_values(there, peer.pairs, dense=speed > _DENSE) - peer.values).max()
         result[name] = {
             "pairs_per_s": speed, "peer": peer.name, "peer_pairs_per_s": peer.pairs_per_s,
             "ratio": speed / peer.pairs_per_s, "max_abs_diff": float(difference), "pairs_compared": len(peer.pairs),
@@ -89,7 +89,7 @@ def _speed(fitted: Fitted, captions: Captions) -> float:
     fitted.score(np.arange(min(4, captions.n_images)))
     speeds = []
     for _ in range(REPEATS):
-        start, images, size = time.perf_counter(), 0, BLOCK
+        start, images, size = time.perf_counter(), 0, _BLOCK
         while images < captions.n_images and time.perf_counter() - start < BUDGET:
             block = np.arange(images, min(images + size, captions.n_images))
             took, _ = once(fitted.score, block)
@@ -106,8 +106,8 @@ def _values(fitted: Fitted, pairs: np.ndarray, dense: bool) -> np.ndarray:
     if not dense:
         return fitted.pairs(images, captions)
     out = np.empty(len(pairs), np.float32)
-    for at in range(0, int(images.max()) + 1, BLOCK):
-        mine = np.flatnonzero((at <= images) & (images < at + BLOCK))
+    for at in range(0, int(images.max()) + 1, _BLOCK):
+        mine = np.flatnonzero((at <= images) & (images < at + _BLOCK))
         rows, row = np.unique(images[mine], return_inverse=True)
         out[mine] = fitted.score(rows)[row, captions[mine]]
     return out

@@ -16,7 +16,7 @@ from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 
-NAMES = ("bleu", "meteor", "rouge_l", "cider")
+_NAMES = ("bleu", "meteor", "rouge_l", "cider")
 
 
 def bench(asked: Asked) -> Rows:
@@ -27,13 +27,13 @@ def bench(asked: Asked) -> Rows:
     def corpus() -> Corpus:
         return Corpus(given(candidates, references))
 
-    first, _ = once(lambda: scored(corpus(), NAMES))
+    first, _ = once(lambda: scored(corpus(), _NAMES))
     tokens = corpus()
     result = {}
     result["tokenizer"], lines = _tokenizer(tokens, candidates, references)
-    for name in NAMES:
+    for name in _NAMES:
         result[name] = _measure(name, corpus, tokens, *lines)
-    seconds, _ = best(lambda: scored(corpus(), NAMES))
+    seconds, _ = best(lambda: scored(corpus(), _NAMES))
     peer, started = (sum(row[key] for row in result.values()) for key in ("peer_seconds", "peer_seconds_started"))
     largest = max(row["max_abs_diff"] for row in result.values())
     rest = {"first_seconds": first.seconds, "images": len(candidates)}

@@ -8,8 +8,8 @@ import tempfile
 from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.benchmarks.shards import run
 
-STAGES = ("relevance", "shards")
-MEASURES = "cider,rouge_l"  # the encoder of sbert would take most of the time
+_STAGES = ("relevance", "shards")
+_MEASURES = "cider,rouge_l"  # the encoder of sbert would take most of the time
 IMPORT = """
 import json, sys, time
 start = time.perf_counter()
@@ -23,9 +23,9 @@ def bench(asked: Asked) -> Rows:
     """Of each stage: import_seconds, modules (of this project), first_seconds of a run that finds no compiled kernels,
     seconds of the next run, compile_seconds, their difference, and the memory of both."""
     result = {}
-    given = ["--captions", str(asked.captions), "--measures", MEASURES]
+    given = ["--captions", str(asked.captions), "--measures", _MEASURES]
     given += ["--split", asked.bench.split] if asked.bench.split else []
-    for stage in STAGES:
+    for stage in _STAGES:
         command = [sys.executable, "-c", IMPORT.format(stage=stage)]
         imported = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         with tempfile.TemporaryDirectory() as scratch:

@@ -17,17 +17,17 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
 
-BLOCK = 64  # images
-IMAGES = 512  # unless the parameters say another number
+_BLOCK = 64  # images
+_IMAGES = 512  # unless the parameters say another number
 MOST = 64  # captions
-SHARES = (2.0**-60, 1.0)  # of the captions, that windows draw from: of all of them, all pairs are scored anyway
+_SHARES = (2.0**-60, 1.0)  # of the captions, that windows draw from: of all of them, all pairs are scored anyway
 
 
 def bench(asked: Asked) -> Rows:
     """By measure: images, seconds, all_pairs_seconds, ratio, the ratio of processor time, pairs (of these images),
     pairs_scored. InputError for a measure without a search, and where the tops are not those of all pairs."""
     captions = read_captions(asked.captions, asked.bench.split)
-    some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[: asked.bench.images or IMAGES])
+    some = np.sort(np.random.default_rng(1).permutation(captions.n_images)[: asked.bench.images or _IMAGES])
     result = {}
     for name, measure in choose(asked.measures, asked.params.measures).items():
         fitted = measure.fit(captions)
@@ -42,7 +42,7 @@ def bench(asked: Asked) -> Rows:
 def _row(measure: Measure, fitted: Fitted, captions: Captions, some: np.ndarray) -> dict[str, float]:
     keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
     plan = Plan((measure.low,), (measure.high,), MOST, 1.0, 1.0, per_window=0, uniform=0, seed=0)
-    ways = [Sampler(replace(plan, among=share), [fitted], *keys, captions.ref_ptr, captions.refs) for share in SHARES]
+    ways = [Sampler(replace(plan, among=share), [fitted], *keys, captions.ref_ptr, captions.refs) for share in _SHARES]
 
     def tops(way: Sampler, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         kept, scored = way.sample(images)
@@ -52,7 +52,7 @@ def _row(measure: Measure, fitted: Fitted, captions: Captions, some: np.ndarray)
     for way in ways:
         tops(way, some[:2])  # kernels are compiled, indexes made
     seconds, processor, count, same = np.zeros(2), np.zeros(2), 0, True
-    blocks = [some[at : at + BLOCK] for at in range(0, len(some), BLOCK)]
+    blocks = [some[at : at + _BLOCK] for at in range(0, len(some), _BLOCK)]
     with progress("tops, and those of all pairs", len(blocks)) as advance:
         for block in blocks:
             rounds, (mine, full) = zip(*(once(tops, way, block) for way in ways), strict=True)

@@ -11,21 +11,21 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json, read_lines
 from capgrade.schemas.say import warn
 
-REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
+_REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
 REJECTED, PRECANNED = "rejected captions (is_rejected)", "precanned captions (is_precanned)"  # VizWiz marks them
-TABLE = "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE, orient='records')"
+_TABLE = "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE, orient='records')"
 
 
 def read_references(path: Path) -> dict[Any, list[str]]:
     """Image id -> captions of a file such as captions_val2014.json. Captions that VizWiz marks as rejected or precanned
     are left out, as by its own evaluation, and counted in a warning: an image may have none left. InputError names an
     entry that is none."""
-    content = read_json(path, REFERENCES)
+    content = read_json(path, _REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
     found: dict[Any, list[str]] = {}
     left_out = Counter[str]()
-    for row, (image, caption, _) in zip(rows or (), _captions(rows, path, "annotations", REFERENCES), strict=False):
+    for row, (image, caption, _) in zip(rows or (), _captions(rows, path, "annotations", _REFERENCES), strict=False):
         found.setdefault(image, [])
         if row.get("is_rejected") or row.get("is_precanned"):
             left_out[REJECTED if row.get("is_rejected") else PRECANNED] += 1
@@ -44,7 +44,7 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
     if first.startswith("{") and first.endswith("}") and '"caption"' in first and '"annotations"' not in first:
         remedy = f"make it one list: jq -s . {path.name} > results.json"
         raise InputError("JSON Lines, an object a row", file=path, remedy=remedy)
-    for image, caption, where in _captions(read_json(path, CANDIDATES + TABLE), path, "", CANDIDATES):
+    for image, caption, where in _captions(read_json(path, CANDIDATES + _TABLE), path, "", CANDIDATES):
         if image in found:
             raise InputError(f"image {image!r} has a second caption", file=path, row=where, remedy="give one each")
         if image not in references:

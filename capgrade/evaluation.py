@@ -30,9 +30,9 @@ DIRECTIONS = ("i2t", "t2i")
 SUMMED = (1, 5, 10)  # the cut-offs of rsum and nsum, sums of six values in percent: 0 to 600
 RECALL = tuple(f"recall@{k}" for k in SUMMED)
 SUM_OF = {"rsum": RECALL, "nsum": tuple(f"ncs@{k}" for k in SUMMED)}
-GRADED = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
-LISTED = ("ndcg@25", "ncs@5", *RECALL)
-LISTS = ("eccv", "cxc", "accepted")
+_GRADED = ("ndcg@25", "ncs@5", "asp", "kendall_tau_a")
+_LISTED = ("ndcg@25", "ncs@5", *RECALL)
+_LISTS = ("eccv", "cxc", "accepted")
 # What a metric lacks: what that is, and how it is given here and to the command.
 LACKS = {
     "own": ("the own items", "give owner, the row of each column"),
@@ -77,7 +77,7 @@ class Draws:
         return {name: (float(low), float(high)) for name, (low, high) in found.items()}
 
 
-DRAWS = Draws()
+_DRAWS = Draws()
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Evaluation:
 def evaluate(
     scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
     positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
-    direction: str = "both", fold: int | None = None, ties: Ties = "expected", intervals: Draws | None = DRAWS,
+    direction: str = "both", fold: int | None = None, ties: Ties = "expected", intervals: Draws | None = _DRAWS,
 ) -> Evaluation:  # fmt: skip
     """Every metric for every query, of a matrix of scores; print it for a table with bootstrap `intervals`, None for
     none.
@@ -268,7 +268,7 @@ def evaluate_lists(
     metrics: str | Sequence[str] | None = None,
     *,
     above: float = 0.0,
-    intervals: Draws | None = DRAWS,
+    intervals: Draws | None = _DRAWS,
 ) -> Evaluated:
     """Every metric for every judged query, of ranked lists: a `Run` and `Qrels`, or each a dict of dicts.
 
@@ -288,7 +288,7 @@ def evaluate_lists(
         raise InputError(f"above {above:g} of judgements that are at least 0", remedy="give 0 or more")
     lists = run if isinstance(run, Run) else Run.from_dict(run)
     qrels = judgements if isinstance(judgements, Qrels) else Qrels.from_dict(judgements)
-    chosen = _named_metrics(metrics) or list(LISTED)
+    chosen = _named_metrics(metrics) or list(_LISTED)
     table = score_run(lists, qrels, chosen, above)
     values = {name: table[:, k] for k, name in enumerate(chosen)}
     return Evaluated([values], qrels.queries, drawn=intervals or Draws(samples=0))
@@ -316,7 +316,7 @@ def _directions(
     """
     named = dict(positives or {})
     for name, pair in named.items():
-        check_choice("list of positives", name, LISTS)
+        check_choice("list of positives", name, _LISTS)
         if not (isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, Positives) for one in pair)):
             raise InputError(f"positives of {name!r} are no pair", remedy="give (Positives of images, of captions)")
     if owner is not None and as_numpy(owner).ndim == 2:
@@ -427,7 +427,7 @@ def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | 
     }  # fmt: skip
     can = set(i2t.positives) | {name for name, there in have.items() if there}
     if names is None:
-        names = [*(RECALL if "own" in can else ()), *(GRADED if "relevance" in can else ())]
+        names = [*(RECALL if "own" in can else ()), *(_GRADED if "relevance" in can else ())]
     if not names:
         raise InputError("nothing to score against", remedy="give owner, relevance, or metrics with what they need")
     usable = [base for base, family in CATALOGUE.items() if family.required <= can]
@@ -439,7 +439,7 @@ def _names(names: Sequence[str] | None, i2t: Queries, labels: bool, fold: int | 
         lack = next((need for need in LACKS if need in required - can), None)
         if lack is not None:
             raise InputError(f"metric {name!r} needs {LACKS[lack][0]}", remedy=LACKS[lack][1])
-        if fold is not None and required & set(LISTS):
+        if fold is not None and required & set(_LISTS):
             raise InputError(
                 f"metric {name!r} in folds: its positives are of the whole gallery", remedy="leave fold away"
             )

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from capgrade.schemas.errors import InputError
 
-LONGEST = timedelta(days=7)  # that one process waits for another; one that stops ends the wait at once
+_LONGEST = timedelta(days=7)  # that one process waits for another; one that stops ends the wait at once
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ def together(process: Process, backend: str = "gloo") -> Iterator[Callable[[], o
     begun = distributed.is_initialized()  # by the caller: a launcher's store connects its processes once only
     try:
         if not begun:
-            store, rank, world = next(distributed.rendezvous("env://", timeout=LONGEST))
+            store, rank, world = next(distributed.rendezvous("env://", timeout=_LONGEST))
             # torchrun starts all again on the same store, where the addresses of those that have ended still are.
             store = distributed.PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", ""), store)
-            distributed.init_process_group(backend, timeout=LONGEST, store=store, rank=rank, world_size=world)
+            distributed.init_process_group(backend, timeout=_LONGEST, store=store, rank=rank, world_size=world)
         yield distributed.barrier
     except (RuntimeError, ValueError) as error:
         told = str(error).partition("\n")[0]

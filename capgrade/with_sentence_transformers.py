@@ -20,7 +20,7 @@ with needs("encoder"):
     from sentence_transformers.base.evaluation import SentenceEvaluator
     from sentence_transformers.base.sampler import DefaultBatchSampler
 
-METRICS = ("ndcg@10", "kendall_tau_b", "asp")
+_METRICS = ("ndcg@10", "kendall_tau_b", "asp")
 
 
 class GradedEvaluator(SentenceEvaluator):
@@ -43,7 +43,7 @@ class GradedEvaluator(SentenceEvaluator):
 
     def __init__(
         self, labels: Labels, images: Sequence[Any], *, captions: Sequence[str] | None = None,
-        measure: str | None = None, metrics: Sequence[str] = METRICS, batch_size: int = 32, name: str = "",
+        measure: str | None = None, metrics: Sequence[str] = _METRICS, batch_size: int = 32, name: str = "",
     ) -> None:  # fmt: skip
         super().__init__()
         self.labels, self.measure, self.metrics = labels, labels.chosen(measure), list(metrics)
@@ -55,7 +55,7 @@ class GradedEvaluator(SentenceEvaluator):
             if len(given) != count:
                 raise InputError(f"{len(given)} {what} for labels of {count}", remedy="give one for each row")
         if not self.metrics or not all(map(is_graded, self.metrics)):
-            raise InputError(f"metrics {self.metrics}", remedy=f"give graded ones, such as {', '.join(METRICS)}")
+            raise InputError(f"metrics {self.metrics}", remedy=f"give graded ones, such as {', '.join(_METRICS)}")
         self.primary_metric = f"t2i_{self.metrics[0]}"
 
     def __call__(

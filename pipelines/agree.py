@@ -36,7 +36,7 @@ from capgrade.schemas.output import arrow_of, refuse_file
 from capgrade.schemas.params import AgreeParams, MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 
-JUDGED = "judged"
+_JUDGED = "judged"
 
 
 def agree(
@@ -155,7 +155,7 @@ def _refuse_paths(pairs: Path | None, calibrate: Path | None, calibration: Path 
         if calibration and calibrate.resolve() == calibration.resolve():
             raise InputError("the calibration to write is the one to read", file=calibrate, remedy="give two paths")
     if pairs:
-        refuse_file(pairs, "table of judged pairs", arrow_of(JUDGED))
+        refuse_file(pairs, "table of judged pairs", arrow_of(_JUDGED))
 
 
 def _write_pairs(
@@ -180,7 +180,7 @@ def _write_pairs(
 
 
 def _write_table(path: Path, table: pa.Table, captions: Captions, measures: list[str], inputs: dict[str, str]) -> None:
-    facts = {"kind": JUDGED, "captions": captions.digest, "split": captions.split, "measures": measures}
+    facts = {"kind": _JUDGED, "captions": captions.digest, "split": captions.split, "measures": measures}
     schema = with_metadata(table.schema, {**facts, "inputs": inputs})
     write_arrow(path, schema, table.replace_schema_metadata(schema.metadata).to_batches())
 

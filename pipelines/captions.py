@@ -25,7 +25,7 @@ from capgrade.text.tokens import ptb_jar, tokenize
 # Why captions are left out, and images with them.
 ABSENT, WORDLESS, BARE = "captions absent", "captions without words", "images left without captions"
 BATCH = 65_536  # captions
-BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits
+_BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits
 
 
 def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
@@ -125,11 +125,11 @@ def caption_batches(records: list[Caption], tokens: list[list[str]]) -> Iterable
 
 def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
     """Where batches begin, and the end, of captions of so many bytes."""
-    starts, left = [0], BATCH_BYTES
+    starts, left = [0], _BATCH_BYTES
     for row, size in enumerate(sizes):
         if row - starts[-1] == BATCH or (size > left and row > starts[-1]):
             starts.append(row)
-            left = BATCH_BYTES
+            left = _BATCH_BYTES
         left -= int(size)
     return [*starts, len(sizes)] if len(sizes) else []
 

@@ -18,12 +18,12 @@ from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import score
 
 # Field -> what its column is called, the first that the table has: here, in Polaris and Composite, in Nebula.
-COLUMNS = {
+_COLUMNS = {
     "candidate": ("candidate", "cand", "mt"),
     "references": ("references", "refs"),
     "score": ("score", "human_score"),
 }
-REMEDY = "give every row a candidate, its references and a score"
+_REMEDY = "give every row a candidate, its references and a score"
 
 
 def agree_on_texts(
@@ -59,7 +59,7 @@ def agree_on_texts(
 
 def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[str, Any]]:
     """Each row as field -> value, `own` columns of numbers beside COLUMNS. InputError for a table without rows."""
-    asked = {field: (name,) if name else COLUMNS[field] for field, name in columns} | {name: (name,) for name in own}
+    asked = {field: (name,) if name else _COLUMNS[field] for field, name in columns} | {name: (name,) for name in own}
     column: dict[str, str] = {}
 
     def chosen(present: Collection[str]) -> list[str]:
@@ -68,7 +68,7 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
             if found is None:
                 other = f"name a measure ({', '.join((*MEASURES, *BLEUS))}) or a column"
                 named = f"--set agree.columns.{field}=NAME, or --captions for judgements of ids"
-                remedy = named if field in COLUMNS else other
+                remedy = named if field in _COLUMNS else other
                 remedy = f"{remedy}; there are: {', '.join(present)}"
                 raise InputError(f"no column '{names[0]}'", file=table, row=1, remedy=remedy)
             column[field] = found
@@ -82,10 +82,10 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
             for k, (field, name) in enumerate(column.items()):
                 fields[f"f{k}"] = kinds.get(field, Number), Field(alias=name)
             model = create_model("Judged", **fields)
-        values = entry(model, record, table, row, REMEDY)
+        values = entry(model, record, table, row, _REMEDY)
         rows.append(dict(zip(column, vars(values).values(), strict=True)))
     if not rows:
-        raise InputError("no rows", file=table, remedy=REMEDY)
+        raise InputError("no rows", file=table, remedy=_REMEDY)
     return rows
 
 

@@ -43,9 +43,9 @@ from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, sha
 from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
-FORMAT = 1  # of shards: to be raised when a detector or the table gives other values of the same parameters
+_FORMAT = 1  # of shards: to be raised when a detector or the table gives other values of the same parameters
 MOST_IMAGES = 512  # a shard, however small its features: what a stop can lose
-NAMED = 20  # damaged pictures named in one message
+_NAMED = 20  # damaged pictures named in one message
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,11 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
     shard_images = max(1, min(MOST_IMAGES, params.target_mb * 2**20 // image_bytes))
     least = 0 if params.boxes_of else params.box_range[0]
     cut = PictureShards(unfinished_folder(out), pictures, shard_images, schema, least)
-    made_of = {"format": FORMAT, "regions": made_with, "inputs": inputs}  # a receipt says which pictures are in a shard
+    made_of = {
+        "format": _FORMAT,
+        "regions": made_with,
+        "inputs": inputs,
+    }  # a receipt says which pictures are in a shard
     with together(process) as wait, output_folder(out, KIND, made_of):
         if process.rank == 0:
             done = size_of(cut.folder)
@@ -266,8 +270,8 @@ def finish(
 
 
 def _named(left_out: Sequence[Mapping[str, str]], others: int) -> str:
-    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:NAMED])
-    more = f"; and {len(left_out) - NAMED} more" if len(left_out) > NAMED else ""
+    names = "; ".join(f"{one['file']} ({one['problem']})" for one in left_out[:_NAMED])
+    more = f"; and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
     return f"{len(left_out)} of {len(left_out) + others} pictures without regions: {names}{more}"
 
 

@@ -19,7 +19,7 @@ from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
 
-BINS = 100
+_BINS = 100
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Distribution:
 
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
         self.low, self.high, self.owner = low, high, owner
-        self.counts = np.zeros((2, BINS), np.int64)
+        self.counts = np.zeros((2, _BINS), np.int64)
         self.own = np.empty(len(owner), np.float32)  # each caption with its own image
         self.images = 0
 
@@ -111,8 +111,8 @@ class Distribution:
 
     def write(self, path: Path) -> int:
         """One row per bin: its bounds, and the share of own and of other pairs in it. Returns the rows."""
-        edges = np.linspace(self.low, self.high, BINS + 1)
+        edges = np.linspace(self.low, self.high, _BINS + 1)
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         lines = [f"{a:.6g},{b:.6g},{x:.9g},{y:.9g}" for a, b, x, y in zip(edges, edges[1:], *shares, strict=False)]
         write_text(path, "\n".join(["low,high,own,other", *lines]) + "\n")
-        return BINS
+        return _BINS

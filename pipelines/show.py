@@ -13,8 +13,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.output import refuse_picture
 
-SIDE = 180  # pixels of an image in the picture
-MARGIN = 12
+_SIDE = 180  # pixels of an image in the picture
+_MARGIN = 12
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
         raise InputError("no images beside these captions", file=captions_dir / TABLE, remedy=remedy)
     opened = opener(captions_dir, {match.image_id: None for match in found})
     lines = len(found[0].relevance)
-    canvas = Image.new("RGB", (MARGIN + len(found) * (SIDE + MARGIN), SIDE + 62 + 18 * lines), "white")
+    canvas = Image.new("RGB", (_MARGIN + len(found) * (_SIDE + _MARGIN), _SIDE + 62 + 18 * lines), "white")
     pen, font, small = ImageDraw.Draw(canvas), ImageFont.load_default(18), ImageFont.load_default(14)
-    pen.text((MARGIN, MARGIN), f"“{text}”", "black", font)
+    pen.text((_MARGIN, _MARGIN), f"“{text}”", "black", font)
     for k, match in enumerate(found):
-        left, below = MARGIN + k * (SIDE + MARGIN), 46 + SIDE
-        canvas.paste(opened(match.image_id).resize((SIDE, SIDE), Image.Resampling.LANCZOS), (left, 44))
+        left, below = _MARGIN + k * (_SIDE + _MARGIN), 46 + _SIDE
+        canvas.paste(opened(match.image_id).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS), (left, 44))
         if match.original:
-            pen.rectangle((left - 2, 42, left + SIDE + 1, 45 + SIDE), outline="#1a7f37", width=3)
+            pen.rectangle((left - 2, 42, left + _SIDE + 1, 45 + _SIDE), outline="#1a7f37", width=3)
         for line, (name, value) in enumerate(match.relevance.items()):
             pen.text((left, below + 18 * line), f"{name} {value:.2f}", "#333333", small)
     write_png(out, canvas)

@@ -25,12 +25,12 @@ from capgrade.schemas.files import (
 from capgrade.schemas.locks import LOCK, holder
 from capgrade.schemas.output import done_parts, read_run
 
-TABLES = (".arrow", ".parquet")
-ALONE = {
+_TABLES = (".arrow", ".parquet")
+_ALONE = {
     "judged": "agree",
     "document_frequencies": "captions --frequencies",
 }  # tables that need no manifest, and what writes them
-AGAIN = "run its command again"
+_AGAIN = "run its command again"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def verify(root: Path) -> Report:
             listed.update(files)
             problems += wrong
         for path, kind in _unlisted(folder, listed):
-            if kind not in ALONE:
+            if kind not in _ALONE:
                 problem = f"in no {MANIFEST}: of a run that did not end, or not written by capgrade"
                 remedy = "move it elsewhere, or make the folder again under another name"
                 problems.append(InputError(problem, file=path, remedy=remedy))
@@ -85,7 +85,7 @@ def verify(root: Path) -> Report:
                 open_arrow(path)
                 report.usable.append(Usable(str(path), kind, 1, path.stat().st_size))
             except InputError as error:
-                remedy = f"run `capgrade {ALONE[kind]}` again"
+                remedy = f"run `capgrade {_ALONE[kind]}` again"
                 report.problems.append(InputError(error.problem, file=path, remedy=remedy))
         report.usable += [found] if found and not problems else []
         report.problems += problems + [_told(path) for path in sorted(folder.iterdir()) if _at_work(path)]
@@ -121,10 +121,10 @@ def _told(folder: Path) -> InputError:
     if process is not None:
         return InputError(f"a run is writing here (process {process})", file=out, remedy="wait until it has ended")
     if run is None:
-        return InputError("left by a run that was killed", file=folder / LOCK, remedy=AGAIN)
+        return InputError("left by a run that was killed", file=folder / LOCK, remedy=_AGAIN)
     command = f"capgrade {COMMAND.get(run['stage'], run['stage'])}"
     return InputError(
-        f"an unfinished run of `{command}`, {done_parts(folder)}", file=out, remedy=f"{AGAIN}, it goes on"
+        f"an unfinished run of `{command}`, {done_parts(folder)}", file=out, remedy=f"{_AGAIN}, it goes on"
     )
 
 
@@ -134,7 +134,7 @@ def _check(folder: Path) -> tuple[Usable | None, list[Path], list[InputError]]:
     try:
         manifest = parse_manifest(path, "run the command that wrote this folder again, with another --out")
     except InputError as error:
-        return None, sorted(p for p in folder.rglob("*") if p.suffix in TABLES), [error]
+        return None, sorted(p for p in folder.rglob("*") if p.suffix in _TABLES), [error]
     kind, entries = manifest["kind"], manifest["files"]
     remedy = made_again(kind, folder)
     sizes = sizes_of(folder, entries)
@@ -153,9 +153,9 @@ def _unlisted(folder: Path, listed: set[Path]) -> Iterator[tuple[Path, str]]:
     nothing runs those beside a manifest, and ours whose manifest is gone. Tables of others elsewhere do not count."""
     finished, at_work = (folder / MANIFEST).is_file(), unfinished_work(unfinished_folder(folder))
     for path in sorted(folder.iterdir()):
-        if path.suffix in TABLES and path.is_file() and not path.name.startswith(".") and path not in listed:
+        if path.suffix in _TABLES and path.is_file() and not path.name.startswith(".") and path not in listed:
             kind = _table_kind(path)
-            if kind in ALONE or (not at_work and (finished or kind)):
+            if kind in _ALONE or (not at_work and (finished or kind)):
                 yield path, kind or ""
 
 

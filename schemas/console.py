@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-WIDTH = 160  # in a file or a pipe, which have no width: no cell is cut
+_WIDTH = 160  # in a file or a pipe, which have no width: no cell is cut
 
 
 def console() -> Console:
     """A terminal has its own width, and COLUMNS says another."""
     own = Console()
-    return own if own.is_terminal or "COLUMNS" in os.environ else Console(width=WIDTH)
+    return own if own.is_terminal or "COLUMNS" in os.environ else Console(width=_WIDTH)
 
 
 def print_table(

@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves, for a DatasetDict and for a Dataset
 SHARD = re.compile(r"data/(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")  # the hub's own form
-WORDS = {  # of folders and names that say a split, in the order in which `datasets` looks for them
+_WORDS = {  # of folders and names that say a split, in the order in which `datasets` looks for them
     "train": {"train", "training"},
     "validation": {"validation", "valid", "dev", "val"},
     "test": {"test", "testing", "eval", "evaluation"},
@@ -20,7 +20,7 @@ def split_of(name: str) -> str | None:
     folders, _, file = name.lower().rpartition("/")
     for part in (folders, file):
         said = set(re.split(r"[-._ 0-9/]+", part))
-        for split, words in WORDS.items():
+        for split, words in _WORDS.items():
             if said & words:
                 return split
     return None

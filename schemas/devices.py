@@ -13,7 +13,7 @@ from capgrade.schemas.extras import needs
 if TYPE_CHECKING:
     import torch
 
-NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
+_NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
 Precision = Literal["float32", "tf32", "bf16"]
 
 
@@ -23,7 +23,7 @@ def device_of(name: str, local: int = 0) -> torch.device:
     auto is a CUDA GPU where there is one, else cpu; other accelerators (mps, xpu) are never chosen, because nothing
     here was run on them. Raises InputError for another name, for a GPU that is not there, and without torch.
     """
-    if not NAMES.fullmatch(name):
+    if not _NAMES.fullmatch(name):
         raise InputError(f"unknown device '{name}'", remedy="choose from: auto, cpu, cuda, cuda:N")
     with needs("train"):
         import torch  # only where a device is named: other stages start without it

@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # ends the name of the folder beside an output that a run writes to until it has ended
 RUN_FILE = "run.json"  # in it: what writes there, and what its parts depend on
 FORMAT = 1
-DIGITS = 5  # at least, of the numbers of numbered files
+_DIGITS = 5  # at least, of the numbers of numbered files
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 COMMAND = {
     "embeddings": "evaluate --run",
@@ -46,7 +46,7 @@ SELF = "sha256"  # of the manifest's own content, without this entry
 MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
-AGAIN = "make it again with the stage that writes it"
+_AGAIN = "make it again with the stage that writes it"
 
 
 def allowed(option: str) -> str:
@@ -67,7 +67,7 @@ def package_version() -> str:
 
 def of_all(k: int, n: int) -> str:
     """Number k, from 0, of n, such as 00003-of-00008; with as many digits as n needs, so that text has their order."""
-    digits = max(DIGITS, len(str(n)))
+    digits = max(_DIGITS, len(str(n)))
     return f"{k:0{digits}d}-of-{n:0{digits}d}"
 
 
@@ -206,7 +206,7 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
     try:
         found = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the metadata of an Arrow file are damaged ({error})", remedy=AGAIN) from error
+        raise InputError(f"the metadata of an Arrow file are damaged ({error})", remedy=_AGAIN) from error
     return found if isinstance(found, dict) else {}
 
 
@@ -232,7 +232,7 @@ class ArrowFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file():
-            raise InputError("no such file", file=path, remedy=f"check the path, or {AGAIN}")
+            raise InputError("no such file", file=path, remedy=f"check the path, or {_AGAIN}")
         with self.whole():
             self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self.schema: pa.Schema = self._reader.schema
@@ -256,10 +256,10 @@ class ArrowFile:
         for field in columns:
             if self.columns.get(field.name) != field.type:
                 problem = f"no column '{field.name}' of type {field.type}"
-                raise InputError(problem, file=self.path, remedy=AGAIN)
+                raise InputError(problem, file=self.path, remedy=_AGAIN)
         for key in metadata:
             if key not in metadata_of(self.schema):
-                raise InputError(f"its metadata have no '{key}'", file=self.path, remedy=AGAIN)
+                raise InputError(f"its metadata have no '{key}'", file=self.path, remedy=_AGAIN)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
@@ -268,7 +268,7 @@ class ArrowFile:
             yield
         except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:
             text = " ".join(str(error).split())
-            raise InputError(f"not a whole Arrow file ({text})", file=self.path, remedy=AGAIN) from error
+            raise InputError(f"not a whole Arrow file ({text})", file=self.path, remedy=_AGAIN) from error
 
 
 def open_arrow(path: Path) -> ArrowFile:
@@ -373,7 +373,7 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     return manifest
 
 
-def parse_manifest(path: Path, remedy: str = AGAIN) -> dict[str, Any]:
+def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
     """A manifest whose own checksum is right (those of format 1 have none), with the names of its files inside
     its folder. InputError otherwise."""
     try:

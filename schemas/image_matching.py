@@ -9,8 +9,8 @@ from capgrade.schemas.errors import InputError, first_of
 
 SHOWN = 3  # names in one line
 ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,9}$")  # .jpg, .jpg_large; of an id like v1.5 no part is an ending
-COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?([0-9]{12})")  # the file of an image, without its ending
-NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")  # an image's number as annotations write it
+_COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?([0-9]{12})")  # the file of an image, without its ending
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")  # an image's number as annotations write it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def match_images(
     found = [_Name(one.image_id, _plain(one.path or one.image_id), one.path is None) for one in given]
     owner: dict[int, int] = {}  # candidate -> image
     rest, free = list(range(len(wanted))), list(range(len(found)))
-    for key, fits in RULES:
+    for key, fits in _RULES:
         by_key: dict[object, list[int]] = {}
         for c in free:
             if (value := key(found[c])) is not None:
@@ -97,8 +97,8 @@ class _Name:
 
     @property
     def number(self) -> int | None:
-        coco = COCO.fullmatch(self.stem) or COCO.fullmatch(self.id)
-        return int(coco[1]) if coco else int(self.id) if NUMBER.fullmatch(self.id) else None
+        coco = _COCO.fullmatch(self.stem) or _COCO.fullmatch(self.id)
+        return int(coco[1]) if coco else int(self.id) if _NUMBER.fullmatch(self.id) else None
 
 
 def _plain(path: str) -> str:
@@ -119,11 +119,11 @@ def _same_id(image: _Name, candidate: _Name) -> bool:
 
 def _of_coco(image: _Name, candidate: _Name) -> bool:
     """One side has COCO's twelve digits: two plain numbers are ids, which differ."""
-    return any(COCO.fullmatch(one) for name in (image, candidate) for one in (name.stem, name.id))
+    return any(_COCO.fullmatch(one) for name in (image, candidate) for one in (name.stem, name.id))
 
 
 # What has to be equal, and what has to fit besides; the first comes before the others, as ids may be of several files.
-RULES: tuple[tuple[Callable[[_Name], object], Callable[[_Name, _Name], bool] | None], ...] = (
+_RULES: tuple[tuple[Callable[[_Name], object], Callable[[_Name, _Name], bool] | None], ...] = (
     (lambda name: (name.id, name.path), None),
     (lambda name: name.id, _same_id),
     (lambda name: name.path, None),

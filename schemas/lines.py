@@ -28,7 +28,7 @@ EMPTY, DELETE = "an empty row", "delete it"
 TABS = "a tab inside a field? write a space for it, or make the table a csv"
 COMMAS = 'a comma or quote inside a field? put the field in "...", doubling quotes inside'
 LARGEST = 3.4e38  # of float32's numbers, about
-MARK = "'"  # a spreadsheet takes what follows as text
+_MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
@@ -194,7 +194,7 @@ def number(text: str | None, path: Path, line: int, what: str = "score") -> floa
 def cells(row: Sequence[Any]) -> list[Any]:
     """A row whose texts are no formulas: one that begins with = + - @, tab or CR gets a MARK; numbers stay."""
     return [
-        MARK + cell if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+        _MARK + cell if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
         for cell in row
     ]
 
@@ -210,4 +210,4 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n"
 
 def told(cell: str) -> str:
     """The text that `cells` wrote as this."""
-    return cell[1:] if cell.startswith(MARK) and _FORMULA.match(cell) else cell
+    return cell[1:] if cell.startswith(_MARK) and _FORMULA.match(cell) else cell

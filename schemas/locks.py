@@ -11,7 +11,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import OUT, unfinished_folder, writing
 
 LOCK = ".capgrade.lock"  # in the folder of unfinished work
-PATIENCE = 0.3  # seconds for a run that is ending
+_PATIENCE = 0.3  # seconds for a run that is ending
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def only_run(out: Path, allow: str = OUT) -> Iterator[None]:
     """Hold `out` against other runs, by a lock where its unfinished work lies; that folder is made, and goes if it is
     empty in the end. Raises InputError with the other run's process id, and as `writing`."""
     folder = unfinished_folder(out)
-    lock = FileLock(folder / LOCK, timeout=PATIENCE)
+    lock = FileLock(folder / LOCK, timeout=_PATIENCE)
     with writing(out, allow):
         try:
             _acquire(lock, folder)

@@ -40,7 +40,7 @@ from capgrade.schemas.space import size_of, spoken
 PARTS = "parts"  # in the folder of a run: finished parts, with a receipt for each
 BEFORE = "before.json"  # there too: the manifest of the run before, while files take their places
 SIGNATURE, WITHIN = "capgrade", 4096
-STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+_STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
 MadeOf = Mapping[str, Any]  # what the parts of a run depend on: a format version, parameters, digests of inputs
 
@@ -305,4 +305,4 @@ def json_with(right: Callable[[object], bool]) -> Recogniser:
 
 def refuse_picture(path: Path) -> None:
     """InputError when a file is there that capgrade did not draw."""
-    refuse_file(path, f"picture of {SIGNATURE}", signed(STARTS.get(path.suffix.lower(), STARTS[".png"])))
+    refuse_file(path, f"picture of {SIGNATURE}", signed(_STARTS.get(path.suffix.lower(), _STARTS[".png"])))

@@ -17,7 +17,7 @@ from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN
 from capgrade.schemas.lines import read_text
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
-SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
+_SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
 SelfReference = Literal["included", "left_out"]
@@ -116,8 +116,8 @@ class CaptionsParams(ParamsBlock):
             raise ValueError(f"source {self.source} takes no columns; tsv, csv, jsonl, hub and webdataset do")
         if self.source == "webdataset" and self.columns != Columns(caption=self.columns.caption):
             raise ValueError("source webdataset takes the column caption alone: a key of KEY.json instead of KEY.txt")
-        if len(self.inputs) > 1 and self.source not in SEVERAL:
-            raise ValueError(f"source {self.source} takes one input; {', '.join(SEVERAL)} take several")
+        if len(self.inputs) > 1 and self.source not in _SEVERAL:
+            raise ValueError(f"source {self.source} takes one input; {', '.join(_SEVERAL)} take several")
         return self
 
     @property

@@ -18,7 +18,7 @@ import torch
 
 from capgrade.schemas.errors import InputError
 
-REMEDY = "fetch the file again, from the place that published it"
+_REMEDY = "fetch the file again, from the place that published it"
 TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
 REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")  # in what an error of either reader says
 
@@ -66,7 +66,7 @@ def _bytes(text: str | bytes = b"", encoding: str = TEXT) -> bytes:
     return text.encode(TEXT) if isinstance(text, str) else bytes(memoryview(text))
 
 
-NAMES: dict[str, Any] = {  # as numpy 1 and 2 write them, for Python 2 and 3
+_NAMES: dict[str, Any] = {  # as numpy 1 and 2 write them, for Python 2 and 3
     "collections.OrderedDict": OrderedDict, "_codecs.encode": _bytes, "numpy.dtype": Numbers, "numpy.ndarray": Filled,
     **{f"{module}.set": set for module in ("builtins", "__builtin__")},
     **{f"{module}.bytes": _bytes for module in ("builtins", "__builtin__")},
@@ -79,9 +79,9 @@ NAMES: dict[str, Any] = {  # as numpy 1 and 2 write them, for Python 2 and 3
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         known = f"{module}.{name}"
-        if known not in NAMES:
+        if known not in _NAMES:
             raise pickle.UnpicklingError(f"GLOBAL {ascii(known)[1:-1]}")
-        return NAMES[known]
+        return _NAMES[known]
 
 
 def read_pickle(path: Path) -> Any:
@@ -101,7 +101,7 @@ def read_torch(path: Path) -> Any:
 
     InputError for a file that holds anything else, or is damaged.
     """
-    names: list[Any] = [(value, name) for name, value in NAMES.items()]
+    names: list[Any] = [(value, name) for name, value in _NAMES.items()]
     try:
         with torch.serialization.safe_globals(names), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says that it ignores the encoding, but does not
@@ -114,5 +114,5 @@ def _told(kind: str, of: str, error: Exception, path: Path) -> InputError:
     told = " ".join(str(error).split())
     if refused := REFUSED.search(told):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"
-        return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=REMEDY)
-    return InputError(f"not a whole {kind} ({type(error).__name__}: {told:.200})", file=path, remedy=REMEDY)
+        return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=_REMEDY)
+    return InputError(f"not a whole {kind} ({type(error).__name__}: {told:.200})", file=path, remedy=_REMEDY)

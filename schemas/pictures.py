@@ -23,12 +23,12 @@ SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffi
 
 
 STARTS_WITHIN = 16  # bytes by which a format is known
-STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 def is_picture(start: bytes) -> bool:
     """Whether a file that begins so, with STARTS_WITHIN bytes, is of one of FORMATS: whole or damaged."""
-    if start.startswith(STARTS) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP"):
+    if start.startswith(_STARTS) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP"):
         return True
     if start[:2] == b"BM":  # two letters, with which texts begin too; then the size, and four bytes that are zero
         return start[6:10] == bytes(4)

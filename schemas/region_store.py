@@ -16,7 +16,7 @@ from capgrade.schemas.image_matching import ImageMatches, match_images
 from capgrade.schemas.left_out import UNREADABLE
 from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
 
-COLUMNS = ("image_id", "width", "height", "boxes", "features", *LISTS)
+_COLUMNS = ("image_id", "width", "height", "boxes", "features", *LISTS)
 
 
 class RegionStore:
@@ -36,7 +36,7 @@ class RegionStore:
             with reader.whole():
                 reader.need(region_schema(self.metadata["dim"], self.metadata["dtype"]))
         batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]
-        kinds = {name: readers[0].schema.field(name).type for name in COLUMNS}
+        kinds = {name: readers[0].schema.field(name).type for name in _COLUMNS}
         self._columns = {name: pa.chunked_array([one[name] for one in batches], kind) for name, kind in kinds.items()}
 
     def __reduce__(self) -> tuple[type[RegionStore], tuple[Path]]:

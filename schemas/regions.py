@@ -16,7 +16,7 @@ from capgrade.schemas.files import by_size, metadata_of, with_metadata, write_ar
 from capgrade.schemas.output import output_folder
 
 KIND = "regions"
-BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
+_BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
 FLOAT16_NORMAL = 2.0**-14  # below it float16 keeps an absolute step, so a relative error says nothing
 OUTSIDE = 2.0, 0.02  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
 IN_SHARES = 1.5  # pixels: all boxes of an image end before it only if they are in 0..1
@@ -191,7 +191,7 @@ def write_regions(
         schema = region_schema(first.check().features.shape[1], dtype, metadata)
         rounding = Rounding()
         target = target_mb * 2**20
-        batches = _batches(chain([first], source), schema, rounding, min(target, BATCH_BYTES))
+        batches = _batches(chain([first], source), schema, rounding, min(target, _BATCH_BYTES))
         rows = {}
         for k, batch in enumerate(batches):
             name = shard_name(k)
@@ -206,7 +206,7 @@ def write_regions(
 
 def write_shard(path: Path, images: Iterable[Regions], schema: pa.Schema, rounding: Rounding) -> int:
     """One shard, written whole or not at all, in batches of 32 MB; returns its rows. Errors as `write_regions`."""
-    return write_arrow(path, schema, _batches(images, schema, rounding, BATCH_BYTES))
+    return write_arrow(path, schema, _batches(images, schema, rounding, _BATCH_BYTES))
 
 
 def shard_name(number: int) -> str:

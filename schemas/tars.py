@@ -14,9 +14,9 @@ from capgrade.schemas.lines import open_bytes
 
 BRACES = re.compile(r"\{([^{},]+(?:,[^{},]+)+|\d+\.\.\d+)\}")  # {train,val} or {00000..00331}
 TAR = "give a tar, a folder of tars, or a pattern such as 'data/{00000..00331}.tar'"
-AGAIN = "download or write it again"
+_AGAIN = "download or write it again"
 PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zX", b"\x28\xb5\x2f\xfd")  # gzip, bzip2, xz, zstandard
-END = bytes(2 * tarfile.BLOCKSIZE)  # a tar ends in two blocks of zeros
+_END = bytes(2 * tarfile.BLOCKSIZE)  # a tar ends in two blocks of zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Member:
             file.seek(self.offset)
             data = file.read(self.size)
         if len(data) < self.size:
-            raise InputError("the tar ends within this member", file=self.tar, row=self.name, remedy=AGAIN)
+            raise InputError("the tar ends within this member", file=self.tar, row=self.name, remedy=_AGAIN)
         return data
 
 
@@ -100,11 +100,11 @@ def tar_members(tar: Path) -> Iterator[Member]:
                 file.seek(members.offset)
         except (tarfile.TarError, OSError, EOFError, ValueError) as error:
             file.seek(0)
-            problem, remedy = f"not a whole tar ({error})", AGAIN
+            problem, remedy = f"not a whole tar ({error})", _AGAIN
             if file.read(4).startswith(PACKED):
                 problem, remedy = "a compressed tar", "decompress it: members are found by their place"
             raise InputError(problem, file=tar, remedy=remedy) from error
-        if file.read(len(END)) not in (END, END[: tarfile.BLOCKSIZE]):
-            raise InputError("cut short: the end of the tar is missing", file=tar, remedy=AGAIN)
+        if file.read(len(_END)) not in (_END, _END[: tarfile.BLOCKSIZE]):
+            raise InputError("cut short: the end of the tar is missing", file=tar, remedy=_AGAIN)
         if file.read(tarfile.RECORDSIZE).strip(b"\0"):
             raise InputError("another tar behind its end", file=tar, remedy="part the two")

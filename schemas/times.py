@@ -17,7 +17,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.locks import first_process
 
 TIMES = ".times"  # folder beside an output, with a file for it
-UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that `getrusage` counts memory in
+_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes that `getrusage` counts memory in
 HIGH_WATER = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -67,7 +67,7 @@ def processor_seconds() -> float:
 
 def _largest_mb() -> float:
     """Of this process and its children, whose count begins with what this one had."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * UNIT / 1e6
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _UNIT / 1e6
     return max(peak_mb(), children)
 
 
@@ -84,4 +84,4 @@ def peak_mb(pid: int | None = None) -> float:
         except (FileNotFoundError, ProcessLookupError):
             found = None
         return int(found[1]) * 1024 / 1e6 if found else 0.0
-    return math.nan if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT / 1e6
+    return math.nan if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT / 1e6

@@ -19,9 +19,9 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import json_with, refuse_file
 
 SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Captions, score at least 4.5
-KIND, FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
+_KIND, _FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
 REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often the largest value
-PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
+_PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
 ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
@@ -94,7 +94,7 @@ def some_references(captions: Captions, n: int, seed: int = 0) -> tuple[np.ndarr
 def random_pairs(captions: Captions, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Images and captions of others, any pair as likely: all of them, or about PAIRS of many."""
     n = captions.n_images * captions.n_captions
-    cell = np.arange(n) if n <= PAIRS else np.random.default_rng(seed).integers(n, size=PAIRS)
+    cell = np.arange(n) if n <= _PAIRS else np.random.default_rng(seed).integers(n, size=_PAIRS)
     image, caption = np.divmod(cell, captions.n_captions)
     other = captions.owner[caption] != image
     return image[other], caption[other]
@@ -114,7 +114,7 @@ def named(path: Path) -> Path:
 
 def refuse_other(path: Path) -> None:
     """InputError where a file stands at `path` that is no calibration."""
-    refuse_file(path, "calibration", json_with(lambda found: isinstance(found, dict) and found.get("kind") == KIND))
+    refuse_file(path, "calibration", json_with(lambda found: isinstance(found, dict) and found.get("kind") == _KIND))
 
 
 def save(path: Path, calibration: Calibration) -> None:
@@ -122,7 +122,7 @@ def save(path: Path, calibration: Calibration) -> None:
         return {name: asdict(curve) for name, curve in curves.items()}
 
     fewer = {str(n): written(curves) for n, curves in calibration.fewer.items()}
-    facts = {"kind": KIND, "format": FORMAT, "package": package_version(), **calibration.facts}
+    facts = {"kind": _KIND, "format": _FORMAT, "package": package_version(), **calibration.facts}
     refuse_other(path)
     facts |= {"params": calibration.params, "references": calibration.references, "fewer": fewer}
     write_json(path, {**facts, "measures": written(calibration.curves)})
@@ -132,7 +132,7 @@ def load(path: Path) -> Calibration:
     """InputError for a file that `save` did not write."""
     found = read_json(path)
     try:
-        if found["kind"] != KIND or found["format"] != FORMAT:
+        if found["kind"] != _KIND or found["format"] != _FORMAT:
             raise ValueError("another kind or format")
         curves = {name: Curve(**curve) for name, curve in found["measures"].items()}
         fewer = {

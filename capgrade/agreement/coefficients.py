@@ -39,8 +39,8 @@ def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
 
-ACCEPTED = 0.5  # a share of yes above it is a yes
-SAMPLES, FEWEST, MANY = 200, 40, 50_000
+_ACCEPTED = 0.5  # a share of yes above it is a yes
+SAMPLES, _FEWEST, MANY = 200, 40, 50_000
 Row = dict[str, dict[str, float]]
 
 
@@ -59,7 +59,7 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
     result: Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
     for scope, mask in {"all": every, "non_original": ~original}.items():
         _add(result, scope, values[mask], people.score[mask])
-        accepted = people.score[mask] > ACCEPTED
+        accepted = people.score[mask] > _ACCEPTED
         yes = int(accepted.sum())
         if people.binary and 0 < yes < len(accepted):
             sides = (values[mask][side].astype(np.float64) for side in (accepted, ~accepted))
@@ -103,7 +103,7 @@ def intervals(
     """95 % percentile intervals of pearson, kendall and kendall_c by `pair_draws`; owner int64 [n]: the image that each
     caption is of. coefficient -> scope -> [low, high]. SAMPLES draws without `samples`, fewer (FEWEST at least) of more
     than MANY pairs, whose intervals are narrow."""
-    samples = samples or min(SAMPLES, max(FEWEST, SAMPLES * MANY // len(people.image)))
+    samples = samples or min(SAMPLES, max(_FEWEST, SAMPLES * MANY // len(people.image)))
     result: dict[str, dict[str, list[float]]] = {name: {} for name in ("pearson", "kendall", "kendall_c")}
     for scope, mask in {"all": np.ones(len(owner), bool), "non_original": owner != people.image}.items():
         x, y = values[mask].astype(np.float64), people.score[mask]
@@ -147,7 +147,7 @@ def bootstrapped_spearman(values: np.ndarray, people: Judgements, seed: int = 0)
 NO_RATERS: dict[str, object] = {
     **{name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}, "pairs": 0, "ratings": 1.0,
 }  # fmt: skip
-DRAWS = 20  # each draw takes one of a pair's ratings as the rater's
+_DRAWS = 20  # each draw takes one of a pair's ratings as the rater's
 
 
 def human(people: Judgements, original: np.ndarray, seed: int = 0) -> dict[str, object]:
@@ -162,7 +162,7 @@ def human(people: Judgements, original: np.ndarray, seed: int = 0) -> dict[str, 
         return NO_RATERS
     random, ratings, original = np.random.default_rng(seed), people.ratings, original[several]
     counts, rows = ratings.counts[several], []
-    for _ in range(DRAWS):
+    for _ in range(_DRAWS):
         one = ratings.value[ratings.ptr[several] + random.integers(counts)]
         others = (ratings.means[several] * counts - one) / (counts - 1)
         rows.append(coefficients(one, Judgements(people.image[several], people.caption[several], others), original))

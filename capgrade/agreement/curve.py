@@ -21,11 +21,11 @@ from capgrade.agreement.coefficients import pair_draws
 from capgrade.agreement.judgements import Judgements
 from capgrade.schemas.errors import InputError
 
-KNOTS, DRAWS, FOLDS, BINS = 64, 40, 10, 15
-DIGITS = 5  # of every number
-FEWEST = 100  # non-original pairs, on at least FOLDS images
+KNOTS, _DRAWS, FOLDS, _BINS = 64, 40, 10, 15
+_DIGITS = 5  # of every number
+_FEWEST = 100  # non-original pairs, on at least FOLDS images
 FEWEST_ABOVE = 5  # pairs above the last knot of `through`
-TOP = 5.0  # of the expected score
+_TOP = 5.0  # of the expected score
 
 
 @dataclass(frozen=True)
@@ -79,20 +79,20 @@ def fit(values: np.ndarray, people: Judgements, owner: np.ndarray, scale: Scale)
     images, or than captions of FOLDS images."""
     other = owner != people.image
     x, image, owner = values[other].astype(np.float64), people.image[other], owner[other]
-    score = (people.score[other] - scale.low) * (TOP / (scale.high - scale.low))
+    score = (people.score[other] - scale.low) * (_TOP / (scale.high - scale.low))
     counts = len(np.unique(image)), len(np.unique(owner))
-    if len(x) < FEWEST or min(counts) < FOLDS:
+    if len(x) < _FEWEST or min(counts) < FOLDS:
         problem = f"{len(x)} judged pairs of {counts[0]} images with captions of {counts[1]}, own pairs left out"
-        remedy = f"calibrate on at least {FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
+        remedy = f"calibrate on at least {_FEWEST} pairs of {FOLDS} images with captions of {FOLDS}"
         raise InputError(problem, remedy=remedy)
     accepted = (people.score[other] >= scale.accept).astype(np.float64)
-    knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), DIGITS))  # as they are written
+    knots = np.unique(np.round(np.quantile(x, np.linspace(0, 1, KNOTS)), _DIGITS))  # as they are written
     ece, reliability = _held_out(x, accepted, np.unique(image, return_inverse=True)[1])
     curve = _isotonic(x, accepted, knots)
     p, two = np.interp(x, knots, curve), (image, owner)
     return Curve(
         _rounded(knots), _rounded(_isotonic(x, score, knots)), _rounded(curve),
-        [_rounded(_isotonic(x, accepted, knots, weight)) for weight in pair_draws(image, owner, DRAWS, 0)],
+        [_rounded(_isotonic(x, accepted, knots, weight)) for weight in pair_draws(image, owner, _DRAWS, 0)],
         ece, reliability, len(x), *_rounded([_spread(accepted - p, p, *sides) for sides in (two, two[::-1])]),
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def through(curve: Curve, known: np.ndarray, fewer: np.ndarray) -> Curve:
     Judged pairs that were chosen for their likeness cannot give it: where the lesser value is low, the others that were
     chosen are those that the better value saw. What P by `curve` exceeds, this exceeds on average."""
     tail = 1 - np.geomspace(1, min(FEWEST_ABOVE / len(fewer), 1), KNOTS)  # most pairs are alike at the low end
-    knots = np.unique(np.round(np.quantile(fewer, tail), DIGITS))
+    knots = np.unique(np.round(np.quantile(fewer, tail), _DIGITS))
     values, row = np.unique(fewer, return_inverse=True)
     weights = np.bincount(row).astype(np.float64)
 
@@ -154,7 +154,7 @@ def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, lis
     probabilities float [n] with who accepted, 0 or 1 [n]; and both in bins of equally many pairs, as far as equal
     probabilities, which stay together, allow it."""
     order = np.argsort(predicted, kind="stable")
-    ends = np.linspace(0, len(order), BINS + 1).astype(np.int64)[1:-1]
+    ends = np.linspace(0, len(order), _BINS + 1).astype(np.int64)[1:-1]
     rising = predicted[order]
     parts = np.split(order, np.searchsorted(rising, rising[ends]))
     table = [
@@ -167,4 +167,4 @@ def reliability(predicted: np.ndarray, accepted: np.ndarray) -> tuple[float, lis
 
 
 def _rounded(values: Iterable[float]) -> list[float]:
-    return [round(float(value), DIGITS) for value in values]
+    return [round(float(value), _DIGITS) for value in values]

@@ -20,12 +20,12 @@ from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
 
-PAIR, PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
+PAIR, _PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
 CXC = {PAIR: ("image", "caption"), CAPTIONS: ("caption1", "caption2"), IMAGES: ("image1", "image2")}  # SITS, STS, SIS
 CXC_SCORE = "agg_score"
 CXC_ID = {"image": re.compile(r"COCO_\w+?_0*(\d+)\.jpg$"), "caption": re.compile(r"COCO_\w+:sentid:(\d+)$")}
 FLICKR8K = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
-GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
+_GIVE = "give image_id, caption_id, score (and rater), or the Crisscrossed Captions SITS file, or one of Flickr8k's"
 Limits = tuple[float, float] | None  # the lowest and the highest score
 
 
@@ -107,7 +107,7 @@ def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tu
     rows = _listed_in(path)
     scale = _scale(rows, path, None)
     if rows[0].rater is None or scale is None:
-        remedy = f"give {', '.join(PLAIN)}, rater and {SCALE}, as capgrade judge writes them"
+        remedy = f"give {', '.join(_PLAIN)}, rater and {SCALE}, as capgrade judge writes them"
         raise InputError("no raters, or no scale", file=path, row=1, remedy=remedy)
     _by_pair(rows, path)  # a pair once, and by somebody
     found: dict[str, dict[tuple[str, str], float]] = {}
@@ -181,8 +181,8 @@ def _listed_in(path: Path) -> list[_Row]:
 def _table(path: Path) -> Iterator[_Row]:
     header, rows = open_table(path)
     of = next((of for of, pair in CXC.items() if {*pair, CXC_SCORE} <= set(header)), None)
-    if of is None and not set(header).issuperset(PLAIN):
-        raise InputError(f"columns {', '.join(header)}", file=path, row=1, remedy=GIVE)
+    if of is None and not set(header).issuperset(_PLAIN):
+        raise InputError(f"columns {', '.join(header)}", file=path, row=1, remedy=_GIVE)
     for line, row in rows:
         if of is None:
             ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
@@ -235,7 +235,7 @@ def reviewed(folder: Path) -> list[_Row]:
 
 NAME = "eccv"
 OTHERS = 100  # pairs drawn beside each annotated image or caption
-SAMPLED = f"ECCV Caption lists positives alone; a `no` is one of {OTHERS} random pairs per query"
+_SAMPLED = f"ECCV Caption lists positives alone; a `no` is one of {OTHERS} random pairs per query"
 
 
 def _is_eccv(path: Path) -> bool:
@@ -259,7 +259,7 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     other += [_drawn(random, by_image) * n + c for c in by_caption[of_captions.sizes[by_caption] > 0]]
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
-    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=SAMPLED, scale=SHARES)
+    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=_SAMPLED, scale=SHARES)
 
 
 def _drawn(random: np.random.Generator, rows: np.ndarray) -> np.ndarray:

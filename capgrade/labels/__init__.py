@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from capgrade.labels.batches import GradedBatches
     from capgrade.labels.negatives import Negatives
 
-GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
+_GIVE = "give Labels.load(..., captions=FOLDER), what `capgrade captions` wrote"
 Ids = Any  # a sequence of ids (str), or of rows (int), as a list, numpy array or torch tensor
 
 
@@ -101,14 +101,14 @@ class Labels:
     def table(self) -> Captions:
         """The captions table. InputError where it is not there."""
         if self.captions is None:
-            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=GIVE)
+            raise InputError("these labels have rows of captions, not ids", file=self.file, remedy=_GIVE)
         return self.captions
 
     @property
     def owner(self) -> np.ndarray:
         """The image row of each caption row, int64 [n_captions]. InputError where it is not known."""
         if self.owners is None:
-            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=GIVE)
+            raise InputError("whose each caption is stands in the captions table", file=self.file, remedy=_GIVE)
         return self.owners
 
     def chosen(self, measure: str | None) -> str:
@@ -186,7 +186,7 @@ class Labels:
             return self
         if self.captions is None or self.made_with is None:
             problem = "the rest is computed from the captions, which are not here"
-            raise InputError(problem, file=self.file, remedy=GIVE)
+            raise InputError(problem, file=self.file, remedy=_GIVE)
         if name in self.calibrated:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
             raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)

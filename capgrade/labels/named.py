@@ -18,7 +18,7 @@ from capgrade.schemas.params import MeasuresParams
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
 # Parameters that hold a path, or several by name. A hub's id, USER/NAME, stays.
-PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists"}
+_PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists"}
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
@@ -60,7 +60,9 @@ def base_names(params: Any, source: str | None = None) -> Any:
     if not isinstance(params, dict):
         return params
     source = params.get("source", source)
-    return {key: _last_name(key, value, source) if key in PATHS else base_names(value) for key, value in params.items()}
+    return {
+        key: _last_name(key, value, source) if key in _PATHS else base_names(value) for key, value in params.items()
+    }
 
 
 def _last_name(key: str, value: Any, source: str | None) -> Any:

@@ -16,7 +16,7 @@ from capgrade.schemas.say import warn
 if TYPE_CHECKING:
     from capgrade.labels import Labels
 
-BLOCK = 256  # queries at once
+_BLOCK = 256  # queries at once
 
 
 class AcceptanceRule(NamedTuple):
@@ -126,14 +126,14 @@ def _blocks(
     images, captions = np.arange(len(rule.labels.image_ids)), np.arange(rule.labels.n_captions)
     by_image, owner = queries == "images", rule.labels.owner
     query_of, own = (owner, captions) if by_image else (captions, owner)  # of each pair
-    for first in range(0, len(images if by_image else captions), BLOCK):
-        block = slice(first, first + BLOCK)
+    for first in range(0, len(images if by_image else captions), _BLOCK):
+        block = slice(first, first + _BLOCK)
         asked = (images[block], captions) if by_image else (images, captions[block])
         accepted, relevance = rule.judged(*asked)
         hardness = np.where(accepted, np.float32(-np.inf), scores(*asked))
         if not by_image:
             hardness, relevance = hardness.T, relevance.T
-        pair = np.flatnonzero((query_of >= first) & (query_of < first + BLOCK))
+        pair = np.flatnonzero((query_of >= first) & (query_of < first + _BLOCK))
         query, best = query_of[pair] - first, np.stack([_best(row, k) for row in hardness])
         documents = np.concatenate([own[pair][:, None], best[query]], axis=1)
         yield query_of[pair], documents, np.take_along_axis(relevance[query], np.maximum(documents, 0), axis=1)

@@ -54,9 +54,9 @@ def opened(
         remedy = "give a folder of capgrade shards, relevance or publish, or USER/NAME of the hub"
         raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)
     kind = parse_manifest(folder / MANIFEST)["kind"]
-    if kind not in KINDS:
-        raise InputError(f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(KINDS)}")
-    return KINDS[kind](folder, measures, split, captions)
+    if kind not in _KINDS:
+        raise InputError(f"a {kind} folder", file=folder, remedy=f"give a folder of capgrade {', '.join(_KINDS)}")
+    return _KINDS[kind](folder, measures, split, captions)
 
 
 def _chosen(measures: Sequence[str] | None, known: Sequence[str], folder: Path) -> list[str]:
@@ -167,7 +167,7 @@ def _of_captions(
     )
 
 
-KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Labels]] = {
+_KINDS: dict[str, Callable[[Path, Sequence[str] | None, str | None, str | Path | None], Labels]] = {
     "shards": _shards,
     "relevance": _relevance,
     "publish": _published,

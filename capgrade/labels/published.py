@@ -19,10 +19,10 @@ from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 from capgrade.schemas.shards import shard_schema
 
 CAPTIONS = pa.schema([field for field in SCHEMA if field.name != "split"])
-PAIRS = {"image_id": pa.string(), "caption_id": pa.string(), "reasons": pa.list_(pa.string()), "weight": pa.float32()}
+_PAIRS = {"image_id": pa.string(), "caption_id": pa.string(), "reasons": pa.list_(pa.string()), "weight": pa.float32()}
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
-AGAIN = "publish it again: capgrade publish"
-IMAGES = 1024  # of a batch, where pairs are laid out as shards
+_AGAIN = "publish it again: capgrade publish"
+_IMAGES = 1024  # of a batch, where pairs are laid out as shards
 
 
 def hub_split(split: str) -> str:
@@ -53,7 +53,7 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         problem = "a benchmark in the layout of mteb, without weights and reasons"
         raise InputError(problem, file=folder, remedy="publish it without --layout")
     if lacks:
-        raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=AGAIN)
+        raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=_AGAIN)
     splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
     split = _chosen(split, splits, folder)
     table = pa.concat_tables(_parquet(path, CAPTIONS) for path in _files(folder, manifest, f"captions/{split}"))
@@ -72,7 +72,7 @@ def published_shards(
     image_ids, caption_ids = pa.array(captions.image_ids), captions.table["caption_id"].combine_chunks()
     reasons, parts = pa.array([], pa.string()), []
     for path in _files(folder, manifest, f"relevance/{captions.split}"):
-        table = _parquet(path, pa.schema({**PAIRS, **dict.fromkeys(names, pa.float32())}))
+        table = _parquet(path, pa.schema({**_PAIRS, **dict.fromkeys(names, pa.float32())}))
         image, caption = pc.index_in(table["image_id"], image_ids), pc.index_in(table["caption_id"], caption_ids)
         if image.null_count or caption.null_count:
             raise InputError("a pair of an image or caption that the captions lack", file=path)
@@ -89,16 +89,16 @@ def published_shards(
         for name, numbers in values.items():
             if np.isnan(numbers).any():
                 row = f"pairs[{int(np.isnan(numbers).argmax())}]"
-                raise InputError(f"column '{name}' has no value", file=path, row=row, remedy=AGAIN)
+                raise InputError(f"column '{name}' has no value", file=path, row=row, remedy=_AGAIN)
         parts.append({**kept, **values})
     flat = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     image = flat.pop("image")
     if (np.diff(image) < 0).any():
-        raise InputError("pairs are not in the order of images", file=folder, remedy=AGAIN)
+        raise InputError("pairs are not in the order of images", file=folder, remedy=_AGAIN)
     schema = shard_schema(names, {"reasons": reasons.to_pylist()})
     start, batches = np.searchsorted(image, np.arange(captions.n_images + 1)), []
-    for at in range(0, captions.n_images, IMAGES):
-        ptr = start[at : at + IMAGES + 1]
+    for at in range(0, captions.n_images, _IMAGES):
+        ptr = start[at : at + _IMAGES + 1]
         offsets = pa.array(ptr - ptr[0], pa.int32())
         images = pa.array(np.arange(at, at + len(ptr) - 1), pa.int32())
         lists = [pa.ListArray.from_arrays(offsets, pa.array(column[ptr[0] : ptr[-1]])) for column in flat.values()]
@@ -152,4 +152,4 @@ def _parquet(path: Path, schema: pa.Schema) -> pa.Table:
         return pq.read_table(path, columns=schema.names).select(schema.names).combine_chunks().cast(schema)
     except (pa.ArrowException, OSError, ValueError) as error:
         problem = f"not a table of {', '.join(schema.names)} ({' '.join(str(error).split())})"
-        raise InputError(problem, file=path, remedy=AGAIN) from error
+        raise InputError(problem, file=path, remedy=_AGAIN) from error

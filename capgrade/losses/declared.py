@@ -16,12 +16,12 @@ from torch import Tensor
 from capgrade.losses.base import Finite, ScoredBatch
 from capgrade.schemas.errors import InputError
 
-P = ParamSpec("P")
-DIVIDED = ("info_nce", "soft_info_nce", "sigmoid")  # their scores, by `temperature`: that of daa is of ranks
+_P = ParamSpec("_P")
+_DIVIDED = ("info_nce", "soft_info_nce", "sigmoid")  # their scores, by `temperature`: that of daa is of ranks
 
 ACTIVE = "active_"
 WEIGHT: TypeAdapter[float] = TypeAdapter(Finite)
-ROUNDING = 1e-5  # by which a measure may leave its range
+_ROUNDING = 1e-5  # by which a measure may leave its range
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ LOSSES: dict[str, Loss] = {}
 
 def declared(
     needs: str | None = None, check: Callable[..., object] | None = None, within: tuple[float, float] | None = None
-) -> Callable[[Callable[P, Tensor]], Callable[P, Tensor]]:
+) -> Callable[[Callable[_P, Tensor]], Callable[_P, Tensor]]:
     """Enter a function as the loss of its name (`Loss`). Its options are checked and converted by their types at every
     call; a term of a preset names the same function."""
 
-    def declare(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    def declare(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
         name, hints = function.__name__, get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
         defaults = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
         @wraps(function)
-        def loss(*args: P.args, **given: P.kwargs) -> Tensor:
+        def loss(*args: _P.args, **given: _P.kwargs) -> Tensor:
             given.update(checked(name, {key: given[key] for key in defaults.keys() & given.keys()}))
             return function(*args, **given)
 
@@ -111,7 +111,7 @@ class LossTerms:
         for term in terms:
             loss, name, of = named(term.get("name")), term["name"], term.get("of")
             options = checked(name, {key: term[key] for key in term if key not in ("name", "weight", "of")})
-            if of == "logits" and name in DIVIDED and options.get("temperature") != 1:
+            if of == "logits" and name in _DIVIDED and options.get("temperature") != 1:
                 problem = f"loss '{name}' of the logits divides them by a temperature, and they have a learned one"
                 raise InputError(problem, remedy="give this term temperature: 1.0")
             weight = _converted(name, "weight", WEIGHT, term.get("weight", 1.0))
@@ -142,7 +142,7 @@ class LossTerms:
         """InputError for a loss whose formula is written for another range than the measure's low..high."""
         for name, *_ in self._terms:
             wanted = LOSSES[name].within
-            if wanted is not None and not wanted[0] - ROUNDING <= low <= high <= wanted[1] + ROUNDING:
+            if wanted is not None and not wanted[0] - _ROUNDING <= low <= high <= wanted[1] + _ROUNDING:
                 problem = f"loss '{name}' is written for relevance in {wanted[0]:g}..{wanted[1]:g}"
                 remedy = "choose a measure of that range, such as sbert"
                 raise InputError(f"{problem}, and {measure} is in {low:g}..{high:g}", remedy=remedy)

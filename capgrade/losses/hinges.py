@@ -13,7 +13,7 @@ from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
 TOLERANCE = 1e-6  # of a relevance of size 1: rounding
-LARGEST = 1.0  # of a margin in the code of SAM's authors
+_LARGEST = 1.0  # of a margin in the code of SAM's authors
 Negative = Literal["hard", "random", "soft"]
 Negatives = Literal["hard", "random", "soft", "sum"]
 
@@ -136,7 +136,7 @@ def _sam_authors(batch: ScoredBatch, tau: float, negatives: Negative) -> Tensor:
     if len(scores) < 2:
         return (scores * 0).sum()
     n, k = (_second(cost.detach(), negatives) for cost in (scores - own[:, None], scores - own[None, :]))
-    margins = [((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=LARGEST) for other in (k, n)]
+    margins = [((relevance.diagonal() - relevance[row, other]) / tau).clamp(max=_LARGEST) for other in (k, n)]
     first = batch.counted((scores[row, n] - own + margins[0][n]).clamp(min=0))
     return (first + batch.counted((scores[row, k] - own[k] + margins[1][k]).clamp(min=0))).sum()
 

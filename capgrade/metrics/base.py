@@ -26,8 +26,8 @@ from capgrade.schemas.errors import InputError
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
 Matrix: TypeAlias = Any  # numpy array or torch tensor
-MOST = float(np.finfo(np.float64).max)
-CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
+_MOST = float(np.finfo(np.float64).max)
+_CELLS = 1_000_000  # of a block: 4 MB of float32 and a few times that in rankings, a thread
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class QueryBlock:
         what = f"relevance {name}".rstrip()
         values = self._checked(self.queries.relevance[name], what, "give finite labels", infinite=True)
         largest = max(abs(float(values.min())), abs(float(values.max())))
-        if largest > MOST / self.width:
+        if largest > _MOST / self.width:
             raise InputError(f"{what} reaches {largest:.3g}: its sums overflow", remedy="scale it")
         return values
 
@@ -346,7 +346,7 @@ def per_query(queries: Queries, score: Score) -> Array:
     `score` returns (b,) or (b, m).
     """
     total, width = queries.similarity.shape
-    step = max(1, min(CELLS // width, -(-total // get_num_threads())))
+    step = max(1, min(_CELLS // width, -(-total // get_num_threads())))
     spans = [(start, min(start + step, total)) for start in range(0, total, step)]
     with ThreadPoolExecutor(get_num_threads()) as pool:
         return np.concatenate(list(pool.map(lambda span: score(QueryBlock(queries, *span)), spans)))

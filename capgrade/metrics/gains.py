@@ -11,9 +11,9 @@ from capgrade.metrics.ranking import Array, Ties
 from capgrade.metrics.semantic_recall import sr_of
 from capgrade.schemas.errors import InputError
 
-FORMS = ("paper", "eq5", "authors")
+_FORMS = ("paper", "eq5", "authors")
 GAINS = ("linear", "exponential")
-LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
+_LARGEST = 960  # label of an exponential gain: 2 ** 1024 is infinite, and gains of 2 ** 60 candidates add up
 
 
 def weighted_gains(
@@ -55,13 +55,13 @@ def ncs(
     """
     return of_matrix(
         scores, ncs_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
-        form=check_choice("form", form, FORMS),
+        form=check_choice("form", form, _FORMS),
     )  # fmt: skip
 
 
 def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> Array:
     """`ndcg` of a block."""
-    if gain == "exponential" and (largest := block.gains(relevance).max()) > LARGEST:
+    if gain == "exponential" and (largest := block.gains(relevance).max()) > _LARGEST:
         problem = f"{f'relevance {relevance}'.rstrip()} reaches {largest:.3g}, and 2 to that power is no number"
         raise InputError(problem, remedy="scale it, or use the linear gain")
     return share(

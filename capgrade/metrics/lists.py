@@ -17,8 +17,8 @@ from capgrade.schemas.say import warn
 if TYPE_CHECKING:
     from capgrade.metrics.runs import Qrels, Run
 
-GRADED = ("ndcg", "ndcg_exp", "ncs")
-KINDS = (*GRADED, "recall", "r", "precision", "mrr", "map", "r_precision", "map@r")
+_GRADED = ("ndcg", "ndcg_exp", "ncs")
+_KINDS = (*_GRADED, "recall", "r", "precision", "mrr", "map", "r_precision", "map@r")
 WITHOUT_K = ("r_precision", "map@r")
 
 
@@ -50,7 +50,7 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
     at = order[np.minimum(np.searchsorted(judged, key, sorter=order), len(order) - 1)]
     found = Ranked(listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0))
     ideal = found
-    if any(kind in GRADED for kind, _ in chosen):
+    if any(kind in _GRADED for kind, _ in chosen):
         falling = qrels.relevance[np.lexsort((-qrels.relevance, query))]
         ideal = Ranked(query, _places(np.diff(qrels.start))[1] + 1, falling)
     return np.stack([_values(*one, found, ideal, positives, above) for one in chosen], axis=1)
@@ -79,7 +79,7 @@ def _values(kind: str, k: int, found: Ranked, ideal: Ranked, positives: np.ndarr
         gain = 2.0**one.relevance - 1 if kind == "ndcg_exp" else one.relevance
         return total(one, (one.place <= k) * (gain if kind == "ncs" else gain / np.log2(one.place + 1)))
 
-    if kind in GRADED:
+    if kind in _GRADED:
         return share(gains(found), gains(ideal))
     hits = (found.relevance > above) & (found.place <= (positives[found.query] if kind in WITHOUT_K else k))
     count = total(found, hits)
@@ -98,7 +98,7 @@ def _named(name: str) -> tuple[str, int]:
     """The kind and its cut-off."""
     match = re.fullmatch(r"([a-z_]+(?:@r)?)(?:@([1-9]\d*))?", name)
     kind = match[1] if match else ""
-    if match is None or kind not in KINDS or (match[2] is None) != (kind in WITHOUT_K):
-        usage = ", ".join(kind if kind in WITHOUT_K else f"{kind}@K" for kind in KINDS)
+    if match is None or kind not in _KINDS or (match[2] is None) != (kind in WITHOUT_K):
+        usage = ", ".join(kind if kind in WITHOUT_K else f"{kind}@K" for kind in _KINDS)
         raise InputError(f"metric {name!r} is not one of ranked lists", remedy=f"use one of: {usage}")
     return kind, int(match[2] or 0)

@@ -14,7 +14,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 
 ZETAS = (0, 1, 2)
-CLASSES = 90  # of COCO: category ids are 1..90 with gaps
+_CLASSES = 90  # of COCO: category ids are 1..90 with gaps
 
 
 def pmrp_of(block: QueryBlock) -> Array:
@@ -81,11 +81,11 @@ def coco_codes(path: str | Path, image_ids: Sequence[object]) -> Array:
     if not isinstance(annotations, list):
         raise InputError("no list of annotations", file=path, remedy=remedy)
     rows = {str(item): row for row, item in enumerate(image_ids)}
-    codes = np.zeros((len(rows), CLASSES), np.uint8)
+    codes = np.zeros((len(rows), _CLASSES), np.uint8)
     for number, annotation in enumerate(annotations):
         found = annotation if isinstance(annotation, dict) else {}
         image, category = found.get("image_id"), found.get("category_id")
-        if image is None or not isinstance(category, int) or not 1 <= category <= CLASSES:
+        if image is None or not isinstance(category, int) or not 1 <= category <= _CLASSES:
             problem = f"image_id {image!r}, category_id {category!r}"
             raise InputError(problem, file=path, row=f"annotations[{number}]", remedy=remedy)
         if str(image) in rows:

@@ -21,7 +21,7 @@ from capgrade.metrics.base import (
 from capgrade.metrics.ranking import Array, Ties, chances
 from capgrade.schemas.errors import InputError
 
-WEIGHTS = ("hard", "soft")
+_WEIGHTS = ("hard", "soft")
 
 
 def sr_of(block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard", removes: bool = False) -> Array:
@@ -50,7 +50,7 @@ def semantic_recall(
     """
     return of_matrix(
         scores, sr_of, relevance=relevance, groups=(query_group, candidate_group), ties=ties, k=check_k(k),
-        m=check_k(m), weight=check_choice("weight", weight, WEIGHTS),
+        m=check_k(m), weight=check_choice("weight", weight, _WEIGHTS),
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from capgrade.metrics.ranking import Array
 from capgrade.schemas.errors import InputError
 
 METHODS = ("permutation", "bootstrap")
-CELLS = 4_000_000  # draws held at a time
+_CELLS = 4_000_000  # draws held at a time
 
 
 class CorpusScore(Protocol):
@@ -119,7 +119,7 @@ def _draws(samples: int, n: int, seed: int) -> Iterator[Array]:
 
 def _steps(samples: int, n: int) -> list[int]:
     """How many samples of n are drawn at a time."""
-    step = max(1, CELLS // n)
+    step = max(1, _CELLS // n)
     return [min(step, samples - start) for start in range(0, samples, step)]
 
 

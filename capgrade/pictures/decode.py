@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from capgrade.pictures.picture import Picture
 from capgrade.schemas.errors import InputError
 
-AHEAD = 2  # batches that a process has ready before the model asks
+_AHEAD = 2  # batches that a process has ready before the model asks
 
 # A uint8 (H, W, 3) RGB picture -> float32 (3, h, w) and the scale h / H.
 Prepare = Callable[[np.ndarray], tuple[Tensor, float]]
@@ -112,7 +112,7 @@ def decoded(
 
     Raises InputError when the system ends a worker process, as it does when memory runs out.
     """
-    processes = {"multiprocessing_context": "spawn", "prefetch_factor": AHEAD} if workers else {}
+    processes = {"multiprocessing_context": "spawn", "prefetch_factor": _AHEAD} if workers else {}
     loader: DataLoader = DataLoader(
         Decoder(pictures, prepare), batch_size=None, sampler=batches, num_workers=workers, pin_memory=pinned,
         **processes,  # type: ignore[arg-type]

@@ -14,10 +14,10 @@ from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 
 SIDE = 420  # pixels of the longer side of an image in the picture
-LEAST = 0.3  # confidence of a box that is drawn
+_LEAST = 0.3  # confidence of a box that is drawn
 SAME_BOX, SAME_CLASS = 0.7, 0.5  # IoU, and for one class the share of the smaller box, above which two show the same
 FONT_SIZE = 15
-COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
+_COLOURS = ("#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#e377c2", "#8c564b")
 
 Rectangle = tuple[float, float, float, float]
 
@@ -64,7 +64,7 @@ def _tile(image: Image.Image, regions: Regions, top: int, store: RegionStore) ->
     rows = most_confident(regions, top)
     boxes: list[Rectangle] = [tuple((regions.boxes[row] * scale).tolist()) for row in rows]
     for k, box in enumerate(boxes):
-        pen.rectangle(box, outline=COLOURS[k % len(COLOURS)], width=3)
+        pen.rectangle(box, outline=_COLOURS[k % len(_COLOURS)], width=3)
     taken: list[Rectangle] = []
     for k, (row, box) in enumerate(zip(rows, boxes, strict=True)):
         text = label(regions, row, store.manifest)
@@ -72,7 +72,7 @@ def _tile(image: Image.Image, regions: Regions, top: int, store: RegionStore) ->
             size = pen.textlength(text, font) + 6, FONT_SIZE + 5
             place = _free_place(box, size, shown.size, taken)
             taken.append(place)
-            pen.rectangle(place, fill=COLOURS[k % len(COLOURS)])
+            pen.rectangle(place, fill=_COLOURS[k % len(_COLOURS)])
             pen.text((place[0] + 3, place[1] + 1), text, "white", font)
     return tile
 
@@ -83,7 +83,7 @@ def most_confident(regions: Regions, top: int) -> list[int]:
     same = _same(regions)
     chosen: list[int] = []
     for row in np.argsort(-confidences, kind="stable"):
-        wanted = not chosen or (confidences[row] >= LEAST and len(chosen) < top)
+        wanted = not chosen or (confidences[row] >= _LEAST and len(chosen) < top)
         if wanted and not same[row, chosen].any():
             chosen.append(int(row))
     return chosen

@@ -31,13 +31,13 @@ from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
 TABLE = "images.arrow"  # in a captions folder: image_id and png
 THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
-TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
-NO_PICTURE, OTHER, HIDDEN = "no picture by content", "other files", "hidden"
-THUMBNAIL, CLOSED, AGAIN = "thumbnails", "cannot be read", "seen before by a link"
+_TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
+_NO_PICTURE, _OTHER, _HIDDEN = "no picture by content", "other files", "hidden"
+THUMBNAIL, CLOSED, _AGAIN = "thumbnails", "cannot be read", "seen before by a link"
 ID, FILES = "image_id", ("filename", "file_name", "image_file")  # columns beside a picture
-SHOWN = 3  # names in one line
-BESIDE = "pictures beside a dataset"
-PARTS = re.compile(r".*-\d{5}-of-\d{5}")
+_SHOWN = 3  # names in one line
+_BESIDE = "pictures beside a dataset"
+_PARTS = re.compile(r".*-\d{5}-of-\d{5}")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class PictureList(Sequence[Picture]):
     def lines(self) -> list[str]:
         """What was not taken, a line a reason, with the first names."""
         return [
-            f"not taken: {len(names):,} {reason}: {first_of(names, SHOWN)}" for reason, names in self.not_taken.items()
+            f"not taken: {len(names):,} {reason}: {first_of(names, _SHOWN)}" for reason, names in self.not_taken.items()
         ]
 
     def reasons(self, missing: Mapping[str, str | None]) -> dict[str, str]:
@@ -197,11 +197,11 @@ class _NotTaken(dict[str, list[str]]):
         """Whether a path is passed over by its names, which is counted."""
         parts = PurePosixPath(name).parts
         if found := [part for part in parts[:-1] if part in THUMBNAILS] or [p for p in parts if p.startswith("._")]:
-            reason = THUMBNAIL if found[0] in THUMBNAILS else HIDDEN
+            reason = THUMBNAIL if found[0] in THUMBNAILS else _HIDDEN
             self.add(reason, name)
             return True
         if any(part.startswith(".") for part in parts):
-            self.add(HIDDEN, name)
+            self.add(_HIDDEN, name)
             return True
         return False
 
@@ -210,7 +210,7 @@ class _NotTaken(dict[str, list[str]]):
         if is_picture(start):
             return False
         kind = mimetypes.guess_type(name.lower())[0] or ""
-        self.add(NO_PICTURE if kind.startswith("image/") or "." not in name else OTHER, name)
+        self.add(_NO_PICTURE if kind.startswith("image/") or "." not in name else _OTHER, name)
         return True
 
 
@@ -237,14 +237,14 @@ def _of_folder(folder: Path, columns: ImageColumns) -> PictureList:
                 continue
             if path.suffix.lower() == ".parquet":
                 tables.append(path)
-                not_taken.add(OTHER, name)
+                not_taken.add(_OTHER, name)
             elif not not_taken.is_other(name, start):
                 pictures.append(Picture(path.stem, str(path), path=name))
     pictures.sort(key=lambda picture: str(picture.path))
     tables.sort()
-    hub = [path for path in tables if PARTS.fullmatch(path.stem)]
+    hub = [path for path in tables if _PARTS.fullmatch(path.stem)]
     if tables and (not pictures or (hub and columns.are_in(hub[0]))):  # pictures beside a dataset are of its page
-        beside = {BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
+        beside = {_BESIDE: [str(picture.path) for picture in pictures]} if pictures else {}
         return PictureList(_of_parquet(tables, folder, columns), beside)
     return PictureList(pictures, not_taken)
 
@@ -264,11 +264,11 @@ def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
             path = Path(at, name)
             below = path.relative_to(folder).as_posix()
             if name in THUMBNAILS or name.startswith("."):
-                not_taken.add(THUMBNAIL if name in THUMBNAILS else HIDDEN, f"{below}/")
+                not_taken.add(THUMBNAIL if name in THUMBNAILS else _HIDDEN, f"{below}/")
             elif _is_new(path, seen):
                 kept.append(name)
             else:
-                not_taken.add(AGAIN, f"{below}/")
+                not_taken.add(_AGAIN, f"{below}/")
         folders[:] = kept
         for path in (Path(at, name) for name in files):
             if not path.is_file():
@@ -281,7 +281,7 @@ def _walk(folder: Path, not_taken: _NotTaken) -> Iterator[Path]:
         if _is_new_file(path, seen):
             yield path
         else:
-            not_taken.add(AGAIN, path.relative_to(folder).as_posix())
+            not_taken.add(_AGAIN, path.relative_to(folder).as_posix())
 
 
 def _is_new(path: Path, seen: set[tuple[int, int]]) -> bool:
@@ -326,7 +326,7 @@ def _of_tars(given: Sequence[str]) -> PictureList:
         for tar in tars:
             with tar.open("rb") as file:
                 for member in tar_members(tar):
-                    if member.ending in TEXTS or not_taken.is_hidden(member.name):
+                    if member.ending in _TEXTS or not_taken.is_hidden(member.name):
                         continue
                     file.seek(member.offset)
                     if not not_taken.is_other(member.name, file.read(min(member.size, STARTS_WITHIN))):
@@ -458,20 +458,20 @@ def write_png(path: Path, image: Image.Image) -> None:
         image.save(temporary, "PNG", optimize=True, pnginfo=text)
 
 
-COLUMNS, MARGIN = 3, 14  # of a grid, and pixels around its pictures
+_COLUMNS, _MARGIN = 3, 14  # of a grid, and pixels around its pictures
 
 
 def grid(tiles: Sequence[Image.Image]) -> Image.Image:
     """One picture of several, `COLUMNS` in a row."""
-    rows = [tiles[at : at + COLUMNS] for at in range(0, len(tiles), COLUMNS)]
-    width = MARGIN + max(sum(tile.width + MARGIN for tile in row) for row in rows)
-    height = MARGIN + sum(max(tile.height for tile in row) + MARGIN for row in rows)
+    rows = [tiles[at : at + _COLUMNS] for at in range(0, len(tiles), _COLUMNS)]
+    width = _MARGIN + max(sum(tile.width + _MARGIN for tile in row) for row in rows)
+    height = _MARGIN + sum(max(tile.height for tile in row) + _MARGIN for row in rows)
     sheet = Image.new("RGB", (width, height), "white")
-    y = MARGIN
+    y = _MARGIN
     for row in rows:
-        x = MARGIN
+        x = _MARGIN
         for tile in row:
             sheet.paste(tile, (x, y))
-            x += tile.width + MARGIN
-        y += max(tile.height for tile in row) + MARGIN
+            x += tile.width + _MARGIN
+        y += max(tile.height for tile in row) + _MARGIN
     return sheet

@@ -25,9 +25,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.say import warn
 
-PLACES = ("{file}", "{id}")
+_PLACES = ("{file}", "{id}")
 SCHEMES = ("http://", "https://")
-SECONDS, MOST_BYTES = 10, 20 * 2**20  # to wait for a picture's address to answer, and of its answer
+SECONDS, _MOST_BYTES = 10, 20 * 2**20  # to wait for a picture's address to answer, and of its answer
 IN_A_ROW = 3  # addresses that do not answer: then no other is asked
 
 
@@ -99,7 +99,7 @@ class PictureLookup:
             raise InputError(f"not asked for: the {IN_A_ROW} before it had no answer")
         try:
             with _OPENER.open(self.address(image_id), timeout=SECONDS) as answer:
-                data = answer.read(MOST_BYTES + 1)
+                data = answer.read(_MOST_BYTES + 1)
         except urllib.error.HTTPError as error:  # it answers, but not with this picture
             self.failed = 0
             raise InputError(f"{error.code} {error.reason}") from error
@@ -107,8 +107,8 @@ class PictureLookup:
             self.failed += 1
             raise InputError(f"no answer ({error})") from error
         self.failed = 0
-        if len(data) > MOST_BYTES:
-            raise InputError(f"more than {MOST_BYTES:,} bytes")
+        if len(data) > _MOST_BYTES:
+            raise InputError(f"more than {_MOST_BYTES:,} bytes")
         return data
 
 
@@ -146,10 +146,10 @@ def find(captions: Captions, source: str | Path) -> PictureLookup:
     """The pictures of these captions' images in `source`, by `match_images`. InputError where no image has one."""
     names = captions.image_files
     if str(source).startswith(SCHEMES):
-        if not any(place in str(source) for place in PLACES):
+        if not any(place in str(source) for place in _PLACES):
             remedy = "write {file} or {id} where the file's name or the image id stands"
             raise InputError("the same address for every image", file=str(source), remedy=remedy)
-        if any(place in urlsplit(str(source)).netloc for place in PLACES):
+        if any(place in urlsplit(str(source)).netloc for place in _PLACES):
             remedy = "write the host out, and {file} or {id} after it"
             raise InputError("the host is not the same for every image", file=str(source), remedy=remedy)
         if "{file}" in str(source) and not any(names.values()):

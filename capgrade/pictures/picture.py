@@ -16,8 +16,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import SIDEWAYS, decode_image, open_picture, orientation
 from capgrade.schemas.tars import Member
 
-MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
-GROUPS = 4  # row groups of Parquet files that are kept: pictures are mostly asked for in their order
+_MOST_BYTES = 2**28  # of a picture in a zip, which may be small packed and endless unpacked
+_GROUPS = 4  # row groups of Parquet files that are kept: pictures are mostly asked for in their order
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Picture:
                 return self._of_row(_cell(self.file, self.column, self.row))
             if self.member is None:
                 return Path(self.file).read_bytes()
-            if open_zip(self.file).getinfo(self.member).file_size > MOST_BYTES:
-                raise InputError(f"more than {MOST_BYTES:,} bytes", file=self.file, row=self.member)
+            if open_zip(self.file).getinfo(self.member).file_size > _MOST_BYTES:
+                raise InputError(f"more than {_MOST_BYTES:,} bytes", file=self.file, row=self.member)
             return open_zip(self.file).read(self.member)
         except (
             OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, pa.ArrowException
@@ -131,6 +131,6 @@ def _group_ends(file: str) -> np.ndarray:
     return np.cumsum([metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)])
 
 
-@lru_cache(maxsize=GROUPS)
+@lru_cache(maxsize=_GROUPS)
 def _group(file: str, column: str, group: int) -> pa.ChunkedArray:
     return pq.ParquetFile(file).read_row_group(group, [column])[column]

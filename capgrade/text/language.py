@@ -23,8 +23,8 @@ _ENGLISH = pa.array(
     ["a", "the", "of", "with", "and", "is", "are", "to", "his", "her", "its", "by", "from", "while", "their", "into"]
 )
 MOST_OTHER = 0.15  # of captions without any of these; Flickr30K .027, Flickr8k .035, German Flickr30K .997
-FEW = 40  # captions, of which more than half have to be without
-FIRST = 50  # words of each caption that are looked at
+_FEW = 40  # captions, of which more than half have to be without
+_FIRST = 50  # words of each caption that are looked at
 
 
 def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
@@ -41,7 +41,7 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
 def count_without_english(texts: Iterable[str]) -> int:
     """How many texts have no common English word among their FIRST ones."""
     common = set(_ENGLISH.to_pylist())
-    return sum(common.isdisjoint(text.lower().split()[:FIRST]) for text in texts)
+    return sum(common.isdisjoint(text.lower().split()[:_FIRST]) for text in texts)
 
 
 def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:
@@ -50,8 +50,8 @@ def not_english(captions: Captions, most: float = MOST_OTHER) -> str | None:
     words, start = captions.tokens()
     english = pc.is_in(pc.utf8_lower(words.dictionary), value_set=_ENGLISH).to_numpy(zero_copy_only=False)
     before = np.concatenate([[0], np.cumsum(english[words.indices.to_numpy()])])
-    without = int((before[np.minimum(start[:-1] + FIRST, start[1:])] == before[start[:-1]]).sum())
-    few = captions.n_captions < FEW  # "a red bus", "red bus!" are English
+    without = int((before[np.minimum(start[:-1] + _FIRST, start[1:])] == before[start[:-1]]).sum())
+    few = captions.n_captions < _FEW  # "a red bus", "red bus!" are English
     if without <= (max(most, 0.5) if few else most) * captions.n_captions:
         return None
     return f"{without:,} of {captions.n_captions:,} captions have no common English word"

@@ -20,7 +20,7 @@ from capgrade.text.language import TOGETHER
 from capgrade.text.ptb import alone, kept, ptb_tokens
 from capgrade.text.words import NO_TOKENIZER, Words, number_words, read_once, split_at_spaces
 
-AHEAD = 3  # captions that are looked at behind one; the lexer skips line breaks between
+_AHEAD = 3  # captions that are looked at behind one; the lexer skips line breaks between
 JAR = "stanford-corenlp-3.4.1.jar"
 _BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
 _LINE_BREAKS = re.compile(f"[{_BREAKS}]")
@@ -95,7 +95,7 @@ def ptb_words(captions: Sequence[str], lists: Sequence[int] = ()) -> Words:
 
     def read(row: int) -> list[str]:
         end = next((end for end in ends if end > row), 0)
-        return ptb_tokens(lines[row], "".join(f"{line}\n" for line in lines[row + 1 : min(row + 1 + AHEAD, end)]))
+        return ptb_tokens(lines[row], "".join(f"{line}\n" for line in lines[row + 1 : min(row + 1 + _AHEAD, end)]))
 
     return read_once(split_at_spaces(lines), alone, read)
 

@@ -303,7 +303,7 @@ class Upload:
     ] = None
 
 
-UPLOAD = Upload()
+_UPLOAD = Upload()
 
 
 def publish(
@@ -324,7 +324,7 @@ def publish(
         Path | None,
         Option(help="JSON of `capgrade agree --calibrate`, or crisscrossed: what values mean to people, as columns."),
     ] = None,
-    to: Upload = UPLOAD,
+    to: Upload = _UPLOAD,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
     """Write a Hugging Face dataset folder with its card, upload it if asked to, or check one.

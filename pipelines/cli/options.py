@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
     from capgrade.schemas.params import MeasuresParams, Params
 
 ENCODER = "sentence_transformers"
-TABLES = "pycocoevalcap"
+_TABLES = "pycocoevalcap"
 BEAM = {"allow_extra_args": True}  # what follows `--` goes to Apache Beam
 _CAPTIONS = "Folder that `capgrade captions` wrote"
 _REGIONS = "Folder that `capgrade regions` wrote."
@@ -164,7 +164,7 @@ def require_all(*modules: str, measures: Iterable[str] = (), params: MeasuresPar
 
     mixtures = MIXTURES if params is None else params.all_mixtures
     parts = {part for name in measures for part in mixtures.get(name, (name,))}
-    tables = [TABLES] if parts & {"meteor", "scene_graph", "spice"} else []
+    tables = [_TABLES] if parts & {"meteor", "scene_graph", "spice"} else []
     require(*modules, *tables, *([ENCODER] if parts & {"sbert", *FORMS_OF_SBERT} else []))
 
 

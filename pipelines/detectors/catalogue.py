@@ -18,7 +18,7 @@ from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import RegionsParams
 
 SCENES = Path(__file__).with_name("scenes.safetensors")  # made by studies/train_detector.py
-RANDOM = "random"  # in place of a weights file
+_RANDOM = "random"  # in place of a weights file
 
 
 def make_detector(params: RegionsParams, local: int = 0) -> Detector:
@@ -69,7 +69,7 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
         remedy = "give --weights FILE, a checkpoint of the bottom-up model (docs/regions.md says which)"
         raise InputError("detector bottom_up has no weights", remedy=remedy)
     name, facts = params.detector, dict[str, Any]()
-    if given == RANDOM:
+    if given == _RANDOM:
         name = f"{name}, random weights, seed {params.seed}"  # right for speed and limits, nothing else
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(params.seed)

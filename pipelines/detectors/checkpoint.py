@@ -18,7 +18,7 @@ from capgrade.schemas.files import atomic, canonical
 from capgrade.schemas.output import refuse_file
 
 LAYOUT = "capgrade"
-NAMED = 5  # tensors named in one message
+_NAMED = 5  # tensors named in one message
 MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
 
 
@@ -112,7 +112,7 @@ def check_tensors(shapes: Mapping[str, tuple[int, ...]], tensors: Mapping[str, T
 
     def refuse(what: str, names: Sequence[str]) -> None:
         if names:
-            problem = f"{len(names)} tensors {what}: {first_of(names, NAMED)}"
+            problem = f"{len(names)} tensors {what}: {first_of(names, _NAMED)}"
             remedy = "fetch the file again, or one of a known layout (docs/regions.md)"
             raise InputError(problem, file=path, remedy=remedy)
 

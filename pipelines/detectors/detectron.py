@@ -21,7 +21,7 @@ from capgrade.schemas.errors import InputError
 INSTALL = "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"
 
 ZOO = "name one of its model zoo"
-REMEDY = "give a checkpoint of detectron2's model zoo"
+_REMEDY = "give a checkpoint of detectron2's model zoo"
 
 
 def need_detectron2() -> None:
@@ -114,11 +114,11 @@ def read_weights(path: Path) -> dict[str, Any]:
     elif "model" not in checkpoint:
         checkpoint = {"model": checkpoint}
     if not isinstance(checkpoint["model"], Mapping) or not checkpoint["model"]:
-        raise InputError("no weights by name in this file", file=path, remedy=REMEDY)
+        raise InputError("no weights by name in this file", file=path, remedy=_REMEDY)
     state = {str(name): value for name, value in checkpoint["model"].items() if not str(name).endswith("_momentum")}
     for name, value in state.items():
         if not isinstance(value, np.ndarray | torch.Tensor):
-            raise InputError(f"{name} is no array but {type(value).__name__}", file=path, remedy=REMEDY)
+            raise InputError(f"{name} is no array but {type(value).__name__}", file=path, remedy=_REMEDY)
     return {**checkpoint, "model": OrderedDict(state)}
 
 
@@ -159,7 +159,7 @@ def load_weights(model: Any, path: Path) -> None:
         raise InputError(problem, file=path, remedy="give the config it was trained with")
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
-            raise InputError(f"{name} is not finite", file=path, remedy=REMEDY)
+            raise InputError(f"{name} is not finite", file=path, remedy=_REMEDY)
 
 
 @dataclasses.dataclass(frozen=True)

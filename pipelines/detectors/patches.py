@@ -17,8 +17,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 
-LEAST = 1e-3  # of a patch: a box without an area is pooled over the patch that it lies in
-REMEDY = "name a vision transformer of transformers, such as DINOv2, CLIP or SigLIP 2 of one resolution"
+_LEAST = 1e-3  # of a patch: a box without an area is pooled over the patch that it lies in
+_REMEDY = "name a vision transformer of transformers, such as DINOv2, CLIP or SigLIP 2 of one resolution"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PatchDetector(Detector):
         channels, *sides = square["pixel_values"][0].shape
         if channels != 3 or len(sides) != 2 or sides[0] != sides[1]:
             problem = f"the image processor of '{model}' gives {[channels, *sides]} of a square picture"
-            raise InputError(problem, remedy=REMEDY)
+            raise InputError(problem, remedy=_REMEDY)
         self.prepare = PatchPrepare(processor, sides[0])
         self.store = RegionStore(boxes) if isinstance(boxes, Path) else None
         self.rows: dict[str, int] = {}  # of the store, by image id
@@ -81,7 +81,7 @@ class PatchDetector(Detector):
             raise InputError(f"{boxes} boxes are no square grid", remedy="give --boxes 36 or another square number")
         patch = getattr(self.model.config, "patch_size", None)
         if not isinstance(patch, int) or not hasattr(self.model.config, "hidden_size"):
-            raise InputError(f"model '{model}' has no square patches", remedy=REMEDY)
+            raise InputError(f"model '{model}' has no square patches", remedy=_REMEDY)
         self.per_side = self.prepare.side // patch
         self.n_features = self.model.config.hidden_size
 
@@ -91,7 +91,7 @@ class PatchDetector(Detector):
             hidden = self.model(pixel_values=images.to(self.device, non_blocking=True)).last_hidden_state
         before = hidden.shape[1] - self.per_side**2
         if before < 0:
-            raise InputError(f"{hidden.shape[1]} hidden states, {self.per_side**2} patches", remedy=REMEDY)
+            raise InputError(f"{hidden.shape[1]} hidden states, {self.per_side**2} patches", remedy=_REMEDY)
         return hidden[:, before:].float().unflatten(1, (self.per_side, self.per_side))
 
     def found(
@@ -145,8 +145,8 @@ def pooled(patches: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
 
 def _overlaps(low: Tensor, high: Tensor, n: int) -> Tensor:
     """The share of each interval that lies in each of n unit cells: (K,), (K,) -> (K, n), rows sum to 1."""
-    low = low.clamp(0, n - LEAST)
-    high = torch.maximum(high.clamp(max=n), low + LEAST)
+    low = low.clamp(0, n - _LEAST)
+    high = torch.maximum(high.clamp(max=n), low + _LEAST)
     cells = torch.arange(n, device=low.device)
     shared = (torch.minimum(high[:, None], cells + 1) - torch.maximum(low[:, None], cells)).clamp(min=0)
     return shared / shared.sum(dim=1, keepdim=True)

@@ -40,7 +40,7 @@ FACTOR = "factor"  # of Caffe's, which divides mean and var
 BOX_WEIGHTS = (10.0, 10.0, 5.0, 5.0)  # MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS: inference divides deltas by them
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors.0"
 # In checkpoints of detectron2, but no weights.
-BESIDE = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")
+_BESIDE = re.compile(r"(.*\.num_batches_tracked|pixel_(mean|std))")
 
 CAFFE_NAMES = {
     "backbone.stem.conv1": "conv1",
@@ -55,7 +55,7 @@ CAFFE_NAMES = {
 }
 CAFFE_NORM = dict(zip((*NORM, FACTOR), ("bn{}.0", "bn{}.1", "scale{}.0", "scale{}.1", "bn{}.2"), strict=True))
 CAFFE_BRANCHES = {"shortcut": "1", "conv1": "2a", "conv2": "2b", "conv3": "2c"}
-PARTS = {
+_PARTS = {
     "backbone": "backbone",
     "rpn": "proposal_generator.rpn_head",
     "head.res5": "roi_heads.res5",
@@ -149,8 +149,8 @@ def _caffe_tensor(ours: str) -> str:
 
 
 def _detectron_tensor(ours: str) -> str:
-    part = next(part for part in PARTS if ours.startswith(f"{part}."))
-    return PARTS[part] + ours.removeprefix(part)
+    part = next(part for part in _PARTS if ours.startswith(f"{part}."))
+    return _PARTS[part] + ours.removeprefix(part)
 
 
 def _airsplay_tensor(ours: str) -> str:
@@ -161,18 +161,18 @@ def _airsplay_tensor(ours: str) -> str:
 PUBLISHED = BottomUpConfig()
 # configs/VG-Detection/faster_rcnn_R_101_C4_caffemaxpool.yaml and demo/detectron2_mscoco_proposal_maxnms.py
 AIRSPLAY = BottomUpConfig(conventions="airsplay", proposals=ProposalRule(min_side=0.0))
-LAYOUTS = {
+_LAYOUTS = {
     "caffe": WeightLayout("caffe", PUBLISHED, _caffe_tensor, tuple(CAFFE_NORM)),
     "milvlg": WeightLayout("milvlg", PUBLISHED, _detectron_tensor),
     "airsplay": WeightLayout("airsplay", AIRSPLAY, _airsplay_tensor, rows=BACKGROUND_LAST),
 }
 
 
-REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
+_REMEDY = "give a checkpoint of the bottom-up model (docs/regions.md says which)"
 OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the number that torch.save wrote first before 1.6
 MILVLG_HEAD = tuple(f"roi_heads.box_predictor.{layer}" for layer in ("cls_embed.", "attr_linear"))
 ATTRIBUTES = [f"head.{layer}.{kind}" for layer in AIRSPLAY_HEAD for kind in ("weight", "bias")]
-STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
+_STAGES = ("backbone.res2", "backbone.res3", "backbone.res4", "head.res5")
 SAME_ANCHOR = 1e-2  # pixels
 
 
@@ -201,7 +201,7 @@ def _state(content: Any, path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint: under "model", or the file itself; Caffe's blobs may be lists, layer by layer."""
     state = content.get("model", content) if isinstance(content, Mapping) else None
     if not isinstance(state, Mapping) or not state:
-        raise InputError("no tensors by name in this file", file=path, remedy=REMEDY)
+        raise InputError("no tensors by name in this file", file=path, remedy=_REMEDY)
     tensors: dict[str, Tensor] = {}
     for name, value in state.items():
         many = isinstance(value, list | tuple)
@@ -210,8 +210,8 @@ def _state(content: Any, path: Path) -> dict[str, Tensor]:
             if isinstance(one, np.ndarray | np.generic) and one.dtype.kind in "fiu":
                 one = torch.from_numpy(np.array(one, one.dtype.newbyteorder("=")))
             if not isinstance(one, Tensor):
-                raise InputError(f"{name} is no tensor but {type(one).__name__}", file=path, remedy=REMEDY)
-            if not BESIDE.fullmatch(key):
+                raise InputError(f"{name} is no tensor but {type(one).__name__}", file=path, remedy=_REMEDY)
+            if not _BESIDE.fullmatch(key):
                 tensors[key] = one
     return tensors
 
@@ -219,11 +219,11 @@ def _state(content: Any, path: Path) -> dict[str, Tensor]:
 def layout_of(tensors: Mapping[str, Tensor], path: Path) -> WeightLayout:
     """Whose names these are: Caffe's, or detectron2's with the attribute head of MILVLG or of airsplay."""
     if any(name.startswith(("bn_conv1.", "scale_conv1.", "rpn_cls_score.")) for name in tensors):
-        return LAYOUTS["caffe"]
+        return _LAYOUTS["caffe"]
     if any(name.startswith("roi_heads.box_predictor.") for name in tensors):
-        return LAYOUTS["milvlg" if any(name.startswith(MILVLG_HEAD) for name in tensors) else "airsplay"]
+        return _LAYOUTS["milvlg" if any(name.startswith(MILVLG_HEAD) for name in tensors) else "airsplay"]
     some = ", ".join(sorted(tensors)[:3])
-    raise InputError(f"no layout of the bottom-up model that is known: it has {some}", file=path, remedy=REMEDY)
+    raise InputError(f"no layout of the bottom-up model that is known: it has {some}", file=path, remedy=_REMEDY)
 
 
 def published(layout: WeightLayout, tensors: Mapping[str, Tensor], path: Path) -> BottomUp:
@@ -255,7 +255,7 @@ def config_of(layout: WeightLayout, tensors: Mapping[str, Tensor]) -> BottomUpCo
 
     # airsplay's faster_rcnn_from_caffe.pkl has no tensor of an attribute head
     named = any(layout.tensor(name) in tensors for name in ATTRIBUTES)
-    res2, res3, res4, res5 = map(blocks, STAGES)
+    res2, res3, res4, res5 = map(blocks, _STAGES)
     return dataclasses.replace(
         config,
         width=size("head.cls_score", 1, config.n_features) / 2048,
@@ -283,7 +283,7 @@ def with_anchors(config: BottomUpConfig, theirs: Tensor, path: Path) -> tuple[Bo
             gaps = (ours[:, None] - theirs.double()).abs().amax(dim=2)
             if (gaps.amin(dim=1) < SAME_ANCHOR).all():
                 return config_of_these, gaps.argmin(dim=1)
-    raise InputError(f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s", file=path, remedy=REMEDY)
+    raise InputError(f"{CELL_ANCHORS} holds other anchors than {config.conventions}'s", file=path, remedy=_REMEDY)
 
 
 def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:

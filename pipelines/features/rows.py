@@ -12,8 +12,8 @@ from capgrade.pipelines.features.numbers import LARGEST, float_types, plausible,
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import DAMAGED, Regions
 
-FIRST = 20  # images: the length of features is that of most of them, and a file of which none is good is given up
-NAMED = 3  # bad images in one message
+_FIRST = 20  # images: the length of features is that of most of them, and a file of which none is good is given up
+_NAMED = 3  # bad images in one message
 Read = tuple[Found, Regions | InputError]
 
 
@@ -31,7 +31,7 @@ class BadRows:
     def good(self, found: Iterable[Found]) -> Iterator[Regions]:
         """The images that are good. After the first bad one only with `skip`: the others are checked all the same."""
         read = map(_read, found)
-        first = list(islice(read, FIRST))
+        first = list(islice(read, _FIRST))
         lengths = Counter(one.features.shape[1] for _, one in first if isinstance(one, Regions))
         if first and not lengths:
             self.images = len(first)
@@ -63,8 +63,8 @@ class BadRows:
     def _error(self) -> InputError:
         """One error of all bad images: the place of the first, and the next few."""
         first, n = self.errors[0], len(self.left_out)
-        named = "; ".join(f"{one['file']}: {one['problem']}" for one in self.left_out[1:NAMED])
-        more = f"; and {n - NAMED} more" if n > NAMED else ""
+        named = "; ".join(f"{one['file']}: {one['problem']}" for one in self.left_out[1:_NAMED])
+        more = f"; and {n - _NAMED} more" if n > _NAMED else ""
         others = f"; {n} of {self.images} images are bad, next {named}{more}" if n > 1 else ""
         remedy = f"{first.remedy}; or leave out what cannot be read: --unreadable skip"
         return InputError(f"{first.problem}{others}", file=first.file, row=first.row, remedy=remedy)

@@ -19,7 +19,7 @@ WHAT = "rows of features"
 OF_ANY_NUMBER = (
     "export as tsv or npz, which hold any number of regions: a small picture may have fewer than --boxes asked for"
 )
-LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
+_LARGEST = 2**28  # numbers per image: far beyond any, and a damaged shape asks for more memory than there is
 
 
 def read_scan(path: Path) -> Iterator[Found]:
@@ -132,7 +132,7 @@ def ids_file(path: Path, suffix: str) -> Path:
 def read_rows(rows: Any, path: Path, ids_of: Callable[[], tuple[list[str], int]]) -> Iterator[Found]:
     """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` gives their ids, and how many
     rows in turn are an image."""
-    if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > LARGEST:
+    if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > _LARGEST:
         raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
     feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
     ids, times = ids_of()
@@ -152,7 +152,7 @@ def _read_rows(rows: Any, first: int, times: int, image_id: str, path: Path, row
 
 
 DATASET = "feat"
-MOST_BYTES = 2**30  # of a chunk, unpacked: it is read whole for one row
+_MOST_BYTES = 2**30  # of a chunk, unpacked: it is read whole for one row
 
 
 def read_h5(path: Path) -> Iterator[Found]:
@@ -178,6 +178,6 @@ def read_h5(path: Path) -> Iterator[Found]:
         if not isinstance(dataset, h5py.Dataset):
             problem = f"no dataset {DATASET!r}: it has {quoted(names)}"
             raise InputError(problem, file=path, remedy="give the file that DAA's np2h.py writes")
-        if dataset.chunks and math.prod(dataset.chunks) * dataset.dtype.itemsize > MOST_BYTES:
+        if dataset.chunks and math.prod(dataset.chunks) * dataset.dtype.itemsize > _MOST_BYTES:
             raise InputError(f"chunks of shape {dataset.chunks}", file=path, remedy="write it again in smaller chunks")
         yield from read_rows(dataset, path, lambda: read_ids(ids_path, len(dataset), WHAT))

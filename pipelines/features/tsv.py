@@ -21,11 +21,11 @@ from capgrade.schemas.regions import LISTS, Regions
 
 TSV = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 LXMERT = ("img_id", "img_h", "img_w", *KEYS_OF_LISTS, "num_boxes", "boxes", "features")
-IDS = tuple(key for key, name in KEYS_OF_LISTS.items() if LISTS[name] == "int32")
+_IDS = tuple(key for key, name in KEYS_OF_LISTS.items() if LISTS[name] == "int32")
 INTEGERS = ("<i4", "<i8")
 WIDTHS = {"boxes": 4, **dict.fromkeys(KEYS_OF_LISTS, 1)}  # numbers a region
-FIRST = 20  # rows that tell what the numbers of a file are
-AGAIN = "download or make the file again, or delete this row"
+_FIRST = 20  # rows that tell what the numbers of a file are
+_AGAIN = "download or make the file again, or delete this row"
 MOST_BYTES = 2**30  # of a row: far beyond any, and less than a file without line feeds asks for
 Types = dict[str, tuple[str, int]]  # of a field: numpy's code of its numbers, and bytes a region
 
@@ -73,9 +73,9 @@ def _read(path: Path, names: tuple[str, ...], input_dtype: str | None) -> Iterat
         f = path.open("rb")
     with f:
         lines = enumerate(iter(partial(_line, f, path), b""), 1)
-        first = list(islice(lines, FIRST))
+        first = list(islice(lines, _FIRST))
         if not first:
-            raise InputError("an empty file", file=path, remedy=AGAIN)
+            raise InputError("an empty file", file=path, remedy=_AGAIN)
         types = _types(first, names, path, input_dtype)
         for row, line in chain(first, lines):
             image_id = line.partition(b"\t")[0].decode("utf-8", "replace")
@@ -110,8 +110,8 @@ def _types(rows: list[tuple[int, bytes]], names: tuple[str, ...], path: Path, in
         sizes = Counter(step for step, _ in found)
         if name in WIDTHS:
             width = WIDTHS[name]
-            codes = {width * np.dtype(code).itemsize: code for code in (INTEGERS if name in IDS else FLOATS.values())}
-            usual = next((step for step, _ in sizes.most_common() if step in codes), width * (8 if name in IDS else 4))
+            codes = {width * np.dtype(code).itemsize: code for code in (INTEGERS if name in _IDS else FLOATS.values())}
+            usual = next((step for step, _ in sizes.most_common() if step in codes), width * (8 if name in _IDS else 4))
             types[name] = codes[usual], usual
         elif not sizes:
             types[name] = FLOATS["float32"], 0  # of no row: each is refused
@@ -136,19 +136,19 @@ def _one_type(rows: list[bytes], step: int, path: Path) -> str:
     problem = f"{step} bytes of features a region, which may be {' or '.join(sizes)}"
     if not possible:
         problem = f"{step} bytes of features a region are plausible as none of {'; '.join(sizes) or ', '.join(FLOATS)}"
-    remedy = f"say which they are: --input-dtype {'|'.join(fitting)}" if fitting else AGAIN
+    remedy = f"say which they are: --input-dtype {'|'.join(fitting)}" if fitting else _AGAIN
     raise InputError(problem, file=path, remedy=remedy)
 
 
 def _fields(line: bytes, names: tuple[str, ...], path: Path, row: int) -> dict[str, bytes]:
     """The cells of a row by name; InputError for another number of them, and for a row that is cut short."""
     if not line.endswith(b"\n"):
-        remedy = f"{AGAIN}; if the row is whole, end it with a line feed"
+        remedy = f"{_AGAIN}; if the row is whole, end it with a line feed"
         raise InputError("cut short: no line feed at its end", file=path, row=row, remedy=remedy)
     cells = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(cells) != len(names):
         problem = f"{len(cells)} fields between tabs, not the {len(names)} of {' '.join(names)}"
-        raise InputError(problem, file=path, row=row, remedy=f"{AGAIN}; check --format")
+        raise InputError(problem, file=path, row=row, remedy=f"{_AGAIN}; check --format")
     return dict(zip(names, cells, strict=True))
 
 
@@ -157,12 +157,12 @@ def _parse(line: bytes, names: tuple[str, ...], types: Types, path: Path, row: i
     try:
         image_id = fields[names[0]].decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{names[0]} is not UTF-8", file=path, row=row, remedy=AGAIN) from None
+        raise InputError(f"{names[0]} is not UTF-8", file=path, row=row, remedy=_AGAIN) from None
     prefix = "image" if names is TSV else "img"
     width, height, n = (_whole(fields, name, path, row) for name in (f"{prefix}_w", f"{prefix}_h", "num_boxes"))
     arrays = {name: _array(fields, name, *types[name], n, path, row) for name in types}
     lists = {
-        name: exact(arrays[key][:, 0], "int32", key, path, row) if key in IDS else _float32(arrays[key][:, 0])
+        name: exact(arrays[key][:, 0], "int32", key, path, row) if key in _IDS else _float32(arrays[key][:, 0])
         for key, name in KEYS_OF_LISTS.items()
         if key in arrays
     }
@@ -179,7 +179,7 @@ def _whole(fields: dict[str, bytes], name: str, path: Path, row: int) -> int:
     value = fields[name]
     if not value.isdigit() or len(value) > 9 or int(value) == 0:
         problem = f"{name} is {value[:20].decode('utf-8', 'replace')!r}, not a whole number from 1"
-        raise InputError(problem, file=path, row=row, remedy=AGAIN)
+        raise InputError(problem, file=path, row=row, remedy=_AGAIN)
     return int(value)
 
 
@@ -187,7 +187,7 @@ def _raw(fields: dict[str, bytes], name: str, path: Path, row: int) -> bytes:
     try:
         return base64.b64decode(fields[name], validate=True)
     except binascii.Error as error:
-        raise InputError(f"{name} is not base64 ({error})", file=path, row=row, remedy=AGAIN) from None
+        raise InputError(f"{name} is not base64 ({error})", file=path, row=row, remedy=_AGAIN) from None
 
 
 def _array(fields: dict[str, bytes], name: str, code: str, step: int, n: int, path: Path, row: int) -> np.ndarray:
@@ -196,5 +196,5 @@ def _array(fields: dict[str, bytes], name: str, code: str, step: int, n: int, pa
     if len(raw) != n * step or not raw:
         wanted = str(n * step) if step else f"a multiple of {n * np.dtype(code).itemsize}"
         problem = f"{name} has {len(raw)} bytes where num_boxes {n} asks for {wanted}"
-        raise InputError(problem, file=path, row=row, remedy=AGAIN)
+        raise InputError(problem, file=path, row=row, remedy=_AGAIN)
     return np.frombuffer(raw, code).reshape(n, -1)

@@ -16,7 +16,7 @@ with needs("judge"):
     import httpx2
 
 TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
-PATH = "/chat/completions"
+_PATH = "/chat/completions"
 MOST_BYTES, SHOWN = 2**22, 200  # of an answer, and of one that is told
 MOST_TOKENS = 2**53
 FATAL = {401, 403, 404, 405}
@@ -66,7 +66,7 @@ class Endpoint:
         if found and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
             remedy = f"give an https address, or unset {TOKEN}"
             raise InputError("the token would be sent unencrypted", file=place, remedy=remedy)
-        self.address, self.model, self.seconds = f"{place.removesuffix(PATH)}{PATH}", model, timeout
+        self.address, self.model, self.seconds = f"{place.removesuffix(_PATH)}{_PATH}", model, timeout
         self._token = found or None
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx2.Limits(max_connections=None)

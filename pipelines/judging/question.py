@@ -23,8 +23,8 @@ from capgrade.schemas.lines import parse_json, read_lines
 from capgrade.schemas.params import ParamsBlock, read_yaml, validated
 from capgrade.schemas.reviews import LINES
 
-FOLDER = Path(__file__).parent
-CAPTIONS, PICTURES = FOLDER / "captions.yaml", FOLDER / "pictures.yaml"  # the ones that come with capgrade
+_FOLDER = Path(__file__).parent
+CAPTIONS, PICTURES = _FOLDER / "captions.yaml", _FOLDER / "pictures.yaml"  # the ones that come with capgrade
 YES_NO = "yes or no"
 OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")

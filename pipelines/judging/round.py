@@ -27,9 +27,9 @@ from capgrade.schemas.lines import append_line, appended_lines
 from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.progress import progress
 
-SIDE = 512  # pixels of a picture's longer side
+_SIDE = 512  # pixels of a picture's longer side
 IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
-FIRST_WAIT, LONGEST_WAIT, PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
+FIRST_WAIT, LONGEST_WAIT, _PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
 
 
 @dataclass(eq=False)
@@ -89,7 +89,7 @@ class JudgingRound:
             elif self.prompt.reads_captions and not others:
                 question.reason = "the image has no other caption"
             else:
-                seen = None if self.pictures is None else [SIDE, picture]
+                seen = None if self.pictures is None else [_SIDE, picture]
                 said = canonical([model, prompt, self.captions.texts[caption], others, seen])
                 question.key = hashlib.sha256(said.encode()).hexdigest()
                 question.score = known.get(question.key)
@@ -134,7 +134,7 @@ class JudgingRound:
             if shown is None:
                 tries, reason = 0, f"no readable picture of image {image_id}"
             else:
-                picture = data_uri(encoded(shown, SIDE, "JPEG", 90), "jpeg")
+                picture = data_uri(encoded(shown, _SIDE, "JPEG", 90), "jpeg")
         for tried in range(tries):
             reply = self._ask(self.prompt.messages(self.captions.texts[question.caption], others, picture, wrong), due)
             if reply is None:
@@ -202,7 +202,7 @@ class JudgingRound:
                 self._free = max(self._free, time.monotonic() + (reply.after or 0.0))
             self.spent += cost
             self._changed.notify_all()
-        if isinstance(reply, LostError) and (reply.after or 0.0) > PATIENCE:
+        if isinstance(reply, LostError) and (reply.after or 0.0) > _PATIENCE:
             self._stop(f"the endpoint asks to wait {reply.after:,.0f} seconds")
             return None
         return reply

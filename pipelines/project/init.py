@@ -38,17 +38,17 @@ from capgrade.schemas.params import (
 from capgrade.text.language import count_without_english
 
 PIPELINE, SCENES_PARAMS = (Path(__file__).with_name(name) for name in ("pipeline.yaml", "scenes.yaml"))
-PARAMS, STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
-NAMES = {"train": ("train", "train2014", "train2017"), "validation": ("val", "dev", "validation", "valid"),
+PARAMS, _STAGES, IGNORED = "params.yaml", "dvc.yaml", ("/data/", "/dvc_plots/")
+_NAMES = {"train": ("train", "train2014", "train2017"), "validation": ("val", "dev", "validation", "valid"),
          "test": ("test", "val2014", "val2017")}  # of splits, the first that is there  # fmt: skip
-DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
-PATHS = {  # parameters that name a file or folder: a project's commands run in its own folder
+_DIVIDED = {"val": 0.1, "test": 0.1}  # shares of the images, where a source has no splits
+_PATHS = {  # parameters that name a file or folder: a project's commands run in its own folder
     "regions.weights", "regions.config", "regions.model", "regions.boxes_of", "agree.judgements", "evaluate.instances",
     "measures.sbert.model", "measures.cider.document_frequency", "train.init",
 }  # fmt: skip
-MEASURES = ("cider", "rouge_l", "sbert")
-FIRST = 20  # images of a feature file that are looked at: to read it whole may take an hour
-TITLES = {
+_MEASURES = ("cider", "rouge_l", "sbert")
+_FIRST = 20  # images of a feature file that are looked at: to read it whole may take an hour
+_TITLES = {
     "captions": "where captions come from",
     "regions": "pictures and the detector, or features that others made",
     "measures": "how each is computed, where not by default",
@@ -146,7 +146,7 @@ def _with_pictures(found: Found, images: str) -> Found:
 def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     params = validated(FeaturesParams, dict(features))
     sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
-    ids = [one.image_id for one in islice(list_found(params.format, sources, files, params.input_dtype), FIRST)]
+    ids = [one.image_id for one in islice(list_found(params.format, sources, files, params.input_dtype), _FIRST)]
     matched = match_images(found.files, ids)
     if not matched.numbers:
         shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
@@ -160,7 +160,7 @@ def split_names(found: Found, sets: Sequence[str]) -> dict[str, str | None]:
     """Which split is learnt from, validated and evaluated on: as `sets` say it, else by the usual names. InputError
     where none can be learnt from or evaluated."""
     given = {key: value for key, _, value in (text.partition("=") for text in sets)}
-    names = {use: next((one for one in known if one in found.splits), None) for use, known in NAMES.items()}
+    names = {use: next((one for one in known if one in found.splits), None) for use, known in _NAMES.items()}
     asked = {"train": given.get("train.split"), "test": given.get("evaluate.split", given.get("relevance.split"))}
     names |= {use: split for use, split in asked.items() if split is not None}
     if names["train"] is None or (names["test"] or names["validation"]) is None:
@@ -185,14 +185,14 @@ def params_of(
         return _with_sets(read_yaml(SCENES_PARAMS), sets)
     captions, shards = dict(dataset.captions), ShardsParams()
     if len(found.splits) == 1:
-        captions["divide"] = DIVIDED
+        captions["divide"] = _DIVIDED
         found = replace(found, splits={"train": 0, "val": 0, "test": 0})
     tree: dict[str, Any] = {
         "captions": captions,
         "regions": {"images": dataset.images, **({"features": dataset.features} if dataset.features else {})},
         "measures": {"sbert": {"model": SbertParams().model, "references": SbertParams().references}},
-        "relevance": {"measures": list(MEASURES)},
-        "shards": {"measures": list(MEASURES), "top": shards.top, "uniform": shards.uniform},
+        "relevance": {"measures": list(_MEASURES)},
+        "shards": {"measures": list(_MEASURES), "top": shards.top, "uniform": shards.uniform},
         "train": {},
         "runs": list(presets),
         "presets": {},
@@ -212,7 +212,7 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     """The tree with these values. InputError for what no stage would take, and for pictures without a detector."""
     for text in sets:
         key, _, value = text.partition("=")
-        override(tree, f"{key}={absolute(value)}" if key in PATHS else text)
+        override(tree, f"{key}={absolute(value)}" if key in _PATHS else text)
     train, more = tree["train"], tree["presets"]
     loaded = validated(Params, {**tree, "train": with_preset(train, more)})
     for preset in loaded.runs:
@@ -233,24 +233,24 @@ def init(folder: Path, tree: Mapping[str, Any], about: str) -> list[str]:
     """
     if folder.is_file():
         raise InputError("a file where a folder is to be made", file=folder, remedy="give another DIR")
-    for name in (PARAMS, STAGES, "README.md"):
+    for name in (PARAMS, _STAGES, "README.md"):
         if (folder / name).exists():
             remedy = "give an empty DIR, or change params.yaml by hand; nothing was touched"
             raise InputError("it is there", file=folder / name, remedy=remedy)
     write_text(folder / PARAMS, "\n".join(_lines(tree)))
-    write_text(folder / STAGES, PIPELINE.read_text(encoding="utf-8"))
+    write_text(folder / _STAGES, PIPELINE.read_text(encoding="utf-8"))
     write_text(folder / "README.md", README.format(name=folder.resolve().name, about=about))
     ignored = folder / ".gitignore"
     before = ignored.read_text(encoding="utf-8").splitlines() if ignored.is_file() else []
     write_text(ignored, "".join(f"{line}\n" for line in [*before, *(one for one in IGNORED if one not in before)]))
-    made = [PARAMS, STAGES, ".gitignore", "README.md"]
+    made = [PARAMS, _STAGES, ".gitignore", "README.md"]
     return [*made, ".dvc"] if _set_up(folder) else made
 
 
 def _lines(tree: Mapping[str, Any]) -> Iterator[str]:
     yield "# Parameters of this project: capgrade's docs/reference.md has every key. What is left out has its default."
     for name, block in tree.items():
-        yield f"\n# {name}: {TITLES[name]}" if name in TITLES else ""
+        yield f"\n# {name}: {_TITLES[name]}" if name in _TITLES else ""
         yield yaml.safe_dump({name: block}, sort_keys=False, allow_unicode=True, width=120).rstrip()
     yield ""
 

@@ -14,7 +14,7 @@ from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.params import Params
 from capgrade.schemas.times import TIMES
 
-READ = 2**30  # bytes: a larger file is known by its size
+_READ = 2**30  # bytes: a larger file is known by its size
 CODE = {".py", ".yaml", ".j2", ".js", ".css", ".json", ".txt", ".safetensors"}
 PACKAGE = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def file_or_folder(path: Path, read: bool) -> Any:
     path, such as the name of a dataset on the hub."""
     if path.is_file():
         size = path.stat().st_size
-        return {"sha256": file_digest(path)} if read and size <= READ else {"bytes": size}
+        return {"sha256": file_digest(path)} if read and size <= _READ else {"bytes": size}
     if path.is_dir():
         return {str(file.relative_to(path)): size for file, size in sorted(walk(path))}
     return None

@@ -16,7 +16,7 @@ def flickr8k(data: Path, pictures: bool) -> Dataset:
     if karpathy:
         return Dataset({"source": "karpathy", "input": str(karpathy)}, images)
     captions = _find(data, "Flickr8k.token.txt", "captions.txt")
-    lists = {split: _found(data, f"Flickr_8k.{name}Images.txt") for split, name in LISTS.items()}
+    lists = {split: _found(data, f"Flickr_8k.{name}Images.txt") for split, name in _LISTS.items()}
     given = {split: str(path) for split, path in lists.items() if path}
     return Dataset({"source": "flickr", "input": str(captions), "split_lists": given}, images)
 
@@ -46,7 +46,7 @@ def coco(data: Path, pictures: bool) -> Dataset:
     return Dataset({"source": "coco", "input": [str(path) for path in known]}, images)
 
 
-LISTS = {"train": "train", "val": "dev", "test": "test"}
+_LISTS = {"train": "train", "val": "dev", "test": "test"}
 LAYOUTS: dict[str, Callable[[Path, bool], Dataset]] = {"flickr8k": flickr8k, "flickr30k": flickr30k, "coco": coco}
 
 

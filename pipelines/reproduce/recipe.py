@@ -25,7 +25,7 @@ from capgrade.schemas.params import (
     with_preset,
 )
 
-FOLDER = Path(__file__).parents[2] / "recipes"
+_FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(
     r"(?:(?P<way>i2t|t2i) )?(?P<metric>[a-z_0-9]+(?:@r)?)(?:@(?P<ks>[\d,]+))?(?: (?P<scope>all|non_original))?"
     r"(?: x(?P<times>\d+))?(?: \[(?P<relevance>\w+)\])?"
@@ -156,7 +156,7 @@ class Recipe(ParamsBlock):
 
 @cache
 def names() -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 
 @cache
@@ -167,7 +167,7 @@ def load_recipe(name: str) -> Recipe:
         near = near or get_close_matches(name, names(), n=4, cutoff=0.3)
         remedy = f"near it: {', '.join(near)}; all: capgrade reproduce --list" if near else "capgrade reproduce --list"
         raise InputError(f"no recipe '{name}'", remedy=remedy)
-    path = FOLDER / f"{name}.yaml"
+    path = _FOLDER / f"{name}.yaml"
     return validated(Recipe, yaml.safe_load(path.read_text(encoding="utf-8")), file=path)
 
 

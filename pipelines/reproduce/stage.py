@@ -39,15 +39,15 @@ from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, made_from
 
 Numbers = list[float | None]
-LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}  # of people
-KIND = "reproduction"
+_LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}  # of people
+_KIND = "reproduction"
 JSON, MARKDOWN = "table.json", "table.md"
-READ = ("captions", "regions", "judgements", "params")
-SPLIT = "test"
+_READ = ("captions", "regions", "judgements", "params")
+_SPLIT = "test"
 
 
 def reproduce(
-    name: str, captions: Path, regions: Path | None, out: Path, *, judgements: Path | None = None, split: str = SPLIT,
+    name: str, captions: Path, regions: Path | None, out: Path, *, judgements: Path | None = None, split: str = _SPLIT,
     rows: Sequence[str] = (), params: Path | None = None, sets: Sequence[str] = (), small: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Train what the table's rows need, score them on the split, and write `out`/NAME/table.md and table.json, whose
@@ -75,7 +75,7 @@ def reproduce(
     chosen = [row for row in recipe.rows if not rows or row.row in rows]
     given = _Inputs(recipe, settings, read_captions(captions, split), captions, regions, judgements, out)
     given.require(chosen)
-    with output_folder(out / name, KIND) as folder:
+    with output_folder(out / name, _KIND) as folder:
         parts = given.by_runs(chosen) if recipe.runs else given.by_people(chosen)
         table = as_json(name, recipe, parts, given.notes, small)
         keep_rows(table, kept, [row.row for row in chosen])
@@ -84,7 +84,7 @@ def reproduce(
         rows_there = [row for row in recipe.rows if row in chosen or kept]
         made = {run: given.run(run) / MANIFEST for row in rows_there for run in row.runs}
         inputs |= {run: digest(path) for run, path in made.items() if path.is_file()}
-        write_manifest(folder, KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
+        write_manifest(folder, _KIND, params=asked, inputs=inputs, rows={JSON: 0, MARKDOWN: 0})
     return table
 
 
@@ -236,16 +236,16 @@ def _earlier(folder: Path, asked: Mapping[str, Any], inputs: Mapping[str, str], 
     parameters, beside whose rows no new one may stand."""
     if not rows or not (folder / MANIFEST).is_file():
         return {}
-    before = read_manifest(folder, KIND)
+    before = read_manifest(folder, _KIND)
     made = {key: value for key, value in before["params"].items() if key != "rows"}
-    if made != asked or any(before["inputs"].get(name) != inputs.get(name) for name in READ):
+    if made != asked or any(before["inputs"].get(name) != inputs.get(name) for name in _READ):
         problem = "a table of other data or parameters, of which --row would keep the other rows"
         raise InputError(problem, file=folder, remedy="leave --row out to make it anew, or give another --out")
     return dict(read_json(folder / JSON))
 
 
 def _lists(column: Column) -> str | None:
-    return LISTS.get(column.metric) or LISTS.get(column.metric.split("@")[0])
+    return _LISTS.get(column.metric) or _LISTS.get(column.metric.split("@")[0])
 
 
 def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:

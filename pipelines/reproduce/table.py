@@ -6,7 +6,7 @@ from typing import Any
 from capgrade.pipelines.reproduce.recipe import Recipe, Section
 from capgrade.trainer.evaluation.tables import markdown as of_rows
 
-EMPTY = "-"
+_EMPTY = "-"
 NOT_ASKED = "not reproduced, as --row asked for others: "
 
 
@@ -73,4 +73,4 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def _shown(value: float | None, digits: int, sign: str = "") -> str:
-    return EMPTY if value is None else f"{value:{sign}.{digits}f}"
+    return _EMPTY if value is None else f"{value:{sign}.{digits}f}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 
-REST = "train"  # what is in no other split
+_REST = "train"  # what is in no other split
 
 
 def divide(captions: Iterable[Caption], sizes: Mapping[str, float], file: str | None) -> Iterator[Caption]:
@@ -28,7 +28,7 @@ def divide(captions: Iterable[Caption], sizes: Mapping[str, float], file: str | 
     left, split_of = iter(images), dict[str, str]()
     for split, count in counts.items():
         split_of |= {next(left): split for _ in range(count)}
-    yield from (replace(caption, split=split_of.get(caption.image_id, REST)) for caption in read)
+    yield from (replace(caption, split=split_of.get(caption.image_id, _REST)) for caption in read)
 
 
 def _hashed(image_id: str) -> bytes:

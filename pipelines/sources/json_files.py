@@ -14,7 +14,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams
 
-COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
+_COCO = "give a COCO caption file, such as captions_val2014.json, not instances_*.json or image_info_*.json"
 KARPATHY = "give one of Karpathy's files: images[] with filename, split and sentences[] of raw and sentid"
 UNDESCRIBED = "images with rejected or precanned captions alone"
 TWICE = "keep one of the two entries"
@@ -56,7 +56,7 @@ def read_coco(name: str, params: CaptionsParams, left_out: Counter[str]) -> Iter
     """
     paths = sorted(Path(name).glob("captions_*.json")) if Path(name).is_dir() else [Path(name)]
     if not paths:
-        raise InputError("no captions_*.json in this folder", file=name, remedy=COCO)
+        raise InputError("no captions_*.json in this folder", file=name, remedy=_COCO)
     for path in paths:
         middle = re.fullmatch(r"captions_(.+)\.json", path.name)
         alone = len(params.inputs) == len(paths) == 1
@@ -74,11 +74,11 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
     bare: dict[str, str] = {}  # images without a caption so far, and where they are listed
     numbers = Counter[str]()
     out, kept = set[str](), set[str]()  # images with captions of either kind
-    for row, image in entries(document, "images", CocoImage, path, COCO) if listed else ():
+    for row, image in entries(document, "images", CocoImage, path, _COCO) if listed else ():
         if image.id in files:
             raise InputError(f"image {image.id} is listed twice", file=path, row=row, remedy=TWICE)
         files[image.id], bare[image.id] = image.file_name, row
-    for row, one in entries(document, "annotations", Annotation, path, COCO):
+    for row, one in entries(document, "annotations", Annotation, path, _COCO):
         image_id = one.image_id
         if image_id not in files and listed:
             problem = f"image {image_id} is not in 'images'"
@@ -90,7 +90,7 @@ def _coco(path: Path, split: str, left_out: Counter[str]) -> Iterator[Caption]:
             continue
         kept.add(image_id)
         if one.id is None and listed:
-            raise InputError("no 'id'", file=path, row=row, remedy=COCO)
+            raise InputError("no 'id'", file=path, row=row, remedy=_COCO)
         caption_id = one.id or f"{image_id}#{numbers[image_id]}"  # as `score` reads it, without ids and images
         numbers[image_id] += 1
         yield Caption(image_id, caption_id, split, one.caption, str(path), row, files.get(image_id))

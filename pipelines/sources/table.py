@@ -26,17 +26,17 @@ from capgrade.schemas.say import tell
 if TYPE_CHECKING:
     from datasets import Dataset
 
-KINDS = {"image_id": Id, "caption": CaptionTexts, "caption_id": Ids, "split": Id, "image_file": File}
+_KINDS = {"image_id": Id, "caption": CaptionTexts, "caption_id": Ids, "split": Id, "image_file": File}
 # What the column of a field is called where no name is asked for, the first that is there.
-NAMES = {"image_id": ("image_id",), "caption": ("caption",), "caption_id": ("caption_id",), "split": ("split",),
+_NAMES = {"image_id": ("image_id",), "caption": ("caption",), "caption_id": ("caption_id",), "split": ("split",),
          "image_file": ("image_file", "file_name", "filename")}  # fmt: skip
 OPTIONAL = ("caption_id", "split")  # in every row or in none
-ROW, PATH = "row of the split", "path of the picture"  # what stands for a column, of a dataset without one
+ROW, _PATH = "row of the split", "path of the picture"  # what stands for a column, of a dataset without one
 LIST = re.compile(r"""\s*\[\s*(['"].*['"]|-?\d+(\s*,\s*-?\d+)*)\s*,?\s*\]\s*$""", re.DOTALL)  # of texts, or of ids
 FLOAT = re.compile(r"^(-?\d+)\.0$")
-IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  # columns that are ids, by name
+_IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  # columns that are ids, by name
 IN_ALL = "give it in every row, or in none"
-REMEDY = "give every row the fields of the first, an optional one in every row or in none"
+_REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
 
@@ -45,7 +45,7 @@ def columns_of(columns: Columns, present: Collection[str], file: str, row: int |
     """The column of each field: as it was asked for, else one of NAMES. InputError that names the first which is
     missing."""
     found: dict[str, str] = {}
-    for field, names in NAMES.items():
+    for field, names in _NAMES.items():
         asked = getattr(columns, field)
         name = next((name for name in ((asked,) if asked else names) if name in present), None)
         if name is not None:
@@ -65,14 +65,14 @@ def captions_of(records: Iterable[Record], columns: Mapping[str, str], split: st
     Raises InputError for a missing field, one of the wrong type, an id count that is not the captions', and an optional
     field that only some records have.
     """
-    kinds: dict[str, Any] = {field: (KINDS[field], Field(alias=name)) for field, name in columns.items()}
+    kinds: dict[str, Any] = {field: (_KINDS[field], Field(alias=name)) for field, name in columns.items()}
     fields = create_model("Fields", **kinds)
     counts: Counter[str] = Counter()
     for row, record in records:
         if late := [name for name in OPTIONAL if name not in columns and name in record]:
             problem = f"'{late[0]}', which rows before this one do not have"
             raise InputError(problem, file=file, row=row, remedy=IN_ALL)
-        values: Any = entry(fields, record, file, row, REMEDY)
+        values: Any = entry(fields, record, file, row, _REMEDY)
         image_id, texts = values.image_id, values.caption
         start = counts[image_id]
         counts[image_id] += len(texts)
@@ -212,7 +212,7 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     datasets = {own if alone else split or params.split or "all": dataset for split, dataset in loaded.items()}
     columns: dict[str, dict[str, str]] = {}
     for split, one in datasets.items():
-        more = [] if any(map(IDS.fullmatch, one.column_names)) or params.columns.image_id else [ROW]
+        more = [] if any(map(_IDS.fullmatch, one.column_names)) or params.columns.image_id else [ROW]
         named = params.columns.model_copy(update={"image_id": ROW}) if more else params.columns
         columns[split] = columns_of(named, [*one.column_names, *more], name, split)
         if more:
@@ -231,8 +231,8 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
         paths = _picture_paths(dataset) if "image_file" not in fields else None
         rows = enumerate(dataset.select_columns(sorted({*fields.values()} - {ROW})).with_format(None))
         names = [path or row_id(split, k) for k, path in enumerate(paths or [])]  # as pictures of such rows are called
-        records = ((f"{split}[{k}]", {ROW: row_id(split, k), PATH: names and names[k], **row}) for k, row in rows)
-        yield from captions_of(records, {**({"image_file": PATH} if paths else {}), **fields}, split, name)
+        records = ((f"{split}[{k}]", {ROW: row_id(split, k), _PATH: names and names[k], **row}) for k, row in rows)
+        yield from captions_of(records, {**({"image_file": _PATH} if paths else {}), **fields}, split, name)
 
 
 def _picture_paths(dataset: Dataset) -> list[str | None] | None:

@@ -15,10 +15,10 @@ from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.say import tell
 from capgrade.schemas.scan_ids import REPEAT, read_ids
 
-LAYOUT = "write each row as file.jpg#k, a tab, the caption"
-TABLE = "use --source tsv, which takes any number of captions per image"
-NOT_LISTED = "captions of images in no list"
-HEADS = {"image": ("caption",), "image_name": ("comment",)}  # of Kaggle's tables: the first column, and the last
+_LAYOUT = "write each row as file.jpg#k, a tab, the caption"
+_TABLE = "use --source tsv, which takes any number of captions per image"
+_NOT_LISTED = "captions of images in no list"
+_HEADS = {"image": ("caption",), "image_name": ("comment",)}  # of Kaggle's tables: the first column, and the last
 BARRED = re.compile(r"(?P<image>[^|]+)\|\s*(?P<number>\d+)(?:\s*(?P<bar>\|) ?|\s+)(?P<text>.*)")
 Listed = tuple[str, str, int]  # the split that a list gives an image, the list, and its row
 
@@ -43,7 +43,7 @@ def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
         if image in listed:
             yield replace(caption, split=listed[image][0])
         else:
-            left_out[NOT_LISTED] += 1
+            left_out[_NOT_LISTED] += 1
     for image, (_, file, row) in bare.items():
         remedy = f"drop it from the list, or name images as {Path(name).name} does"
         raise InputError(f"image '{image}' has no caption in {name}", file=file, row=row, remedy=remedy)
@@ -52,7 +52,7 @@ def read_flickr(name: str, params: CaptionsParams, left_out: Counter[str]) -> It
 def _flickr_rows(path: Path, split: str) -> Iterator[Caption]:
     _, first = next(read_lines(path), (1, ""))
     head = [field.strip() for field in re.split(r"[,|]", first)]
-    if len(head) < 2 or head[0] not in HEADS or head[-1] not in HEADS[head[0]]:
+    if len(head) < 2 or head[0] not in _HEADS or head[-1] not in _HEADS[head[0]]:
         yield from _tokens(path, split)
         return
     counts = Counter[str]()
@@ -89,7 +89,7 @@ def _tokens(path: Path, split: str) -> Iterator[Caption]:
         if tab and not (image and image == image.strip() and hash_sign and number.isdecimal()):
             problem = f"'{caption_id}' is not a file name, '#' and a number"
         if problem:
-            raise InputError(problem, file=path, row=row, remedy=LAYOUT)
+            raise InputError(problem, file=path, row=row, remedy=_LAYOUT)
         yield Caption(image, caption_id, split, text, str(path), row, image_file=image)
 
 
@@ -133,9 +133,9 @@ def read_precomp(name: str, params: CaptionsParams, _: Counter[str]) -> Iterator
     for part in parts_of(split, splits, folder):
         path = folder / f"{part}_caps.txt"
         captions, ids = list(read_lines(path)), folder / f"{part}_ids.txt"
-        images, times = read_ids(ids, len(captions), f"captions of {path.name}", TABLE)
+        images, times = read_ids(ids, len(captions), f"captions of {path.name}", _TABLE)
         if times != REPEAT:
-            remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {TABLE}"
+            remedy = f"give image ids, not sentence ids, each once or {REPEAT} times in a row, or {_TABLE}"
             raise InputError(f"{len(captions)} different ids for {len(captions)} captions", file=ids, remedy=remedy)
         for index, (row, text) in enumerate(captions):
             image, k = divmod(index, REPEAT)

@@ -17,7 +17,7 @@ from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.pictures import SUFFIXES
 from capgrade.schemas.tars import Member, list_tars, tar_members
 
-NO_PICTURE, NO_CAPTION = "samples without a picture", "samples without a caption"
+_NO_PICTURE, NO_CAPTION = "samples without a picture", "samples without a caption"
 KEY_OF_JSON = "name the key of KEY.json that holds it: --column caption=NAME"
 
 
@@ -43,7 +43,7 @@ def read_webdataset(name: str, params: CaptionsParams, left_out: Counter[str]) -
             texts = _texts(sample[kind], key_of_json) if kind in sample else []
             empty = empty and not texts
             if not texts or picture is None:
-                left_out[NO_PICTURE if texts else NO_CAPTION] += 1
+                left_out[_NO_PICTURE if texts else NO_CAPTION] += 1
                 continue
             for k, text in enumerate(texts):
                 yield Caption(key, f"{key}#{k}", params.split or "all", text, str(tar), picture, picture)

@@ -24,13 +24,24 @@ from capgrade.trainer.models.tern import TERAN
 from capgrade.trainer.models.text_encoder import word_pieces
 from capgrade.trainer.search.encode import encode_split
 
-PICTURE, POINTING = "alignment.png", "pointing.json"
+_PICTURE, POINTING = "alignment.png", "pointing.json"
 NO_RUN = "alignment.json"
 SIDE = 420  # pixels of the longer side of an image
-LINE = 42  # pixels from one line of words to the next
-COLOURS = ("#d1242f", "#0969da", "#1a7f37", "#8250df", "#bf5700", "#0e7c86", "#a8328a", "#6e5a00", "#3d4f9f", "#57606a")
+_LINE = 42  # pixels from one line of words to the next
+_COLOURS = (
+    "#d1242f",
+    "#0969da",
+    "#1a7f37",
+    "#8250df",
+    "#bf5700",
+    "#0e7c86",
+    "#a8328a",
+    "#6e5a00",
+    "#3d4f9f",
+    "#57606a",
+)
 SILENT = "#8c959f"  # words that take no part, or are like nothing in the image
-LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
+_LEAST = 1 / 3  # of the surest word's similarity: weaker words get no box
 
 
 def align(
@@ -59,9 +70,9 @@ def align(
         shown = sorted({int(i) for i in np.linspace(0, captions.n_images - 1, min(count, captions.n_images))})
         decode = opener(pictures, captions.image_files)
         panels = [panel(decode(captions.image_ids[i]), own[captions.rows_of(i)[0]]) for i in shown]
-        with atomic(folder / PICTURE) as temporary:
+        with atomic(folder / _PICTURE) as temporary:
             grid(panels).save(temporary, "PNG", optimize=True)
-        game, names = None, [PICTURE]
+        game, names = None, [_PICTURE]
         if (phrases := read_phrases(captions_dir, captions)) is not None:
             played = pointing(zip(own, (phrases[caption] for caption in captions.caption_ids), strict=True))
             game = {kind: asdict(one) for kind, one in played.items()}
@@ -100,7 +111,7 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
     image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
     regions = [given.region(k) for k in range(len(given.words))]
     values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
-    least = LEAST * max([0.0, *values])  # function words would box the whole image
+    least = _LEAST * max([0.0, *values])  # function words would box the whole image
     regions = [r if value >= least else None for r, value in zip(regions, values, strict=True)]
     number = {region: k for k, region in enumerate(dict.fromkeys(r for r in regions if r is not None))}
     pen = ImageDraw.Draw(image)
@@ -119,9 +130,9 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
         width = max(font.getlength(word) + 8, 44)
         if across + width > SIDE and across:
             across, line = 0.0, line + 1
-        places.append((across, image.height + 8 + line * LINE, width))
+        places.append((across, image.height + 8 + line * _LINE, width))
         across += width + 4
-    canvas = Image.new("RGB", (SIDE, image.height + 8 + (line + 1) * LINE), "white")
+    canvas = Image.new("RGB", (SIDE, image.height + 8 + (line + 1) * _LINE), "white")
     canvas.paste(image)
     pen = ImageDraw.Draw(canvas)
     for k, ((left, top, width), best) in enumerate(zip(places, regions, strict=True)):
@@ -143,4 +154,4 @@ def _free(left: float, top: float, taken: list[tuple[float, float]], width: int)
 
 
 def _colour(k: int) -> str:
-    return COLOURS[k % len(COLOURS)]
+    return _COLOURS[k % len(_COLOURS)]

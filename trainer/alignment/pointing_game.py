@@ -22,8 +22,8 @@ from capgrade.trainer.models.base import Encoded
 from capgrade.trainer.models.text_encoder import Pieces
 
 IOU = 0.5
-SEVERAL = "several kinds"
-TRUTH = ("scenes.arrow", "meanings.arrow")  # beside the captions of scenes
+_SEVERAL = "several kinds"
+_TRUTH = ("scenes.arrow", "meanings.arrow")  # beside the captions of scenes
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def pointing(pairs: Iterable[tuple[Aligned, Sequence[Phrase]]]) -> dict[str, Poi
 
 def read_phrases(folder: Path, captions: Captions) -> dict[str, list[Phrase]] | None:
     """Phrases by caption id; None for captions without the truth behind them: only scenes have it."""
-    if not all((folder / name).is_file() for name in TRUTH):
+    if not all((folder / name).is_file() for name in _TRUTH):
         return None
     scenes = read_arrow(folder / "scenes.arrow").select(["image_id", "objects"]).to_pylist()
     objects = {row["image_id"]: row["objects"] for row in scenes}
@@ -122,7 +122,7 @@ def _phrase(span: dict, objects: list[dict]) -> Phrase:
     said = [objects[k] for k in span["objects"]]
     kinds = {thing["kind"] for thing in said}
     boxes = np.array([[thing[side] for side in ("x0", "y0", "x1", "y1")] for thing in said], np.float32)
-    return Phrase(span["start"], span["end"], kinds.pop() if len(kinds) == 1 else SEVERAL, boxes)
+    return Phrase(span["start"], span["end"], kinds.pop() if len(kinds) == 1 else _SEVERAL, boxes)
 
 
 def _inside(regions: np.ndarray, boxes: np.ndarray) -> np.ndarray:

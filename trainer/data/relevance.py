@@ -81,7 +81,7 @@ class ExactRelevance:
 
 BatchRelevance = LookedUp | ExactRelevance  # between the images and captions of a batch; values are within `span`
 SPREAD_IMAGES = 2000  # images whose own captions `own_spread` compares
-TOGETHER = 32  # of them scored in one block
+_TOGETHER = 32  # of them scored in one block
 
 
 def against_captions(fitted: Fitted) -> Callable[[np.ndarray], np.ndarray]:
@@ -115,8 +115,8 @@ def own_spread(fitted: Fitted, captions: Captions) -> float:
     images = np.unique(np.linspace(0, captions.n_images - 1, min(SPREAD_IMAGES, captions.n_images)).astype(np.int64))
     block = against_captions(fitted)
     spreads = []
-    for at in range(0, len(images), TOGETHER):
-        rows = np.flatnonzero(np.isin(captions.owner, images[at : at + TOGETHER]))
+    for at in range(0, len(images), _TOGETHER):
+        rows = np.flatnonzero(np.isin(captions.owner, images[at : at + _TOGETHER]))
         same = captions.owner[rows][:, None] == captions.owner[rows][None, :]
         spreads.append(block(rows)[np.triu(same, 1)])
     values = np.concatenate(spreads)

@@ -17,7 +17,7 @@ from capgrade.schemas.lines import read_json, read_lines
 WRITE_IDS = "write one id a line (.txt), a JSON list, or numpy.save(file, numpy.array(ids, dtype=str))"
 LEAST_IMAGES = 10  # of fewer the order cannot be told from chance
 CHANCE = 3.0  # standard errors that a mean rank is above chance, at most
-FEW = 1000  # captions that an order is tried on
+_FEW = 1000  # captions that an order is tried on
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def order_note(matrix: Array, captions: Captions) -> str | None:
 def _above_chance(matrix: Array, captions: Captions, rows: Array, columns: Array) -> tuple[float, float]:
     """Of the rank of each caption's image: how many standard errors its mean is better than chance, images being
     independent, and the mean. `rows` and `columns` say where each image and caption of the table stands."""
-    some = np.unique(np.linspace(0, captions.n_captions - 1, min(FEW, captions.n_captions)).astype(np.int64))
+    some = np.unique(np.linspace(0, captions.n_captions - 1, min(_FEW, captions.n_captions)).astype(np.int64))
     scores = np.asarray(matrix[:, columns[some]])
     own = scores[rows[captions.owner[some]], np.arange(len(some))]
     mean = float(((scores > own).sum(axis=0) + ((scores == own).sum(axis=0) + 1) / 2).mean())

@@ -25,11 +25,11 @@ from capgrade.trainer.evaluation.evaluate import METRICS, averaged
 if TYPE_CHECKING:
     from capgrade.trainer.evaluation.compare import Comparison
 
-HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
-SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
+_HEADER = "percent; tau, cosine (lambda) and rank as they are; rsum, nsum 0 to 600; [low, high]: interval over images"
+_SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "ndcg", "asp", "kendall_tau_b"}
 AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
 Style = Literal["markdown", "latex"]
-STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
+_STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
 SUMS = tuple(SUM_OF)  # stored as they are printed, 0 to 600
 
 
@@ -81,7 +81,7 @@ def short(metrics: Sequence[Metric]) -> list[Metric]:
     """The metrics that matter most, in their order: recall, median rank, people's positives, NDCG, NCS at the largest
     cut-off, ASP and tau-b of each measure."""
     last = max((item.k for item in metrics if _base(item.name) == "ncs"), default=0)
-    kept = SHORT | {"ncs"} | AT_ONE
+    kept = _SHORT | {"ncs"} | AT_ONE
     chosen = [item for item in metrics if _base(item.name) in kept and item.name != "asp_a"]
     cuts = {"ncs": last, **dict.fromkeys(AT_ONE, 1)}
     return [item for item in chosen if item.k == cuts.get(_base(item.name), item.k)]
@@ -105,7 +105,7 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
     for evaluation in evaluations:
         metrics, counts = evaluation.scored["i2t"].metrics, evaluation.counts
         chosen = metrics if every else short(metrics)
-        title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{HEADER}"
+        title = f"{counts['images']} images, {counts['captions']} captions, {evaluation.protocol}\n{_HEADER}"
         columns = ("metric", "image to text", "text to image")
         print_table(title, columns, _rows(evaluation, chosen), texts=(0, 1, 2), title_justify="left")
         if len(chosen) < len(metrics):
@@ -293,7 +293,7 @@ def write_tables(
     """runs.md and runs.tex in `out`; the former is returned. With what `compare` found of the runs, tests.md and
     tests.tex too. InputError for an `out` that another stage wrote, and when a run changes while it is read."""
     inputs = _digests(runs)
-    tables = {f"runs.{end}": side_by_side(runs, metrics, style) for end, style in STYLES.items()}
+    tables = {f"runs.{end}": side_by_side(runs, metrics, style) for end, style in _STYLES.items()}
     if found:
         cells = compared_rows(list(runs), found)
         tables |= {"tests.md": markdown(*cells, left=2), "tests.tex": latex(*cells, left=2)}

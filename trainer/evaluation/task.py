@@ -35,7 +35,7 @@ from capgrade.trainer.evaluation.order import (
 )
 from capgrade.trainer.fit import MODEL
 
-FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
+_FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
 TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ITEMS = "embeddings", "items.json"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
@@ -359,14 +359,14 @@ def _unit(vectors: Array, path: Path, rows: int) -> Array:
     return np.asarray(vectors / lengths, dtype=np.float32)
 
 
-IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
+_IDS = ("image_ids", "caption_ids")  # in an .npz, beside its matrix
 
 
 def has_ids(path: Path) -> bool:
     """Whether a file's rows or columns were checked, or placed, by ids: one with ids, or of `evaluate --run`."""
     if path.suffix == ".npz":
         with _open_npz(path) as arrays:
-            return any(name in arrays for name in IDS)
+            return any(name in arrays for name in _IDS)
     if path.suffix == ".csv":
         with path.open(encoding="utf-8-sig") as file:
             return not is_number(file.readline().partition(",")[0])
@@ -380,7 +380,7 @@ def _placed(matrix: Array, path: Path, captions: Captions, ids: MatrixIds | None
     known = [None if source is None else read_ids(source) for source in sources]
     if path.suffix == ".npz":
         with _open_npz(path) as arrays:
-            for axis, name in enumerate(IDS):
+            for axis, name in enumerate(_IDS):
                 if name in arrays and known[axis] is None:
                     known[axis], sources[axis] = ids_of(arrays[name], path), path
     places = (rows_of_images, columns_of_captions)
@@ -400,16 +400,16 @@ def _open_npz(path: Path) -> Any:
         problem = "no .npz"
     except Exception as error:  # a damaged header makes numpy raise anything
         problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
-    raise InputError(problem, file=path, remedy=f"give {FORMATS}")
+    raise InputError(problem, file=path, remedy=f"give {_FORMATS}")
 
 
 def _read_npz(path: Path) -> Array:
     """The one matrix of an .npz; of several, `similarity`."""
     with _open_npz(path) as arrays:
         try:
-            found = {name: arrays[name] for name in arrays.files if name not in IDS}
+            found = {name: arrays[name] for name in arrays.files if name not in _IDS}
         except ValueError as error:
-            raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {FORMATS}") from error
+            raise InputError(f"cannot be read ({error})", file=path, remedy=f"give {_FORMATS}") from error
     if "similarity" not in found and len(found) != 1:
         problem = f"arrays {', '.join(found) or 'none'}"
         raise InputError(problem, file=path, remedy="name one `similarity`, and ids image_ids and caption_ids")
@@ -435,7 +435,7 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
         raise
     except Exception as error:  # a damaged header makes numpy raise anything
         problem = f"cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
-        raise InputError(problem, file=path, remedy=f"give {FORMATS}") from error
+        raise InputError(problem, file=path, remedy=f"give {_FORMATS}") from error
     if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise InputError("holds no matrix of numbers", file=path, remedy="save one two-dimensional array")
     return matrix
@@ -456,7 +456,7 @@ def _read_arrow(path: Path, ids: Sequence[str], column: str) -> Array:
     return np.asarray(values.flatten().to_numpy(zero_copy_only=False)).reshape(len(given), -1)
 
 
-PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
+_PLAIN = "np.savetxt(file, matrix, delimiter=',') writes one that is read"
 
 
 def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Array:
@@ -489,16 +489,16 @@ def read_csv(path: Path, ids: Sequence[str], names: Sequence[str] | None) -> Arr
                 except ValueError:
                     at, field = next((k, f) for k, f in enumerate(fields, 1) if not is_number(f))
                     problem = f"field {at} is {field.strip()!r}, not a number"
-                    raise InputError(problem, file=path, row=row, remedy=PLAIN) from None
+                    raise InputError(problem, file=path, row=row, remedy=_PLAIN) from None
                 if len(found[-1]) != len(found[0]):
                     problem = f"{len(found[-1])} numbers, in the first row {len(found[0])}"
                     raise InputError(problem, file=path, row=row, remedy="give every row as many")
     except UnicodeDecodeError as error:
-        raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=PLAIN) from None
+        raise InputError(f"not UTF-8 text ({error.reason})", file=path, remedy=_PLAIN) from None
     except csv.Error as error:
-        raise InputError(f"not a CSV file ({error})", file=path, remedy=PLAIN) from None
+        raise InputError(f"not a CSV file ({error})", file=path, remedy=_PLAIN) from None
     if not found:
-        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=PLAIN)
+        raise InputError("a header without rows" if labelled else "holds no numbers", file=path, remedy=_PLAIN)
     return np.stack(found)
 
 
@@ -517,5 +517,5 @@ def _require_ids(given: Sequence[str], ids: Sequence[str], path: Path, row: int,
         return
     pairs = zip(given, ids, strict=False)
     problem = next((f"'{a}' where '{b}' is expected" for a, b in pairs if a != b), f"{len(given)}, not {len(ids)}")
-    remedy = f"write images x captions with the ids of the captions table in its order, or numbers alone: {PLAIN}"
+    remedy = f"write images x captions with the ids of the captions table in its order, or numbers alone: {_PLAIN}"
     raise InputError(f"ids of the {what}s: {problem}", file=path, row=row, remedy=remedy)

@@ -31,8 +31,8 @@ from capgrade.trainer.models.base import Config, RetrievalModel
 from capgrade.trainer.models.cvse import XAVIER
 from capgrade.trainer.models.text_encoder import ENGLISH
 
-FORMAT = 5  # of what a stopped run keeps, to be raised too when training gives other values of the same parameters
-VALIDATION = TrainParams().validation  # where no other is named
+_FORMAT = 5  # of what a stopped run keeps, to be raised too when training gives other values of the same parameters
+_VALIDATION = TrainParams().validation  # where no other is named
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def with_validation(data: Data, params: TrainParams) -> TrainParams:
     known = splits_of(data.captions)
     if params.validation is None or params.validation in known or "+" in params.validation:
         return params
-    if params.validation == VALIDATION and "dev" in known:
+    if params.validation == _VALIDATION and "dev" in known:
         tell("validation split: dev, as there is no val")
         return params.model_copy(update={"validation": "dev"})
     problem = f"no split '{params.validation}' to validate on"
@@ -170,7 +170,7 @@ def _made_of(params: TrainParams, measures: dict[str, Any], inputs: dict[str, st
     """What the result depends on, epoch for epoch: not where it is computed, nor how long it goes on."""
     passing = {"device", "workers", "epochs", "patience", "unreadable"}
     lasting = params.model_dump(mode="json", exclude=passing | {"init"})  # its weights are among the inputs
-    return {"format": FORMAT, "train": lasting, "measures": measures, "inputs": inputs}
+    return {"format": _FORMAT, "train": lasting, "measures": measures, "inputs": inputs}
 
 
 def model_inputs(config: Config) -> dict[str, str]:

@@ -39,7 +39,7 @@ from capgrade.trainer.models.single_stream import SingleStream
 from capgrade.trainer.search.encode import to_device
 
 NARROW = {"embed": 256, "embed_dim": 256, "word": 128}  # widths of models that learn from small tables
-SMALL, LONG = 20_000, 600.0  # pairs an epoch; seconds
+_SMALL, LONG = 20_000, 600.0  # pairs an epoch; seconds
 
 
 def train(
@@ -162,7 +162,7 @@ def slow_remedy(run: TrainingRun, pairs: int, seconds: float) -> str | None:
     would take more than LONG for a small table. None for other runs."""
     left = (run.params.epochs * run.setup.plan.pairs_an_epoch - pairs) * seconds / pairs
     wide = {name: width for name, width in NARROW.items() if getattr(run.setup.config, name, 0) > 2 * width}
-    if run.device.type != "cpu" or run.setup.plan.pairs_an_epoch > SMALL or left < LONG or not wide:
+    if run.device.type != "cpu" or run.setup.plan.pairs_an_epoch > _SMALL or left < LONG or not wide:
         return None
     sets = " ".join(f"--set train.model.options.{name}={width}" for name, width in wide.items())
     return f"about {left / 60:.0f} min left on this processor; a small table may do with small widths: {sets}"

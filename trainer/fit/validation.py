@@ -10,9 +10,9 @@ from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.models.base import RetrievalModel
 from capgrade.trainer.search.encode import encode_split, scores
 
-GRADED = ("ndcg@25", "asp", "kendall_tau_b")
+_GRADED = ("ndcg@25", "asp", "kendall_tau_b")
 # What `train.best_by` may ask for beside these.
-ASKED = {
+_ASKED = {
     "ndcg_exp": ("ndcg_exp@25",),
     **{name: tuple(f"{name}@{k}" for k in SUMMED) for name in ("ncs", "ncs_ordered")},
 }
@@ -30,9 +30,9 @@ def validate(
     """
     if pairs is None:
         return {}
-    asked = [] if relevance is None else [name for name in ASKED if name in best_by]
-    graded = () if relevance is None else GRADED
-    names = [*RECALL, *graded, *(name for one in asked for name in ASKED[one])]
+    asked = [] if relevance is None else [name for name in _ASKED if name in best_by]
+    graded = () if relevance is None else _GRADED
+    names = [*RECALL, *graded, *(name for one in asked for name in _ASKED[one])]
     training, found = model.training, []
     images, captions = encode_split(model.eval(), pairs)
     owner, size = pairs.captions.owner, fold or pairs.captions.n_images
@@ -45,8 +45,8 @@ def validate(
         sums = {"rsum": evaluation.rsum}
         sums |= {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
         for one in asked:
-            values = [way[name] for way in ways for name in ASKED[one]]
-            sums[one] = float(np.mean(values)) if len(ASKED[one]) == 1 else 100 * float(np.sum(values))
+            values = [way[name] for way in ways for name in _ASKED[one]]
+            sums[one] = float(np.mean(values)) if len(_ASKED[one]) == 1 else 100 * float(np.sum(values))
         found.append(sums)
     model.train(training)
     return {name: float(np.mean([sums[name] for sums in found])) for name in found[0]}

@@ -26,7 +26,7 @@ from capgrade.trainer.models.base import (
 from capgrade.trainer.models.encoders import GruConfig, RegionNorm, SelfPooling, WordGru, linear, unit_regions
 from capgrade.trainer.models.text_encoder import STOP_WORDS
 
-BASE, CENTRE, THRESHOLD, SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
+BASE, CENTRE, THRESHOLD, _SHARE = 5.0, 0.02, 0.3, 0.25  # util_C_GCN.py 163-174 and 108-113
 
 
 class ConceptGraph(nn.Module):
@@ -83,13 +83,13 @@ def adjacency(said: np.ndarray) -> np.ndarray:
     np.fill_diagonal(together, 0)
     likely = together / np.maximum(number, 1)[:, None]
     edges = (BASE ** (likely - CENTRE) - BASE**-CENTRE >= THRESHOLD).astype(np.float64)
-    edges = edges * SHARE / (edges.sum(0, keepdims=True) + 1e-6) + np.eye(len(edges))
+    edges = edges * _SHARE / (edges.sum(0, keepdims=True) + 1e-6) + np.eye(len(edges))
     scale = edges.sum(1) ** -0.5
     return ((edges * scale).T * scale).astype(np.float32)
 
 
 XAVIER = "xavier"
-SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
+_SHARPNESS = 10.0  # of the softmax over concepts, of predictions and of labels
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Consensus(nn.Module):
         """float [B, K]"""
         known = self.concept_norm(self.of_concepts(concepts)).tanh() * self.common.weight
         asked = self.vector_norm(self.of_vector(x)).tanh()
-        return (SHARPNESS * upcast(asked @ known.T + self.common.bias)).softmax(1)
+        return (_SHARPNESS * upcast(asked @ known.T + self.common.bias)).softmax(1)
 
 
 class Cvse(RetrievalModel):
@@ -168,7 +168,7 @@ class Cvse(RetrievalModel):
     def encode_captions(self, captions: CaptionTokens) -> Encoded:
         words = normalize(self.read(captions)[0], dim=-1)
         instance, concepts = self.pool_words(words, captions.mask), self.concepts()
-        known = (SHARPNESS * self.labels(captions).to(instance.dtype)).softmax(1)
+        known = (_SHARPNESS * self.labels(captions).to(instance.dtype)).softmax(1)
         share = self.config.labels
         return self.fused(instance, share * known + (1 - share) * self.of_captions(instance, concepts), concepts)
 

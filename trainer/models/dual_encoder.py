@@ -24,7 +24,7 @@ from capgrade.trainer.models.base import (
 )
 from capgrade.trainer.models.text_encoder import load_tokenizer
 
-LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
+_LARGEST = log(100)  # of the logarithm of 1 / temperature in training: Radford et al. 2021, section 2.5
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class DualEncoder(RetrievalModel):
         scale: Tensor = self.encoder.logit_scale
         if self.training and not self.biased:
             with torch.no_grad():
-                scale.clamp_(max=LARGEST)
+                scale.clamp_(max=_LARGEST)
         logits = self.scores(images, captions) * scale.exp()
         return {"logits": logits + self.encoder.logit_bias if self.biased else logits}
 

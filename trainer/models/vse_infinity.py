@@ -13,8 +13,8 @@ from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, Retriev
 from capgrade.trainer.models.encoders import GruConfig, PartNorm, WordGru, linear, run_gru
 from capgrade.trainer.models.text_encoder import TextEncoder, word_starts
 
-PLACE = 32  # numbers that say a place in a set
-SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
+_PLACE = 32  # numbers that say a place in a set
+_SHARPNESS = 10.0  # the authors divide by 0.1 before the softmax
 
 
 class GeneralPooling(nn.Module):
@@ -26,7 +26,7 @@ class GeneralPooling(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gru = nn.GRU(PLACE, 32, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(_PLACE, 32, batch_first=True, bidirectional=True)
         self.linear = nn.Linear(32, 1, bias=False)
 
     def forward(self, parts: Tensor, mask: Tensor) -> Tensor:
@@ -45,12 +45,12 @@ class GeneralPooling(nn.Module):
         states = run_gru(self.gru, read, sizes)[0]
         logits = upcast(self.linear(states.unflatten(2, (2, -1)).mean(2)).squeeze(2))
         beyond = torch.arange(longest, device=sizes.device) >= sizes.clamp(min=1).unsqueeze(1)
-        return (SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
+        return (_SHARPNESS * logits).masked_fill(beyond, torch.finfo(logits.dtype).min).softmax(1)
 
 
 def places(length: int) -> Tensor:
     """Sines and cosines of the places 0.. of a set in turn, [length, PLACE]; eq. 4."""
-    rates = torch.exp(torch.arange(0, PLACE, 2) * (-math.log(10000.0) / PLACE))
+    rates = torch.exp(torch.arange(0, _PLACE, 2) * (-math.log(10000.0) / _PLACE))
     angles = torch.arange(length).unsqueeze(1) * rates
     return torch.stack([angles.sin(), angles.cos()], 2).flatten(1)
 

@@ -262,7 +262,7 @@ def _relevance(query: list[str], sets: list[list[str]]) -> list[float]:
     return [float((vectors[: len(query)] @ vectors[a:b].T).max()) for a, b in zip(ends, ends[1:], strict=False)]
 
 
-BLOCK = 512  # rows or columns looked at together
+_BLOCK = 512  # rows or columns looked at together
 
 
 def likely(coarse: np.ndarray, top: int) -> np.ndarray:
@@ -270,7 +270,7 @@ def likely(coarse: np.ndarray, top: int) -> np.ndarray:
     the coarse similarity; among equal scores the first."""
     wanted = np.zeros(coarse.shape, np.bool_)
     for values, marked in ((coarse, wanted), (coarse.T, wanted.T)):
-        for at in range(0, len(values), BLOCK):
-            best = np.argsort(-np.asarray(values[at : at + BLOCK]), axis=1, kind="stable")[:, :top]
-            np.put_along_axis(marked[at : at + BLOCK], best, True, axis=1)
+        for at in range(0, len(values), _BLOCK):
+            best = np.argsort(-np.asarray(values[at : at + _BLOCK]), axis=1, kind="stable")[:, :top]
+            np.put_along_axis(marked[at : at + _BLOCK], best, True, axis=1)
     return wanted

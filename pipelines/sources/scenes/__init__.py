@@ -20,7 +20,7 @@ from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.scenes import IMAGES, MEANINGS, SCENES
 
-BATCH = 128  # rows of a record batch
+_BATCH = 128  # rows of a record batch
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def write(world: World, out: Path) -> dict[str, int]:
         meanings = [meaning for meaning, s in zip(world.meanings, split_of, strict=True) if s == split]
         schema = relevance_schema(len(meanings), "float32", {"measure": "truth", "split": split})
         values, ids = truth(scenes, meanings), [scene.image_id for scene in scenes]
-        starts = range(0, len(ids), BATCH)
-        batches = (relevance_batch(ids[at : at + BATCH], values[at : at + BATCH], schema) for at in starts)
+        starts = range(0, len(ids), _BATCH)
+        batches = (relevance_batch(ids[at : at + _BATCH], values[at : at + _BATCH], schema) for at in starts)
         rows[f"truth-{split}.arrow"] = write_arrow(out / f"truth-{split}.arrow", schema, batches)
     return rows
 
 
 def _batches(items: Sequence[Any], row: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for at in range(0, len(items), BATCH):
-        yield pa.RecordBatch.from_pylist([row(item) for item in items[at : at + BATCH]], schema=schema)
+    for at in range(0, len(items), _BATCH):
+        yield pa.RecordBatch.from_pylist([row(item) for item in items[at : at + _BATCH]], schema=schema)

@@ -13,7 +13,7 @@ HYPERNYM_SHARE = 0.12
 SYNONYM_SHARE = 0.4
 COLOUR_SHARE = 0.55
 SIZE_SHARE = 0.22
-TRIES = 200
+_TRIES = 200
 
 
 class Draft:
@@ -181,16 +181,16 @@ def long(draft: Draft) -> None:
         draft.place()
 
 
-FORMS: dict[Callable[[Draft], None], float] = {short: 0.10, one_thing: 0.25, several: 0.22, related: 0.28, long: 0.15}
+_FORMS: dict[Callable[[Draft], None], float] = {short: 0.10, one_thing: 0.25, several: 0.22, related: 0.28, long: 0.15}
 
 
 def captions(scene: Scene, seed: int, count: int) -> list[tuple[str, Meaning]]:
     """`count` differing captions of a scene with their meanings; caption k is the same whatever the count."""
     index = int(scene.image_id.rsplit("-", 1)[1])
     rng = stream(seed, scene.split, index, 1)
-    forms, shares = list(FORMS), np.array(list(FORMS.values()))
+    forms, shares = list(_FORMS), np.array(list(_FORMS.values()))
     found: dict[str, tuple[str, Meaning]] = {}
-    for _ in range(TRIES * count):
+    for _ in range(_TRIES * count):
         if len(found) == count:
             break
         draft = Draft(rng, scene)

@@ -7,13 +7,13 @@ import numpy as np
 from capgrade.pipelines.sources.scenes.scene import SPLITS, Box, Relation, Scene, SceneObject, covered, relations
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, KINDS, SIZES, Background, ObjectKind
 
-TRIES = 30
-MARGIN = 0.015  # kept free at the picture's border
+_TRIES = 30
+_MARGIN = 0.015  # kept free at the picture's border
 SCALES = {"small": (0.66, 0.76), "large": (1.02, 1.16)}  # of the kind's height
-HIDDEN = 0.24  # the most two boxes may share of the smaller, where both stand on the ground
-APART = 0.02  # the same for all others
+_HIDDEN = 0.24  # the most two boxes may share of the smaller, where both stand on the ground
+_APART = 0.02  # the same for all others
 HAND = (0.95, 0.36)  # of a person's box, as drawn facing right
-CELLS = 48  # visibility is measured on a grid of this side
+_CELLS = 48  # visibility is measured on a grid of this side
 LOOKS = 6
 
 
@@ -31,7 +31,7 @@ class SceneLayout:
 
     def add(self, kind: ObjectKind, colour: str, size: str) -> None:
         anchor = self._anchor(kind)
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             height = kind.height * self.rng.uniform(*SCALES[size])
             flip, look = bool(self.rng.integers(2)), int(self.rng.integers(LOOKS))
             wide = height * kind.aspect
@@ -87,7 +87,7 @@ class SceneLayout:
             low, high = self.background.water
         elif kind.far:
             high = low + 0.35 * (high - low)
-        left = self.rng.uniform(MARGIN, max(1 - MARGIN - wide, MARGIN))
+        left = self.rng.uniform(_MARGIN, max(1 - _MARGIN - wide, _MARGIN))
         foot = self.rng.uniform(low, high)
         free = (item for item, anchor in zip(self.objects, self.anchors, strict=True) if anchor is None)
         alike = [item for item in free if item.kind == kind.name]
@@ -119,13 +119,13 @@ class SceneLayout:
 
     def _fits(self, item: SceneObject, anchor: Anchor | None) -> bool:
         x0, y0, x1, y1 = item.box
-        if x0 < MARGIN or y0 < MARGIN or x1 > 1 - MARGIN or y1 > 1 - MARGIN:
+        if x0 < _MARGIN or y0 < _MARGIN or x1 > 1 - _MARGIN or y1 > 1 - _MARGIN:
             return False
         for i, other in enumerate(self.objects):
             if anchor is not None and anchor[1] == i:
                 continue
             loose = {item.place, other.place} <= {"ground"} and item.kind != other.kind
-            if covered(item.box, other.box) > (HIDDEN if loose else APART):
+            if covered(item.box, other.box) > (_HIDDEN if loose else _APART):
                 return False
         return True
 
@@ -133,9 +133,9 @@ class SceneLayout:
 def _visible(objects: list[SceneObject], index: int) -> float:
     """Share of a box that no later box covers, counted on a grid."""
     x0, y0, x1, y1 = objects[index].box
-    middle = (np.arange(CELLS) + 0.5) / CELLS
+    middle = (np.arange(_CELLS) + 0.5) / _CELLS
     xs, ys = x0 + (x1 - x0) * middle, y0 + (y1 - y0) * middle
-    free = np.ones((CELLS, CELLS), dtype=bool)
+    free = np.ones((_CELLS, _CELLS), dtype=bool)
     for other in objects[index + 1 :]:
         a, b, c, d = other.box
         free[np.ix_((ys >= b) & (ys <= d), (xs >= a) & (xs <= c))] = False
@@ -143,8 +143,8 @@ def _visible(objects: list[SceneObject], index: int) -> float:
 
 
 MOST_OBJECTS = 7
-GROUPS = (0.10, 0.34, 0.34, 0.22)  # probability of 1, 2, 3, 4 different kinds
-COUNTS = (0.66, 0.17, 0.11, 0.06)  # probability of 1, 2, 3, 4 of a kind, as far as the kind allows
+_GROUPS = (0.10, 0.34, 0.34, 0.22)  # probability of 1, 2, 3, 4 different kinds
+_COUNTS = (0.66, 0.17, 0.11, 0.06)  # probability of 1, 2, 3, 4 of a kind, as far as the kind allows
 SAME_COLOUR = 0.8  # probability that the objects of a kind share their colour
 
 
@@ -180,14 +180,14 @@ def _wishes(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKin
     wishes: list[tuple[ObjectKind, str, str]] = []
     left = dict(place.kinds)
     chosen: list[str] = []
-    for _ in range(1 + int(rng.choice(len(GROUPS), p=GROUPS))):
+    for _ in range(1 + int(rng.choice(len(_GROUPS), p=_GROUPS))):
         chosen.append(pick(rng, left))
         del left[chosen[-1]]
     if any(KINDS[name].needs_seat for name in chosen) and not any(KINDS[name].seat is not None for name in chosen):
         chosen.append("table")
     for name in sorted(chosen, key=lambda name: _turn(KINDS[name])):
         kind = KINDS[name]
-        shares = COUNTS[: kind.most]
+        shares = _COUNTS[: kind.most]
         count = 1 + int(rng.choice(len(shares), p=np.array(shares) / sum(shares)))
         size = SIZES[int(rng.integers(2))]
         colour, same = pick(rng, kind.colours), rng.random() < SAME_COLOUR

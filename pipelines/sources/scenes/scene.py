@@ -57,9 +57,9 @@ def covered(a: Box, b: Box) -> float:
 
 
 STANDING = ("ground", "water")
-SIDE = 0.25  # boxes side by side share at most this much of the narrower one's width
+_SIDE = 0.25  # boxes side by side share at most this much of the narrower one's width
 STACKED = 0.40  # boxes one behind the other share at least this much of it
-NEAR = 0.10  # of the picture's side: the widest gap of "next to", and the largest difference of the feet
+_NEAR = 0.10  # of the picture's side: the widest gap of "next to", and the largest difference of the feet
 
 
 def geometric(a: SceneObject, b: SceneObject, side: float) -> list[str]:
@@ -77,10 +77,10 @@ def geometric(a: SceneObject, b: SceneObject, side: float) -> list[str]:
     down = (b.box[1] + b.box[3] - a.box[1] - a.box[3]) / 2
     standing = a.place in STANDING and b.place in STANDING
     found = []
-    if wide <= SIDE * width and abs(across) > abs(down):
+    if wide <= _SIDE * width and abs(across) > abs(down):
         found.append("left of" if across > 0 else "right of")
-    level = abs(a.box[3] - b.box[3]) <= NEAR * side
-    if wide <= SIDE * width and -wide <= NEAR * side and level:
+    level = abs(a.box[3] - b.box[3]) <= _NEAR * side
+    if wide <= _SIDE * width and -wide <= _NEAR * side and level:
         found.append("next to")
     if standing and wide >= STACKED * width and a.depth != b.depth:
         found.append("in front of" if a.depth > b.depth else "behind")

@@ -21,7 +21,7 @@ import numpy as np
 from capgrade.pipelines.sources.scenes.scene import Meaning, Scene
 from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, COLOURS, CONCEPTS, KINDS, PREDICATES, SIZES, is_a
 
-MENTION, NUMBER, RELATION, PLACE = 2.0, 1.0, 2.0, 1.5
+MENTION, _NUMBER, RELATION, _PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15
 
 
@@ -59,13 +59,13 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
             if m.count:
                 numbers.append((len(facts) + 1, len(mentions), m.count))
             mentions.append((len(facts), of_concept[m.concept], of_colour[m.colour], of_size[m.size]))
-            facts += [(c, MENTION), (c, NUMBER)] if m.count else [(c, MENTION)]
+            facts += [(c, MENTION), (c, _NUMBER)] if m.count else [(c, MENTION)]
         for r in meaning.relations:
             relations.append((len(facts), first + r.subject, of_predicate[r.predicate], first + r.object))
             facts.append((c, RELATION))
         if meaning.background:
             places.append((len(facts), of_place[meaning.background]))
-            facts.append((c, PLACE))
+            facts.append((c, _PLACE))
     caption, weight = np.array([c for c, _ in facts]), np.array([w for _, w in facts])
     at, concept, colour, size = _columns(mentions, 4)
     number_at, counted, count = _columns(numbers, 3)
