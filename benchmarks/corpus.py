@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from capgrade.benchmarks.harness import Asked, Rows
-from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
+from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder
@@ -120,7 +120,7 @@ def corpus(source: Captions, images: int, out: Path, vectors: bool) -> None:
             with atomic(folder / VECTORS) as temporary, temporary.open("wb") as file:
                 np.save(file, stand_ins(Captions(table, _SPLIT, source.tokenizer, "")))
             rows[VECTORS] = table.num_rows
-        rows[FILE] = write_arrow(folder / FILE, table.schema, table.to_batches())
+        rows[CAPTIONS_FILE] = write_arrow(folder / CAPTIONS_FILE, table.schema, table.to_batches())
         facts = {"images": images, "splits": {_SPLIT: table.num_rows}, "stage": stage}
         write_manifest(folder, "captions", params=params, inputs=inputs, rows=rows, **facts)
 

@@ -19,7 +19,7 @@ from capgrade.schemas.progress import progress
 
 _BLOCK = 64  # images
 _IMAGES = 512  # unless the parameters say another number
-MOST = 64  # captions
+MOST_CAPTIONS = 64  # captions
 _SHARES = (2.0**-60, 1.0)  # of the captions, that windows draw from: of all of them, all pairs are scored anyway
 
 
@@ -41,7 +41,7 @@ def bench(asked: Asked) -> Rows:
 
 def _row(measure: Measure, fitted: Fitted, captions: Captions, some: np.ndarray) -> dict[str, float]:
     keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
-    plan = Plan((measure.low,), (measure.high,), MOST, 1.0, 1.0, per_window=0, uniform=0, seed=0)
+    plan = Plan((measure.low,), (measure.high,), MOST_CAPTIONS, 1.0, 1.0, per_window=0, uniform=0, seed=0)
     ways = [Sampler(replace(plan, among=share), [fitted], *keys, captions.ref_ptr, captions.refs) for share in _SHARES]
 
     def tops(way: Sampler, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:

@@ -151,10 +151,10 @@ class Evaluation:
         """Text to image: columns of the scores are queries."""
         return self._direction("t2i")
 
-    def _direction(self, way: str) -> Evaluated:
-        if way not in self.scored:
-            raise InputError(f"direction {way} was not evaluated", remedy="leave direction away: both are")
-        return self.scored[way]
+    def _direction(self, direction: str) -> Evaluated:
+        if direction not in self.scored:
+            raise InputError(f"direction {direction} was not evaluated", remedy="leave direction away: both are")
+        return self.scored[direction]
 
     @cached_property
     def sums(self) -> dict[str, float]:
@@ -178,10 +178,12 @@ class Evaluation:
         """Fractions, except rsum and nsum of 0 to 600; `intervals` under the same keys; null where no query has a
         value."""
         values = {
-            way: {name: None if np.isnan(value) else value for name, value in scored.mean.items()}
-            for way, scored in self.scored.items()
+            direction: {name: None if np.isnan(value) else value for name, value in scored.mean.items()}
+            for direction, scored in self.scored.items()
         }
-        intervals: dict[str, Any] = {way: found.intervals for way, found in self.scored.items() if found.intervals}
+        intervals: dict[str, Any] = {
+            direction: found.intervals for direction, found in self.scored.items() if found.intervals
+        }
         state = {name: {"contrast": c.contrast, "collapsed": c.collapsed} for name, c in self.collapse.items()}
         return {
             **values,
@@ -197,7 +199,7 @@ class Evaluation:
         names = next(iter(self.scored.values())).mean
         rows = {name: [found._cell(name) for found in self.scored.values()] for name in names}
         sums = {name: [_with_interval(v, self.sum_intervals.get(name), 1)] for name, v in self.sums.items()}
-        warned = [f"\n{way}: {state}" for way, state in self.collapse.items()]
+        warned = [f"\n{direction}: {state}" for direction, state in self.collapse.items()]
         return _lines({"": list(self.scored), **rows, **sums}) + "".join(warned)
 
 
@@ -243,22 +245,22 @@ def evaluate(
     else:
         several = relevance if isinstance(relevance, Mapping) else {} if relevance is None else {"": relevance}
         named = {str(name): as_numpy(matrix) for name, matrix in several.items()}
-    ways = _directions(similarity, named, owner=owner, positives=positives, classes=classes, ties=ties)
-    names = _names(names, ways["i2t"], isinstance(relevance, Labels), fold)
-    chosen = _metrics(ways["i2t"], names)
+    directions = _directions(similarity, named, owner=owner, positives=positives, classes=classes, ties=ties)
+    names = _names(names, directions["i2t"], isinstance(relevance, Labels), fold)
+    chosen = _metrics(directions["i2t"], names)
     asked = DIRECTIONS if direction == "both" else (direction,)
-    parts = [_extended(part, chosen) for part in ([ways] if fold is None else _folds(ways["i2t"], fold))]
+    parts = [_extended(part, chosen) for part in ([directions] if fold is None else _folds(directions["i2t"], fold))]
     scored = {
-        way: Evaluated(
-            [score_all(part[way], chosen) for part in parts], metrics=chosen,
-            groups=[part[way].query_group for part in parts], drawn=intervals or Draws(samples=0),
+        direction: Evaluated(
+            [score_all(part[direction], chosen) for part in parts], metrics=chosen,
+            groups=[part[direction].query_group for part in parts], drawn=intervals or Draws(samples=0),
         )
-        for way in asked
+        for direction in asked
     }  # fmt: skip
     shown = asked if any(name.startswith("lambda") for name in names) else ()
     return Evaluation(
-        "whole" if fold is None else f"folds of {fold}", scored, _counts(ways["i2t"], scored, len(parts)),
-        {way: collapse(*(part[way].similarity for part in parts)) for way in shown},
+        "whole" if fold is None else f"folds of {fold}", scored, _counts(directions["i2t"], scored, len(parts)),
+        {direction: collapse(*(part[direction].similarity for part in parts)) for direction in shown},
     )  # fmt: skip
 
 
@@ -329,8 +331,8 @@ def _directions(
     groups = (None, None) if owner is None else (np.arange(len(similarity)), owner)
     sides = None if codes is None else (codes, codes[owner])
     found = {}
-    for k, way in enumerate(DIRECTIONS):  # columns are the queries of the other direction
-        found[way] = Queries(
+    for k, direction in enumerate(DIRECTIONS):  # columns are the queries of the other direction
+        found[direction] = Queries(
             similarity.T if k else similarity, groups[k], groups[1 - k],
             {name: matrix.T if k else matrix for name, matrix in (relevance or {}).items()},
             {name: pair[k] for name, pair in named.items()},
@@ -375,19 +377,21 @@ def _metrics(i2t: Queries, names: Sequence[str]) -> list[Metric]:
     return found
 
 
-def _extended(ways: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
+def _extended(directions: dict[str, Queries], metrics: Iterable[Metric]) -> dict[str, Queries]:
     """The extending images of every sr_authors metric, m the largest asked for, cut to each m, as lists."""
     sizes = sorted({item.m for item in metrics if item.family.needs == "extension"})
-    rows, owner = ways["i2t"].query_group, ways["i2t"].candidate_group
+    rows, owner = directions["i2t"].query_group, directions["i2t"].candidate_group
     if not sizes or rows is None or owner is None:
-        return ways
-    lists: dict[str, dict[str, Positives]] = {way: dict(ways[way].positives) for way in DIRECTIONS}
-    for name, matrix in ways["i2t"].relevance.items():
+        return directions
+    lists: dict[str, dict[str, Positives]] = {
+        direction: dict(directions[direction].positives) for direction in DIRECTIONS
+    }
+    for name, matrix in directions["i2t"].relevance.items():
         images = extension_images(matrix, owner, m=sizes[-1], depth=max(30, sizes[-1] + 1))
         for m in sizes:
             lists["i2t"][extension_name(name, m)] = extension_set(images[:, :m], rows, owner)
             lists["t2i"][extension_name(name, m)] = extension_set(images[:, :m], owner, rows)
-    return {way: replace(ways[way], positives=lists[way]) for way in DIRECTIONS}
+    return {direction: replace(directions[direction], positives=lists[direction]) for direction in DIRECTIONS}
 
 
 def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict[str, Any]:
@@ -395,12 +399,12 @@ def _counts(whole: Queries, scored: Mapping[str, Evaluated], folds: int) -> dict
     positive = {name: matrix > 0 for name, matrix in whole.relevance.items()}
     out: dict[str, Any] = {"images": images, "captions": captions, "folds": folds}
     out["zero_ideal"] = {  # queries that score 0 in NDCG and NCS, whatever is retrieved
-        name: {way: int((~some.any(axis=axis)).sum()) for way, axis in zip(DIRECTIONS, (1, 0), strict=True)}
+        name: {direction: int((~some.any(axis=axis)).sum()) for direction, axis in zip(DIRECTIONS, (1, 0), strict=True)}
         for name, some in positive.items()
     }
-    for way, found in scored.items():
+    for direction, found in scored.items():
         unscored = {name: int(np.isnan(values).sum()) for name, values in found.values.items()}
-        out[f"{way}_not_annotated"] = {name: count for name, count in unscored.items() if count}
+        out[f"{direction}_not_annotated"] = {name: count for name, count in unscored.items() if count}
     return out
 
 

@@ -12,7 +12,7 @@ from capgrade.explorer.plans import accepted_per_image
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.judges import GRADES, SCALE, SHARES, scale_text
+from capgrade.schemas.judges import SCALE, YES_OR_NO, ZERO_TO_FIVE, scale_text
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
@@ -39,11 +39,11 @@ def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
     """The text of `export` and its rows, as the review's folder is read for `agree`."""
     found = reviewed(ratings.folder)
     rows = [(one.first, one.second, f"{np.mean(one.ratings):.6g}", len(one.ratings)) for one in found]
-    return csv_text(HEADER, [(*row, scale_text(*GRADES)) for row in rows]), len(rows)
+    return csv_text(HEADER, [(*row, scale_text(*ZERO_TO_FIVE)) for row in rows]), len(rows)
 
 
 def agreement(
-    ratings: ReviewRatings, judged: Table | None = None, scale: tuple[float, float] = GRADES
+    ratings: ReviewRatings, judged: Table | None = None, scale: tuple[float, float] = ZERO_TO_FIVE
 ) -> dict[str, Any]:
     """Krippendorff's alpha (ordinal and interval), how much was rated, for SemanticMap's protocol R@10, and for a pool
     the captions per image that each rater accepts (`accepted_per_image`).
@@ -56,8 +56,8 @@ def agreement(
     found: dict[str, Mapping[int, float]] = {**people, **judged}
     if both := sorted(set(people) & set(judged)):
         raise InputError(f"'{both[0]}' is a reviewer too", remedy="name the rater otherwise")
-    if scale not in (GRADES, SHARES) or (people and scale != GRADES):
-        problem = f"answers of {scale_text(*scale)} in a review of {scale_text(*GRADES)}"
+    if scale not in (ZERO_TO_FIVE, YES_OR_NO) or (people and scale != ZERO_TO_FIVE):
+        problem = f"answers of {scale_text(*scale)} in a review of {scale_text(*ZERO_TO_FIVE)}"
         raise InputError(problem, remedy="judge on one scale")
     result: dict[str, Any] = {
         "protocol": ratings.plan.protocol,
@@ -74,7 +74,7 @@ def agreement(
     if ratings.plan.protocol == SEMANTIC_MAP:
         result["recall"] = judged_recall(ratings.plan, found)
     if ratings.plan.protocol == POOL:
-        least = RELEVANT if scale == GRADES else 0.5
+        least = RELEVANT if scale == ZERO_TO_FIVE else 0.5
         tables = {**found, "mean of people": mean} if len(people) > 1 else found
         result["accepted"] = {name: accepted_per_image(ratings.plan, table, least) for name, table in tables.items()}
     return result
@@ -102,7 +102,7 @@ def read_judged(paths: Sequence[Path], plan: ReviewPlan) -> tuple[dict[str, dict
         if twice := judged.keys() & found.keys():
             raise InputError(f"'{min(twice)}' is in another file too", file=path, remedy="give each model once")
         judged |= found
-    return judged, scale or GRADES
+    return judged, scale or ZERO_TO_FIVE
 
 
 def rating_matrix(found: Table, items: int) -> np.ndarray:

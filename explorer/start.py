@@ -14,7 +14,7 @@ from capgrade.explorer.corpus import LabelledCorpus, read_labels, sampled
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import as_named
 from capgrade.measures import choose
-from capgrade.pictures.listing import TABLE
+from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -77,7 +77,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     corpus = read_corpus(folders)
     captions, images = corpus.captions, folders.images
     models = read_models(folders, corpus)
-    if images is None and folders.captions and (folders.captions / TABLE).is_file():
+    if images is None and folders.captions and (folders.captions / PICTURES_TABLE).is_file():
         images = folders.captions  # generated scenes come with theirs
     pictures = PictureLookup() if images is None else find(captions, images)
     pictures.asked.update(captions.image_ids)

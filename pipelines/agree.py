@@ -11,7 +11,7 @@ import pyarrow as pa
 from capgrade.agreement.calibration import (
     REFERENCES,
     Calibration,
-    held,
+    calibration_errors,
     load,
     meanings,
     random_pairs,
@@ -119,7 +119,7 @@ def agree(
 
     meant = meanings(values, known)
     result = {name: row(of) for name, of in {**values, **meant}.items()}
-    for name, error in held(meant, people, ~own, params.accept).items():
+    for name, error in calibration_errors(meant, people, ~own, params.accept).items():
         result[name]["calibration"] = error
     if folds:
         predicted, weights = mix(values, people.score, people.image, folds)

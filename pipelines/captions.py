@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pipelines.sources import read_source
-from capgrade.schemas.captions import FILE, SCHEMA, Caption
+from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digests, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.inputs import folder_digest
@@ -25,7 +25,7 @@ from capgrade.text.tokens import ptb_jar, tokenize
 # Why captions are left out, and images with them.
 ABSENT, WORDLESS, BARE = "captions absent", "captions without words", "images left without captions"
 BATCH = 65_536  # captions
-_BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits
+BATCH_BYTES = 2**30  # of their text: Arrow's offsets within a batch have 32 bits
 
 
 def captions(out: Path, params: CaptionsParams) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def write_table(
     """Write batches of SCHEMA, which are checked, in this order; `facts` are for the manifest. Returns it."""
     inputs = _inputs(params)
     metadata = {"kind": "captions", "source": params.source, "tokenizer": params.tokenizer, "inputs": inputs}
-    rows = {FILE: write_arrow(out / FILE, with_metadata(SCHEMA, metadata), batches), **(extra or {})}
+    rows = {CAPTIONS_FILE: write_arrow(out / CAPTIONS_FILE, with_metadata(SCHEMA, metadata), batches), **(extra or {})}
     return write_manifest(out, "captions", params=params.model_dump(mode="json"), inputs=inputs, rows=rows, **facts)
 
 
@@ -125,11 +125,11 @@ def caption_batches(records: list[Caption], tokens: list[list[str]]) -> Iterable
 
 def cuts(sizes: Sequence[int] | np.ndarray) -> list[int]:
     """Where batches begin, and the end, of captions of so many bytes."""
-    starts, left = [0], _BATCH_BYTES
+    starts, left = [0], BATCH_BYTES
     for row, size in enumerate(sizes):
         if row - starts[-1] == BATCH or (size > left and row > starts[-1]):
             starts.append(row)
-            left = _BATCH_BYTES
+            left = BATCH_BYTES
         left -= int(size)
     return [*starts, len(sizes)] if len(sizes) else []
 

@@ -13,7 +13,7 @@ from capgrade.measures.scores.measures import BLEUS, MEASURES
 from capgrade.pipelines.sources.fields import Text, Texts, entry, listed_cell
 from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import LARGEST
+from capgrade.schemas.lines import LARGEST_FLOAT32
 from capgrade.schemas.params import JudgedColumns
 from capgrade.scoring import score
 
@@ -90,4 +90,4 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
 
 
 References = Annotated[Texts, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)]
-Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST, le=LARGEST)]
+Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST_FLOAT32, le=LARGEST_FLOAT32)]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.pictures.decode import decoded, plan
-from capgrade.pictures.listing import TABLE, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pictures.listing import PICTURES_TABLE, PictureList, list_pictures, match_pictures, read_pictures
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
@@ -34,12 +34,12 @@ from capgrade.schemas.files import (
     write_json,
     write_manifest,
 )
-from capgrade.schemas.image_matching import SHOWN
+from capgrade.schemas.image_matching import NAMES_SHOWN
 from capgrade.schemas.left_out import MISSING, NO_REGION, UNREADABLE
 from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.progress import progress
-from capgrade.schemas.regions import KIND, Regions, Rounding, region_schema, shard_name, write_shard
+from capgrade.schemas.regions import REGIONS_KIND, Regions, Rounding, region_schema, shard_name, write_shard
 from capgrade.schemas.say import tell
 from capgrade.schemas.space import require_space, size_of
 
@@ -108,7 +108,7 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     left_out = _without_picture({image_id: captions.image_files[image_id] for image_id in match.missing}, there)
     if left_out and (params.unreadable == "fail" or not match.numbers):
         why = [f"{one['file']} ({one['problem']})" for one in left_out if one["reason"] != MISSING]
-        problem = told[0] + (f"; not taken: {first_of(why, SHOWN)}" if why else "")
+        problem = told[0] + (f"; not taken: {first_of(why, NAMES_SHOWN)}" if why else "")
         remedy = "give them, or the source they are in; --set regions.unreadable=skip leaves such images out"
         remedy += "" if params.split else "; --split NAME takes the images of one split"
         raise InputError(problem, file=source, remedy=remedy)
@@ -160,7 +160,7 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
         "regions": made_with,
         "inputs": inputs,
     }  # a receipt says which pictures are in a shard
-    with together(process) as wait, output_folder(out, KIND, made_of):
+    with together(process) as wait, output_folder(out, REGIONS_KIND, made_of):
         if process.rank == 0:
             done = size_of(cut.folder)
             require_space(out, max(len(pictures) * image_bytes, done), done=done)
@@ -172,7 +172,7 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
 
 def require_detector(source: Path, params: RegionsParams) -> None:
     """InputError where none is named and the pictures are no scenes: that detector is of no use on photographs."""
-    if "detector" not in params.model_fields_set and not (source / TABLE).is_file():
+    if "detector" not in params.model_fields_set and not (source / PICTURES_TABLE).is_file():
         remedy = "give --detector bottom_up --weights FILE, or --detector patches --model MODEL"
         raise InputError("no detector for these pictures", file=source, remedy=f"{remedy}, or import features")
 
@@ -190,15 +190,15 @@ def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, pr
     batches = plan(cut.pictures, ((k, cut.numbers(k)) for k in todo), detector.prepare, params.batch)
     pinned = device_of(params.device, process.local).type == "cuda"
     ready = decoded(cut.pictures, batches, detector.prepare, workers=min(params.workers, total), pinned=pinned)
-    seen: dict[int, Seen] = {}  # of the shard that is being detected
+    seen: dict[int, PictureOutcome] = {}  # of the shard that is being detected
     writing: Future[None] | None = None  # the shard before it
     with progress(f"regions by {detector.name}", total, unit="images") as advance, ThreadPoolExecutor(1) as writer:
         for each in ready:
-            seen |= {number: Seen(problem=problem) for number, problem in each.problems.items()}
+            seen |= {number: PictureOutcome(problem=problem) for number, problem in each.problems.items()}
             for one in each.prepared:
                 ids = [cut.pictures[number].image_id for number in one.numbers]
                 found = detector.detect(one.images, one.scales, one.sizes, ids)
-                seen |= zip(one.numbers, map(Seen, one.digests, found), strict=True)
+                seen |= zip(one.numbers, map(PictureOutcome, one.digests, found), strict=True)
             if each.batch.last:
                 if writing:
                     writing.result()
@@ -210,7 +210,7 @@ def detect_all(cut: PictureShards, detector: Detector, params: RegionsParams, pr
 
 
 @dataclass(frozen=True)
-class Seen:
+class PictureOutcome:
     """What came of a picture: the SHA-256 of its bytes and what was detected, or why it could not be read."""
 
     digest: str = "unreadable"
@@ -218,7 +218,7 @@ class Seen:
     problem: str = ""
 
 
-def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
+def write(cut: PictureShards, shard: int, seen: Mapping[int, PictureOutcome]) -> None:
     """A shard, then its receipt, a manifest: what it was made from, what it holds, and which pictures are not in it."""
     images, left_out, fewer, rounding = [], [], [], Rounding()
     stamp = cut.stamp(shard)
@@ -237,7 +237,7 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, Seen]) -> None:
     rows = write_shard(cut.file(shard), images, cut.schema, rounding)
     read = _sha256(seen[number].digest for number in cut.numbers(shard))  # of the bytes; `stamp` is the file system's
     receipt = manifest_of(
-        KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
+        REGIONS_KIND, {shard_name(shard): entry_of(cut.file(shard), rows=rows)}, stamp=stamp, pictures=read,
         regions=rounding.regions, rounding=asdict(rounding), left_out=left_out, fewer=fewer,
     )  # fmt: skip
     write_json(cut.receipt_file(shard), receipt)
@@ -258,10 +258,10 @@ def finish(
     if left_out:
         tell(f"left out: {_named(left_out, sum(rows.values()))}")
     if fewer := [image_id for receipt in receipts for image_id in receipt["fewer"]]:
-        tell(f"fewer regions than the {cut.least} asked for: {len(fewer):,} images, {first_of(fewer, SHOWN)}")
+        tell(f"fewer regions than the {cut.least} asked for: {len(fewer):,} images, {first_of(fewer, NAMES_SHOWN)}")
     pictures = _sha256(receipt["pictures"] for receipt in receipts)
     return write_manifest(
-        cut.folder, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
+        cut.folder, REGIONS_KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
         rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
         left_out=left_out, fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from capgrade.labels import Labels
-from capgrade.pictures.listing import TABLE, opener, write_png
+from capgrade.pictures.listing import PICTURES_TABLE, opener, write_png
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.output import refuse_picture
@@ -49,9 +49,9 @@ def picture(captions_dir: Path, text: str, found: Sequence[Match], out: Path) ->
     """Draw the caption above the images it is relevant to, each with its relevance. InputError when the captions
     folder has no images (only `scenes` writes them), and for a file at `out` that is not such a picture."""
     refuse_picture(out)
-    if not (captions_dir / TABLE).is_file():
+    if not (captions_dir / PICTURES_TABLE).is_file():
         remedy = "leave out --picture"
-        raise InputError("no images beside these captions", file=captions_dir / TABLE, remedy=remedy)
+        raise InputError("no images beside these captions", file=captions_dir / PICTURES_TABLE, remedy=remedy)
     opened = opener(captions_dir, {match.image_id: None for match in found})
     lines = len(found[0].relevance)
     canvas = Image.new("RGB", (_MARGIN + len(found) * (_SIDE + _MARGIN), _SIDE + 62 + 18 * lines), "white")

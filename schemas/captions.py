@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, read_manifest
 
-FILE = "captions.arrow"
+CAPTIONS_FILE = "captions.arrow"
 MOST_ROWS = 2**31 - 1
 SCHEMA = pa.schema(
     [
@@ -140,14 +140,16 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     Raises InputError for an unfinished folder, an unknown split, or a choice that is not made.
     """
     manifest = read_manifest(folder, "captions")
-    if FILE not in manifest["files"]:
-        raise InputError(f"its manifest does not list {FILE}", file=folder, remedy="run `capgrade captions` again")
-    file = open_arrow(folder / FILE)
+    if CAPTIONS_FILE not in manifest["files"]:
+        problem = f"its manifest does not list {CAPTIONS_FILE}"
+        raise InputError(problem, file=folder, remedy="run `capgrade captions` again")
+    file = open_arrow(folder / CAPTIONS_FILE)
     file.need(SCHEMA, ["tokenizer"])
     table = file.read_all()  # in memory map, in chunks: 2 GiB of text are more than Arrow's 32-bit offsets in one
     if table.num_rows > MOST_ROWS:
         problem = f"{table.num_rows:,} captions; their rows are numbers of 32 bits"
-        raise InputError(problem, file=folder / FILE, remedy=f"at most {MOST_ROWS:,} in a table: divide the corpus")
+        remedy = f"at most {MOST_ROWS:,} in a table: divide the corpus"
+        raise InputError(problem, file=folder / CAPTIONS_FILE, remedy=remedy)
     known = pc.unique(table["split"]).to_pylist()
     if split is None and len(known) > 1:
         raise InputError(f"several splits: {', '.join(known)}", file=folder, remedy="choose one with --split")
@@ -156,7 +158,7 @@ def read_captions(folder: Path, split: str | None = None) -> Captions:
     if len(known) > 1:
         table = table.filter(pc.is_in(table["split"], pa.array(parts)))
     tokenizer = metadata_of(table.schema)["tokenizer"]
-    return Captions(table, split, tokenizer, manifest["files"][FILE]["sha256"])
+    return Captions(table, split, tokenizer, manifest["files"][CAPTIONS_FILE]["sha256"])
 
 
 def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
@@ -171,4 +173,4 @@ def parts_of(split: str, known: Sequence[str], file: str | Path) -> list[str]:
 def splits_of(folder: Path) -> list[str]:
     """Names of the splits of a captions folder, in order of first appearance. InputError as `read_captions`."""
     read_manifest(folder, "captions")
-    return pc.unique(open_arrow(folder / FILE).read_all()["split"]).to_pylist()
+    return pc.unique(open_arrow(folder / CAPTIONS_FILE).read_all()["split"]).to_pylist()

@@ -26,7 +26,7 @@ from capgrade.schemas.say import warn
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"  # ends the name of the folder beside an output that a run writes to until it has ended
 RUN_FILE = "run.json"  # in it: what writes there, and what its parts depend on
-FORMAT = 1
+TABLE_FORMAT = 1
 _DIGITS = 5  # at least, of the numbers of numbered files
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
 COMMAND = {
@@ -43,7 +43,7 @@ COMMAND = {
 }  # kinds that are not called as their command is
 FOLDER = {"embeddings": "--index", "alignment": "--words", "pictures": "--pictures", "review": "--sample"}  # not --out
 SELF = "sha256"  # of the manifest's own content, without this entry
-MOST_BYTES = 2**26  # of a manifest or another JSON file that is read whole
+LARGEST_JSON = 2**26  # of a manifest or another JSON file that is read whole
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 _AGAIN = "make it again with the stage that writes it"
@@ -197,7 +197,7 @@ def numpy_type(kind: pa.DataType) -> np.dtype:
 
 def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
     """The schema with `metadata` and the package and format versions under the key `capgrade`, as JSON."""
-    text = canonical({"format": FORMAT, "package": package_version(), **metadata})
+    text = canonical({"format": TABLE_FORMAT, "package": package_version(), **metadata})
     return schema.with_metadata({_METADATA: text.encode()})
 
 
@@ -377,7 +377,7 @@ def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
     """A manifest whose own checksum is right (those of format 1 have none), with the names of its files inside
     its folder. InputError otherwise."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > LARGEST_JSON:
             raise ValueError(f"{path.stat().st_size} bytes")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         kind, old = manifest["kind"], manifest.get("format", 1) == 1 and SELF not in manifest

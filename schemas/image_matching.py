@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 from capgrade.schemas.errors import InputError, first_of
 
-SHOWN = 3  # names in one line
+NAMES_SHOWN = 3  # names in one line
 ENDING = re.compile(r"(?<=.)\.[A-Za-z]\w{0,9}$")  # .jpg, .jpg_large; of an id like v1.5 no part is an ending
 _COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?([0-9]{12})")  # the file of an image, without its ending
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")  # an image's number as annotations write it
@@ -35,10 +35,11 @@ class ImageMatches:
         """What is missing and what is not asked for, a line each, with the first names; none where all fits."""
         said = []
         if self.missing:
-            names = first_of([named(image_id, self.images[image_id]) for image_id in self.missing], SHOWN)
+            names = first_of([named(image_id, self.images[image_id]) for image_id in self.missing], NAMES_SHOWN)
             said.append(f"no {what} of {len(self.missing):,} of the {len(self.images):,} images: {names}")
         if self.not_asked:
-            names = first_of([self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked], SHOWN)
+            others = [self.candidates[k].path or self.candidates[k].image_id for k in self.not_asked]
+            names = first_of(others, NAMES_SHOWN)
             said.append(f"not asked for: {len(self.not_asked):,} of {len(self.candidates):,} {what}: {names}")
         return said
 

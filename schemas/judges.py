@@ -7,7 +7,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 
 SCALE = "scale"  # column of a table of judgements: `scale_text`, the same in each row
-GRADES, SHARES, EXPERTS = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # scores 0 to 5, yes or no, Flickr8k's experts
+ZERO_TO_FIVE, YES_OR_NO, ONE_TO_FOUR = (0.0, 5.0), (0.0, 1.0), (1.0, 4.0)  # the last of Flickr8k's experts
 RANDOM, CHOSEN = "random", "chosen"  # how judged pairs were come by: any pair as likely, or for some likeness
 
 NONE: dict[str, Any] = {"judgements": None, "measures": {}}  # what `agree` writes where a params.yaml names none

@@ -15,12 +15,12 @@ SPDX = {
     "odc-by": "ODC-By-1.0", "odbl": "ODbL-1.0", "pddl": "PDDL-1.0",
 }  # fmt: skip
 OTHER = "other"  # with a name and an address of its own
-UNKNOWN = "unknown"  # the hub's word where nobody has said it
+UNKNOWN_LICENCE = "unknown"  # the hub's word where nobody has said it
 
 
 def licence_address(licence: str, link: str | None) -> str:
     """Where the text of a licence is: `link` for one of the dataset's own, else the page at SPDX. Of an unknown one
     what the hub says of licences."""
-    if licence == UNKNOWN:
+    if licence == UNKNOWN_LICENCE:
         return "https://huggingface.co/docs/hub/repositories-licenses"
     return link if licence == OTHER and link else f"https://spdx.org/licenses/{SPDX[licence]}.html"

@@ -27,7 +27,7 @@ CORRECT = "correct this row; a file that ends early has to be downloaded or writ
 EMPTY, DELETE = "an empty row", "delete it"
 TABS = "a tab inside a field? write a space for it, or make the table a csv"
 COMMAS = 'a comma or quote inside a field? put the field in "...", doubling quotes inside'
-LARGEST = 3.4e38  # of float32's numbers, about
+LARGEST_FLOAT32 = 3.4e38  # of float32's numbers, about
 _MARK = "'"  # a spreadsheet takes what follows as text
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -185,8 +185,8 @@ def number(text: str | None, path: Path, line: int, what: str = "score") -> floa
         value = float(text or "")
     except ValueError:
         value = math.nan
-    if not abs(value) <= LARGEST:
-        problem = "is not a number" if math.isnan(value) else f"is beyond {LARGEST:g}"
+    if not abs(value) <= LARGEST_FLOAT32:
+        problem = "is not a number" if math.isnan(value) else f"is beyond {LARGEST_FLOAT32:g}"
         raise InputError(f"{what} {text!r} {problem}", file=path, row=line)
     return value
 
@@ -208,6 +208,6 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]], end: str = "\n"
     return text.getvalue()
 
 
-def told(cell: str) -> str:
+def text_of_cell(cell: str) -> str:
     """The text that `cells` wrote as this."""
     return cell[1:] if cell.startswith(_MARK) and _FORMULA.match(cell) else cell

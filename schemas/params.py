@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN
+from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
 
 Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
@@ -480,7 +480,7 @@ class PublishParams(ParamsBlock):
 
     @model_validator(mode="after")
     def _a_licence_the_hub_knows(self) -> PublishParams:
-        if self.license not in (None, OTHER, UNKNOWN, *SPDX):
+        if self.license not in (None, OTHER, UNKNOWN_LICENCE, *SPDX):
             close = get_close_matches(str(self.license).lower(), [OTHER, *SPDX], n=3, cutoff=0.4)
             raise ValueError(f"licence '{self.license}' is unknown to the hub; near it: {', '.join([*close, OTHER])}")
         if self.license == OTHER and not (self.license_name and self.license_link):

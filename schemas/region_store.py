@@ -14,7 +14,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, metadata_of, open_arrow, read_manifest
 from capgrade.schemas.image_matching import ImageMatches, match_images
 from capgrade.schemas.left_out import UNREADABLE
-from capgrade.schemas.regions import KIND, LISTS, Regions, region_schema
+from capgrade.schemas.regions import LISTS, REGIONS_KIND, Regions, region_schema
 
 _COLUMNS = ("image_id", "width", "height", "boxes", "features", *LISTS)
 
@@ -28,7 +28,7 @@ class RegionStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        self.manifest = read_manifest(self.folder, KIND)
+        self.manifest = read_manifest(self.folder, REGIONS_KIND)
         readers = [open_arrow(self.folder / name) for name in in_order(self.manifest["files"])]
         readers[0].need(pa.schema([]), ["dim", "dtype"])
         self.metadata = metadata_of(readers[0].schema)

@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, metadata_of, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.output import output_folder
 
-KIND = "regions"
+REGIONS_KIND = "regions"
 _BATCH_BYTES = 32 * 2**20  # a record batch of a shard: what the writer holds in memory
 FLOAT16_NORMAL = 2.0**-14  # below it float16 keeps an absolute step, so a relative error says nothing
 OUTSIDE = 2.0, 0.02  # pixels and share of the side: rounded resize factors push boxes a little beyond the edge
@@ -116,7 +116,7 @@ def region_schema(dim: int, dtype: Dtype, metadata: dict[str, Any] | None = None
         pa.field("features", pa.large_list(feature), nullable=False),
         *(pa.field(name, pa.list_(pa.from_numpy_dtype(kind))) for name, kind in LISTS.items()),
     ]
-    return with_metadata(pa.schema(fields), {"kind": KIND, "dtype": dtype, "dim": dim, **(metadata or {})})
+    return with_metadata(pa.schema(fields), {"kind": REGIONS_KIND, "dtype": dtype, "dim": dim, **(metadata or {})})
 
 
 @dataclass
@@ -169,7 +169,7 @@ def write_regions(
     target_mb: int = 512,
     metadata: dict[str, Any] | None = None,
     inputs: dict[str, str] | None = None,
-    stage: str = KIND,
+    stage: str = REGIONS_KIND,
     left_out: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
     """Write shards `regions-00000.arrow`, ... of about `target_mb` and, last, the manifest, which is returned.
@@ -198,7 +198,7 @@ def write_regions(
             rows[name] = write_arrow(folder / name, schema, _up_to(target, chain([batch], batches)))
         params = {"dtype": dtype, "target_mb": target_mb, **(metadata or {})}
         return write_manifest(
-            folder, KIND, params=params, inputs=inputs or {}, rows=rows, regions=rounding.regions,
+            folder, REGIONS_KIND, params=params, inputs=inputs or {}, rows=rows, regions=rounding.regions,
             dim=metadata_of(schema)["dim"], stage=stage, left_out=list(left_out),
             rounding={"max_abs": rounding.max_abs, "max_rel": rounding.max_rel},
         )  # fmt: skip

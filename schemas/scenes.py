@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-IMAGES = pa.schema(
+SCENE_IMAGES = pa.schema(
     [
         ("image_id", pa.string()),
         ("split", pa.string()),
@@ -22,7 +22,7 @@ _OBJECTS = pa.list_(
     )
 )  # fmt: skip
 # A row per image; boxes in pixels, relations between positions in `objects`.
-SCENES = pa.schema(
+SCENE_TABLE = pa.schema(
     [
         ("image_id", pa.string()), ("split", pa.string()), ("background", pa.string()),
         ("objects", _OBJECTS), ("relations", _RELATIONS),

@@ -22,7 +22,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
 from capgrade.trainer.data.pairs import Pairs
 from capgrade.trainer.evaluation.evaluate import score
-from capgrade.trainer.evaluation.tables import SUMS
+from capgrade.trainer.evaluation.tables import SUM_NAMES
 from capgrade.trainer.evaluation.task import Task
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data
@@ -103,7 +103,7 @@ def table(head: str, columns: Sequence[str], rows: Iterable[tuple[str, list[dict
 
 
 def cell(name: str, values: Sequence[float]) -> str:
-    percent = np.array(values) * (1 if name in SUMS else 100)
+    percent = np.array(values) * (1 if name in SUM_NAMES else 100)
     return f"{percent.mean():.1f} ± {percent.std():.1f}"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from capgrade.schemas.captions import FILE, SCHEMA, Captions, read_captions
+from capgrade.schemas.captions import CAPTIONS_FILE, SCHEMA, Captions, read_captions
 from capgrade.schemas.files import MANIFEST, SELF, self_digest, with_metadata, write_arrow, write_manifest
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 
@@ -124,7 +124,7 @@ def write_captions_folder(folder: Path, tables: Sequence[pa.Table]) -> Path:
     """A finished captions folder with these tables, one after the other."""
     schema = with_metadata(SCHEMA, {"kind": "captions", "tokenizer": "lower_split"})
     whole = pa.concat_tables(tables).cast(SCHEMA).replace_schema_metadata(schema.metadata)
-    rows = {FILE: write_arrow(folder / FILE, schema, whole.to_batches())}
+    rows = {CAPTIONS_FILE: write_arrow(folder / CAPTIONS_FILE, schema, whole.to_batches())}
     images, splits = len(set(whole["image_id"].to_pylist())), Counter(whole["split"].to_pylist())
     write_manifest(folder, "captions", params={}, inputs={}, rows=rows, images=images, splits=splits)
     return folder

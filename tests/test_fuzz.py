@@ -18,7 +18,7 @@ from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
 from capgrade.pipelines.features import convert
-from capgrade.pipelines.features.npz import MOST_BYTES
+from capgrade.pipelines.features.npz import LARGEST_IMAGE
 from capgrade.pipelines.shards import shards
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import read_captions
@@ -300,13 +300,13 @@ def test_an_archive_made_to_fill_the_memory(tmp_path: Path) -> None:
         zipfile.ZipFile(teran / "bu_att" / "2.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("feat.npy", "w", force_zip64=True) as member,
     ):
-        for _ in range(MOST_BYTES // 2**24 + 1):
+        for _ in range(LARGEST_IMAGE // 2**24 + 1):
             member.write(bytes(2**24))
     refused(lambda: list(convert.read_regions("teran", teran)), tmp_path, "bytes when unpacked")
 
 
 def test_a_row_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capgrade.pipelines.features.tsv.MOST_BYTES", 2**16)
+    monkeypatch.setattr("capgrade.pipelines.features.tsv.LARGEST_ROW", 2**16)
     path = write_files(tmp_path / "tsv") / "a.tsv"
     assert len(list(convert.read_regions("tsv", path))) == 2
     with path.open("ab") as file:

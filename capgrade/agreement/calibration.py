@@ -14,7 +14,7 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, write_json
-from capgrade.schemas.judges import CHOSEN, EXPERTS, GRADES, RANDOM, SHARES
+from capgrade.schemas.judges import CHOSEN, ONE_TO_FOUR, RANDOM, YES_OR_NO, ZERO_TO_FIVE
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import json_with, refuse_file
 
@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).with_name("crisscrossed.json")  # of Crisscrossed Capti
 _KIND, _FORMAT = "calibration", 3  # 2 did not say how its pairs were sampled
 REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often the largest value
 _PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
-ACCEPTED_FROM = {GRADES: 3.0, EXPERTS: 3.0, SHARES: 0.5}  # where nobody sets agree.accept
+ACCEPTED_FROM = {ZERO_TO_FIVE: 3.0, ONE_TO_FOUR: 3.0, YES_OR_NO: 0.5}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
 _NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
 
@@ -185,7 +185,7 @@ def meanings(labels: Mapping[str, np.ndarray], curves: Mapping[str, Curve]) -> d
     return found
 
 
-def held(
+def calibration_errors(
     meant: Mapping[str, np.ndarray], people: Judgements, other: np.ndarray, accept: float | None
 ) -> dict[str, Any]:
     """Column of probabilities -> {"ece", "reliability"} among the `other` pairs, bool [n]; accepted as `scale_of` these

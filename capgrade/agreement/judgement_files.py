@@ -9,19 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.agreement.judgements import CAPTIONS, IMAGES, Judgements, Ratings, Within
+from capgrade.agreement.judgements import OF_CAPTIONS, OF_IMAGES, Judgements, Ratings, Within
 from capgrade.metrics.eccv import human_lists, lists_folder
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
-from capgrade.schemas.judges import EXPERTS, GRADES, RANDOM, SCALE, SHARES, TRUTH, parse_scale, scale_text
-from capgrade.schemas.lines import number, open_table, read_lines, told
+from capgrade.schemas.judges import ONE_TO_FOUR, RANDOM, SCALE, TRUTH, YES_OR_NO, ZERO_TO_FIVE, parse_scale, scale_text
+from capgrade.schemas.lines import number, open_table, read_lines, text_of_cell
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
 
 PAIR, _PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
-CXC = {PAIR: ("image", "caption"), CAPTIONS: ("caption1", "caption2"), IMAGES: ("image1", "image2")}  # SITS, STS, SIS
+# Columns of the files of SITS, STS and SIS.
+CXC = {PAIR: ("image", "caption"), OF_CAPTIONS: ("caption1", "caption2"), OF_IMAGES: ("image1", "image2")}
 CXC_SCORE = "agg_score"
 CXC_ID = {"image": re.compile(r"COCO_\w+?_0*(\d+)\.jpg$"), "caption": re.compile(r"COCO_\w+:sentid:(\d+)$")}
 FLICKR8K = re.compile(r"[^\t,]+\t[^\t]+#\d+\t")
@@ -89,7 +90,7 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     rows = rows if rows[0].rater is None else _by_pair(rows, path)
     of = rows[0].of
     at = {"image": captions.image_numbers, "caption": captions.caption_numbers}
-    kinds = {PAIR: ("image", "caption"), CAPTIONS: ("caption", "caption"), IMAGES: ("image", "image")}[of]
+    kinds = {PAIR: ("image", "caption"), OF_CAPTIONS: ("caption", "caption"), OF_IMAGES: ("image", "image")}[of]
     ids = [row.first for row in rows], [row.second for row in rows]
     first, second = (
         np.array([_number(at[kind], id, kind, path, row.line) for id, row in zip(side, rows, strict=True)], np.int64)
@@ -162,7 +163,7 @@ def _dense(path: Path, captions: Captions) -> Judgements:
     image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
     measure, scale = dense.metadata.get("measure"), None
     if measure == TRUTH:
-        scale = SHARES
+        scale = YES_OR_NO
     elif measure in MEASURES:
         made = MEASURES[measure](MeasuresParams())
         scale = made.low, made.high
@@ -185,9 +186,10 @@ def _table(path: Path) -> Iterator[_Row]:
         raise InputError(f"columns {', '.join(header)}", file=path, row=1, remedy=_GIVE)
     for line, row in rows:
         if of is None:
-            ids, score = (told(row["image_id"]), told(row["caption_id"])), number(row["score"], path, line)
+            ids = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
+            score = number(row["score"], path, line)
             scale = parse_scale(row[SCALE]) if SCALE in row else None
-            yield _Row(line, *ids, (score,), told(row["rater"]) if "rater" in row else None, scale)
+            yield _Row(line, *ids, (score,), text_of_cell(row["rater"]) if "rater" in row else None, scale)
             continue
         matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[of]]
         for name, id in zip(CXC[of], matches, strict=True):
@@ -196,7 +198,7 @@ def _table(path: Path) -> Iterator[_Row]:
         first, second = (id[1] for id in matches if id)
         if of != PAIR and first == second:
             raise InputError(f"{row[CXC[of][0]]} with itself", file=path, row=line, remedy="remove the row")
-        yield _Row(line, first, second, (number(row[CXC_SCORE], path, line),), scale=GRADES, of=of)
+        yield _Row(line, first, second, (number(row[CXC_SCORE], path, line),), scale=ZERO_TO_FIVE, of=of)
 
 
 def _flickr8k(path: Path) -> Iterator[_Row]:
@@ -208,13 +210,13 @@ def _flickr8k(path: Path) -> Iterator[_Row]:
             raise InputError(f"{len(fields) + 1} fields between tabs", file=path, row=line, remedy=remedy)
         share, yes, no = votes = tuple(number(field, path, line) for field in fields[1:])
         if all(value in (1, 2, 3, 4) for value in votes):
-            yield _Row(line, image, fields[0], votes, scale=EXPERTS)
+            yield _Row(line, image, fields[0], votes, scale=ONE_TO_FOUR)
             continue
         whole = yes == int(yes) >= 0 and no == int(no) >= 0 and yes + no > 0
         if not whole or abs(share - yes / (yes + no)) > 1e-3:
             problem = f"{share:g}, {yes:g}, {no:g} are neither a share of yes with its votes nor three scores of 1 to 4"
             raise InputError(problem, file=path, row=line, remedy="take the file as Flickr8k has it")
-        yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), scale=SHARES)
+        yield _Row(line, image, fields[0], (1.0,) * int(yes) + (0.0,) * int(no), scale=YES_OR_NO)
 
 
 def reviewed(folder: Path) -> list[_Row]:
@@ -230,7 +232,7 @@ def reviewed(folder: Path) -> list[_Row]:
             given.setdefault(pairs[item], []).append(score)
         for pair, scores in given.items():
             ratings[pair].append(sum(scores) / len(scores))
-    return [_Row(0, *pair, tuple(scores), scale=GRADES) for pair, scores in ratings.items() if scores]
+    return [_Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE) for pair, scores in ratings.items() if scores]
 
 
 NAME = "eccv"
@@ -259,7 +261,7 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     other += [_drawn(random, by_image) * n + c for c in by_caption[of_captions.sizes[by_caption] > 0]]
     no = np.setdiff1d(np.concatenate(other), yes)  # each pair once
     score = np.repeat([1.0, 0.0], [len(yes), len(no)])
-    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=_SAMPLED, scale=SHARES)
+    return Judgements(*np.divmod(np.concatenate([yes, no]), n), score, uncalibrated=_SAMPLED, scale=YES_OR_NO)
 
 
 def _drawn(random: np.random.Generator, rows: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ import numpy as np
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.judges import CHOSEN, SHARES
+from capgrade.schemas.judges import CHOSEN, YES_OR_NO
 
-CAPTIONS, IMAGES = "captions", "images"
+OF_CAPTIONS, OF_IMAGES = "captions", "images"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Judgements:
     def binary(self) -> bool:
         """Whether people said yes or no: every rating is 0 or 1, both were given, and no other could be."""
         given = self.score if self.ratings is None else self.ratings.value
-        return self.scale in (None, SHARES) and set(np.unique(given)) == {0.0, 1.0}
+        return self.scale in (None, YES_OR_NO) and set(np.unique(given)) == {0.0, 1.0}
 
     def values(self, fitted: Any, captions: Captions) -> np.ndarray:
         """A fitted measure on these pairs, float32 [n]."""
@@ -74,15 +74,15 @@ class Within(Judgements):
     """Pairs of captions or of images: first and second int64 [n], their numbers. `image` is the first one's image,
     `caption` the second caption, or the second image's first one."""
 
-    of: str = CAPTIONS
+    of: str = OF_CAPTIONS
     first: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     second: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @staticmethod
     def between(of: str, first: np.ndarray, second: np.ndarray, score: np.ndarray, captions: Captions) -> Within:
         """From the numbers of captions, or of images."""
-        image = captions.owner[first] if of == CAPTIONS else first
-        caption = second if of == CAPTIONS else captions.refs[captions.ref_ptr[second]]
+        image = captions.owner[first] if of == OF_CAPTIONS else first
+        caption = second if of == OF_CAPTIONS else captions.refs[captions.ref_ptr[second]]
         return Within(
             image, caption, score, uncalibrated=f"they are of pairs of {of}", of=of, first=first, second=second
         )
@@ -99,7 +99,7 @@ class Within(Judgements):
         rows, sizes = np.arange(captions.n_captions), np.diff(captions.ref_ptr)
 
         def way(given: np.ndarray, asked: np.ndarray) -> np.ndarray:
-            if self.of == CAPTIONS:
+            if self.of == OF_CAPTIONS:
                 return np.asarray(fitted.regrouped(np.arange(len(rows) + 1), rows).pairs(given, asked))
             each = sizes[asked]
             starts = np.cumsum(each) - each

@@ -13,7 +13,7 @@ import numpy as np
 from capgrade.labels.named import EXACT, as_named
 from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
-from capgrade.labels.unsampled import UNKNOWN, Unknown, stand_ins
+from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.measures import require_read
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
@@ -142,8 +142,8 @@ class Labels:
         >>> relevance.shape, bool(known[0, :5].all()), bool((weights[0, :5] == 1).all())
         ((2, 10), True, True)
         """
-        if unknown not in UNKNOWN:
-            raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN)}")
+        if unknown not in UNKNOWN_RULES:
+            raise InputError(f"unknown is {unknown!r}", remedy=f"choose from: {', '.join(UNKNOWN_RULES)}")
         measure = self.chosen(measure)
         images, captions = self.rows_of_images(image_ids), self.rows_of_captions(caption_ids)
         if device is not None and isinstance(self.stored, Computed):

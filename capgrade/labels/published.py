@@ -18,7 +18,7 @@ from capgrade.schemas.files import in_order, read_manifest
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 from capgrade.schemas.shards import shard_schema
 
-CAPTIONS = pa.schema([field for field in SCHEMA if field.name != "split"])
+CAPTIONS_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "split"])
 _PAIRS = {"image_id": pa.string(), "caption_id": pa.string(), "reasons": pa.list_(pa.string()), "weight": pa.float32()}
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
 _AGAIN = "publish it again: capgrade publish"
@@ -56,7 +56,7 @@ def published_captions(folder: Path, split: str | None = None) -> tuple[dict[str
         raise InputError(f"its manifest has no {lacks[0]}", file=folder, remedy=_AGAIN)
     splits = sorted({Path(name).name.rsplit("-", 3)[0] for name in manifest["files"] if name.startswith("captions/")})
     split = _chosen(split, splits, folder)
-    table = pa.concat_tables(_parquet(path, CAPTIONS) for path in _files(folder, manifest, f"captions/{split}"))
+    table = pa.concat_tables(_parquet(path, CAPTIONS_SCHEMA) for path in _files(folder, manifest, f"captions/{split}"))
     table = table.append_column("split", pa.array([split] * table.num_rows, pa.string())).select(SCHEMA.names)
     table = table.combine_chunks().cast(SCHEMA)
     if not table.num_rows:

@@ -153,7 +153,7 @@ class Sampled:
         return np.concatenate(images), np.concatenate(values)
 
 
-class Whole(ABC):
+class CompleteLabels(ABC):
     """Labels that know every pair."""
 
     sampled = False
@@ -192,7 +192,7 @@ class Whole(ABC):
         return images, self.cells(images, np.array([caption]), measure)[:, 0]
 
 
-class Dense(Whole):
+class Dense(CompleteLabels):
     """Whole matrices, mapped."""
 
     def __init__(self, matrices: Mapping[str, Relevance]) -> None:
@@ -207,7 +207,7 @@ class Dense(Whole):
         return float(min(values.min() for values in parts)), float(max(values.max() for values in parts))
 
 
-class Computed(Whole):
+class Computed(CompleteLabels):
     """One measure, fitted on all captions of the split. InputError for one that the parameters do not have."""
 
     step = 1
@@ -251,4 +251,4 @@ class Computed(Whole):
         return self._made.low, self._made.high
 
 
-Stored = Sampled | Whole  # labels of images (rows) and captions (columns) by number
+Stored = Sampled | CompleteLabels  # labels of images (rows) and captions (columns) by number

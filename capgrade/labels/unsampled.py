@@ -11,7 +11,7 @@ from capgrade.labels.stored import Sampled
 from capgrade.schemas.errors import InputError
 
 Unknown = Literal["mask", "estimate", "bound"]
-UNKNOWN: tuple[Unknown, ...] = ("mask", "estimate", "bound")
+UNKNOWN_RULES: tuple[Unknown, ...] = ("mask", "estimate", "bound")
 
 
 def estimates(stored: Sampled, measure: str, file: Path | str) -> np.ndarray:

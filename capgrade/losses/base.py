@@ -152,7 +152,7 @@ def _pairs(scores: Tensor, own: Tensor | None) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Way:
+class Direction:
     """One direction of a batch: P queries in rows, one for each pair, over N candidates; `at` is the own one."""
 
     at: Tensor  # int64 [P]
@@ -205,7 +205,7 @@ def all_known(batch: ScoredBatch, loss: str) -> Tensor:
     return relevance
 
 
-def both_ways(batch: ScoredBatch, *needed: str) -> tuple[Way, Way]:
+def both_directions(batch: ScoredBatch, *needed: str) -> tuple[Direction, Direction]:
     """Images over captions, and captions over images: the rows (columns) of the pairs. Every relevance is known, and
     counts once, where the batch does not say otherwise. InputError where it lacks what is `needed`."""
     required(batch, *needed)
@@ -217,7 +217,7 @@ def both_ways(batch: ScoredBatch, *needed: str) -> tuple[Way, Way]:
     images, captions = cells, [one.T for one in cells]
     if not batch.diagonal:
         images, captions = [one[rows] for one in images], [one[columns] for one in captions]
-    return Way(columns, *images), Way(rows, *captions)
+    return Direction(columns, *images), Direction(rows, *captions)
 
 
 def nothing(batch: ScoredBatch) -> Tensor:

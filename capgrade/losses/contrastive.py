@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from capgrade.losses.base import Above0, Finite, ScoredBatch, Scores, Way, batch_of, both_ways, nothing, required
+from capgrade.losses.base import (
+    Above0,
+    Direction,
+    Finite,
+    ScoredBatch,
+    Scores,
+    batch_of,
+    both_directions,
+    nothing,
+    required,
+)
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
@@ -34,11 +44,12 @@ def soft_info_nce(
     True
     """
     batch = batch_of("soft_info_nce", scores, relevance, own, known)
-    ways = []
-    for way in both_ways(batch, "relevance"):
-        seen = way.known | way.itself
-        ways.append((way, (way.relevance.float() / softness).masked_fill(~seen, -torch.inf).softmax(dim=1), seen))
-    return _cross_entropy(batch, ways, temperature)
+    targets = []
+    for direction in both_directions(batch, "relevance"):
+        known = direction.known | direction.itself
+        target = (direction.relevance.float() / softness).masked_fill(~known, -torch.inf)
+        targets.append((direction, target.softmax(dim=1), known))
+    return _cross_entropy(batch, targets, temperature)
 
 
 @declared("relevance")
@@ -62,17 +73,18 @@ def info_nce(
         problem = "loss 'info_nce' of own targets takes no relevance"
         raise InputError(problem, remedy="give targets='relevance', or leave relevance and known out")
     batch = batch_of("info_nce", scores, own=own)
-    ways = ((way, way.itself.float(), torch.ones_like(way.own)) for way in both_ways(batch))
-    return _cross_entropy(batch, ways, temperature)
+    directions = both_directions(batch)
+    targets = [(one, one.itself.float(), torch.ones_like(one.own)) for one in directions]
+    return _cross_entropy(batch, targets, temperature)
 
 
 def _cross_entropy(
-    batch: ScoredBatch, ways: Iterable[tuple[Way, Tensor, Tensor]], temperature: float | Tensor
+    batch: ScoredBatch, targets: Iterable[tuple[Direction, Tensor, Tensor]], temperature: float | Tensor
 ) -> Tensor:
-    """Of each way's target, [P, N], over what is seen, bool [P, N]."""
+    """Of the target of each direction, [P, N], over what is known, bool [P, N]."""
     total = nothing(batch)
-    for way, target, seen in ways:
-        log = (way.scores / temperature).masked_fill(~seen, -torch.inf).log_softmax(dim=1)
+    for direction, target, known in targets:
+        log = (direction.scores / temperature).masked_fill(~known, -torch.inf).log_softmax(dim=1)
         total = total - (target * log.masked_fill(target == 0, 0)).sum(dim=1).mean()  # a score may be -inf
     return total / 2
 

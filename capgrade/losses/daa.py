@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_ways, nothing
+from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_directions, nothing
 from capgrade.losses.declared import declared
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
@@ -44,10 +44,10 @@ def daa(
     if form == "authors":
         all_known(batch, "daa")
     total = nothing(batch)
-    for way in both_ways(batch, "relevance"):
-        counts = way.counts
-        by_score = soft_ranks(way.scores, counts, temperature, form)
-        by_relevance = soft_ranks(way.relevance.float(), counts, temperature, form).detach()
+    for direction in both_directions(batch, "relevance"):
+        counts = direction.counts
+        by_score = soft_ranks(direction.scores, counts, temperature, form)
+        by_relevance = soft_ranks(direction.relevance.float(), counts, temperature, form).detach()
         share = torch.minimum(by_score, by_relevance) / torch.maximum(by_score, by_relevance)
         total = total + 1 - (share * counts).sum() / counts.sum().clamp(min=1)
     return total
@@ -65,8 +65,9 @@ def smooth_ap(scores: Scores, own: Tensor | None = None, *, temperature: Above0 
     """
     batch = batch_of("smooth_ap", scores, own=own)
     total = nothing(batch)
-    for way in both_ways(batch):
-        everything = torch.ones_like(way.own)
-        precision = soft_ranks(way.scores, way.own, temperature) / soft_ranks(way.scores, everything, temperature)
-        total = total + 1 - ((precision * way.own).sum(dim=1) / way.own.sum(dim=1)).mean()
+    for direction in both_directions(batch):
+        among_own = soft_ranks(direction.scores, direction.own, temperature)
+        among_all = soft_ranks(direction.scores, torch.ones_like(direction.own), temperature)
+        precision = among_own / among_all
+        total = total + 1 - ((precision * direction.own).sum(dim=1) / direction.own.sum(dim=1)).mean()
     return total

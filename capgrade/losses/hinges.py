@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, ScoredBatch, Scores, all_known, batch_of, both_ways, nothing
+from capgrade.losses.base import Above0, Form, ScoredBatch, Scores, all_known, batch_of, both_directions, nothing
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
@@ -35,9 +35,10 @@ def triplet(
     """
     batch = batch_of("triplet", scores, own=own)
     total = nothing(batch)
-    for way in both_ways(batch):
-        allowed = ~way.own if spare_own else ~way.itself
-        total = total + _triplets(batch, way.scores, way.paired(way.scores), margin, allowed, negatives)
+    for direction in both_directions(batch):
+        allowed = ~direction.own if spare_own else ~direction.itself
+        own_scores = direction.paired(direction.scores)
+        total = total + _triplets(batch, direction.scores, own_scores, margin, allowed, negatives)
     return total
 
 
@@ -82,12 +83,13 @@ def triplet_sn(
     """
     batch = batch_of("triplet_sn", scores, relevance, own, known)
     total = nothing(batch)
-    for way in both_ways(batch, "relevance"):
-        most = way.paired(way.relevance)[:, None]
-        negative = way.known & ~way.itself & (way.relevance < most - TOLERANCE * most.abs().clamp(min=1))
+    for direction in both_directions(batch, "relevance"):
+        most = direction.paired(direction.relevance)[:, None]
+        lower = direction.relevance < most - TOLERANCE * most.abs().clamp(min=1)
+        negative = direction.known & ~direction.itself & lower
         rows = negative.any(dim=1)
-        some = way.scores[rows].masked_fill(~negative[rows], -float("inf"))
-        cost = (gamma * some).logsumexp(dim=1) / gamma - way.paired(way.scores)[rows] + margin
+        some = direction.scores[rows].masked_fill(~negative[rows], -float("inf"))
+        cost = (gamma * some).logsumexp(dim=1) / gamma - direction.paired(direction.scores)[rows] + margin
         total = total + batch.counted(cost.clamp(min=0)).sum()
     return total
 
@@ -115,10 +117,10 @@ def sam(
     batch = batch_of("sam", scores, relevance, own, known)
     if form == "authors":
         return nothing(batch) + _sam_authors(batch, tau, negatives)
-    way, other = both_ways(batch, "relevance")
-    margin = (way.paired(way.relevance)[:, None] - way.relevance).float() / tau
-    ok, own = way.known & way.paired(way.known)[:, None], way.paired(way.scores)
-    total = nothing(batch) + _triplets(batch, way.scores, own, margin, ok & ~way.own, negatives)
+    direction, other = both_directions(batch, "relevance")
+    margin = (direction.paired(direction.relevance)[:, None] - direction.relevance).float() / tau
+    ok, own = direction.known & direction.paired(direction.known)[:, None], direction.paired(direction.scores)
+    total = nothing(batch) + _triplets(batch, direction.scores, own, margin, ok & ~direction.own, negatives)
     rows, columns = batch.at  # towards images: image k of a pair, of whose caption the margin is
     allowed = ok[:, columns] & ~other.own[:, rows]
     return total + _triplets(batch, other.scores[:, rows], own, margin[:, columns], allowed, negatives)
@@ -162,8 +164,9 @@ def kendall(
     """
     batch = batch_of("kendall", scores, relevance, own, known)
     total = nothing(batch)
-    for way in both_ways(batch, "relevance"):
-        for s, r, ok in zip(way.scores, way.relevance, way.known, strict=True):  # one query at a time: [N, N]
+    for direction in both_directions(batch, "relevance"):
+        queries = zip(direction.scores, direction.relevance, direction.known, strict=True)
+        for s, r, ok in queries:  # one at a time: [N, N]
             above = (r[:, None] > r[None, :] + alpha) & ok[:, None] & ok[None, :]
             total = total + batch.counted((s[None, :] - s[:, None]).clamp(min=0) * above, above).sum()
     return total
@@ -195,10 +198,10 @@ def kendall_windows(
     batch = batch_of("kendall_windows", scores, relevance, own, known)
     count, total = windows(alpha, beta), nothing(batch)
     low = -1 + beta * torch.arange(1, count + 1, device=batch.scores.device)
-    for way in both_ways(batch, "relevance"):
-        s, r = way.scores[None], way.relevance[None]  # windows before queries: [M, P, N]
-        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & way.known
-        negative = (r <= low[:, None, None] + TOLERANCE) & way.known
+    for direction in both_directions(batch, "relevance"):
+        s, r = direction.scores[None], direction.relevance[None]  # windows before queries: [M, P, N]
+        positive = (r >= low[:, None, None] + alpha - TOLERANCE) & direction.known
+        negative = (r <= low[:, None, None] + TOLERANCE) & direction.known
         nearest = s.masked_fill(~positive, torch.inf).amin(dim=2)
         farthest = s.masked_fill(~negative, -torch.inf).amax(dim=2)
         both = positive.any(dim=2) & negative.any(dim=2)
@@ -231,13 +234,13 @@ def ladder(
     """
     batch = batch_of("ladder", scores, relevance, own, known)
     total = nothing(batch)
-    for way in both_ways(batch, "relevance"):
-        itself, seen = way.itself, way.known
-        rungs = [itself, *((way.relevance >= threshold) & seen | itself for threshold in thresholds)]
+    for direction in both_directions(batch, "relevance"):
+        itself, seen = direction.itself, direction.known
+        rungs = [itself, *((direction.relevance >= threshold) & seen | itself for threshold in thresholds)]
         for above, margin, weight in zip(rungs, margins, weights, strict=True):
             below = seen & ~above
             rows = below.any(dim=1)
-            worst = way.scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
-            best = way.scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
+            worst = direction.scores.masked_fill(~below, -torch.inf).amax(dim=1)[rows]
+            best = direction.scores.masked_fill(~above, torch.inf).amin(dim=1)[rows]
             total = total + weight * batch.counted((margin + worst - best).clamp(min=0)).sum()
     return total

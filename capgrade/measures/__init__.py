@@ -21,7 +21,7 @@ from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.spice import Spice, jars
 from capgrade.measures.tfidf import TfidfCosine
 from capgrade.pretrained import fingerprint
-from capgrade.schemas.captions import FILE
+from capgrade.schemas.captions import CAPTIONS_FILE
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
@@ -125,7 +125,7 @@ def _frequencies(name: str, source: str | None) -> Digests:
     """FOLDER and FOLDER#split by the captions in it, of which the split is a part."""
     if source is not None:
         folder = Path(source.partition("#")[0])
-        path = folder / FILE if folder.is_dir() else Path(source)
+        path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
         yield f"measures.{name}.document_frequency", file_digest(path)
 
 

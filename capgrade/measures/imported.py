@@ -19,7 +19,7 @@ import numpy as np
 from capgrade.measures.base import ArrayState, Error, Fill
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import number, open_table, told
+from capgrade.schemas.lines import number, open_table, text_of_cell
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
 
@@ -204,7 +204,7 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     if not set(COLUMNS) <= set(header):
         raise InputError(f"no columns {', '.join(COLUMNS)}", file=path, row=1)
     for line, row in rows:
-        image_id, caption_id = told(row["image_id"]), told(row["caption_id"])
+        image_id, caption_id = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
         image, caption = captions.image_numbers.get(image_id), captions.caption_numbers.get(caption_id)
         if image is None or caption is None:
             problem = f"image '{image_id}', caption '{caption_id}' are not both among the captions"

@@ -13,7 +13,7 @@ import numpy as np
 from capgrade.measures.base import CHUNK, UNIT, Error, Fitted, Measure, State
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import LARGEST
+from capgrade.schemas.lines import LARGEST_FLOAT32
 
 _PARTS = "mixture.json"
 
@@ -112,7 +112,8 @@ class Mixture:
     def fit(self, captions: Captions) -> FittedMixture:
         """Fit every part. InputError as they raise it, and for weights that leave no range, or one beyond float32."""
         parts = {name: part.fit(captions) for name, part in self.parts.items()}
-        if not (-LARGEST <= self.low < self.high <= LARGEST and self.high - self.low > 1 / LARGEST):
+        within = -LARGEST_FLOAT32 <= self.low < self.high <= LARGEST_FLOAT32
+        if not (within and self.high - self.low > 1 / LARGEST_FLOAT32):
             problem = f"a mixture's values would be from {self.low:g} to {self.high:g}"
             raise InputError(problem, remedy="give weights that are not all 0, nor very large or small")
         return FittedMixture(parts, self.weights, {name: (part.low, part.high) for name, part in self.parts.items()})

@@ -94,8 +94,8 @@ class Positives:
 
     def lists(self) -> list[Array]:
         """One array of candidates per query, -1 for absent ones."""
-        held = np.split(self.indices, self.indptr[1:-1])
-        return [np.append(row, np.full(gone, -1)) if gone else row for row, gone in zip(held, self.absent, strict=True)]
+        rows = np.split(self.indices, self.indptr[1:-1])
+        return [np.append(row, np.full(gone, -1)) if gone else row for row, gone in zip(rows, self.absent, strict=True)]
 
 
 def own_positives(query_group: Array, candidate_group: Array) -> Positives:
@@ -208,8 +208,8 @@ class QueryBlock:
         wrong = ~np.isfinite(values) if infinite else np.isnan(values)
         if wrong.any():
             row, candidate = np.argwhere(wrong)[0]
-            held = "NaN" if np.isnan(values[row, candidate]) else "infinity"
-            raise InputError(f"{what} holds {held} (query {self.start + row}, candidate {candidate})", remedy=remedy)
+            found = "NaN" if np.isnan(values[row, candidate]) else "infinity"
+            raise InputError(f"{what} holds {found} (query {self.start + row}, candidate {candidate})", remedy=remedy)
         return values
 
     @cached_property

@@ -51,8 +51,8 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
     found = Ranked(listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0))
     ideal = found
     if any(kind in _GRADED for kind, _ in chosen):
-        falling = qrels.relevance[np.lexsort((-qrels.relevance, query))]
-        ideal = Ranked(query, _places(np.diff(qrels.start))[1] + 1, falling)
+        descending = qrels.relevance[np.lexsort((-qrels.relevance, query))]
+        ideal = Ranked(query, _places(np.diff(qrels.start))[1] + 1, descending)
     return np.stack([_values(*one, found, ideal, positives, above) for one in chosen], axis=1)
 
 

@@ -43,9 +43,9 @@ def mined_precision_classes(codes: Array, lists: Positives, owner: Array) -> lis
     human = -(codes[rows] != codes[owner[columns]]).sum(axis=1)[both]
 
     def nearness(block: QueryBlock) -> Array:
-        here = slice(block.start, block.stop)
-        near = -hamming(codes[here], codes[owner]).astype(np.float32)
-        return np.where(np.outer(annotated[here], annotated[owner]), near, -np.inf)
+        queries = slice(block.start, block.stop)
+        near = -hamming(codes[queries], codes[owner]).astype(np.float32)
+        return np.where(np.outer(annotated[queries], annotated[owner]), near, -np.inf)
 
     nothing = np.broadcast_to(np.float32(0), (len(codes), len(owner)))  # the pairs, whose nearness is made in blocks
     found = _curve(Queries(nothing, np.arange(len(codes)), owner), human, np.arange(human.min(), 1), nearness)
@@ -61,18 +61,20 @@ def _human_pairs(lists: Positives, owner: Array) -> tuple[Array, Array]:
 
 
 def _curve(
-    queries: Queries, human: Array, rising: Array, values_of: Callable[[QueryBlock], Array]
+    queries: Queries, human: Array, thresholds: Array, values_of: Callable[[QueryBlock], Array]
 ) -> list[dict[str, Any]]:
     """A row for each threshold, from the last to the first, of the values of all pairs but own ones."""
 
     def count(block: QueryBlock) -> Array:
         values, (images, owner) = values_of(block), block.groups(True)
-        kept = values[(values >= rising[0]) & (images[:, None] != owner)]
-        return np.bincount(len(rising) - np.searchsorted(rising, kept, "right"), minlength=len(rising))[None]
+        kept = values[(values >= thresholds[0]) & (images[:, None] != owner)]
+        return np.bincount(len(thresholds) - np.searchsorted(thresholds, kept, "right"), minlength=len(thresholds))[
+            None
+        ]
 
-    falling = rising[::-1]
+    descending = thresholds[::-1]
     mined = per_query(queries, count).sum(axis=0).cumsum()
-    overlap = (human >= falling[:, None]).sum(axis=1)
-    columns = falling, mined, overlap, overlap / np.maximum(mined, 1), overlap / len(human)
+    overlap = (human >= descending[:, None]).sum(axis=1)
+    columns = descending, mined, overlap, overlap / np.maximum(mined, 1), overlap / len(human)
     names = "threshold", "mined", "overlap", "precision", "recall"
     return [dict(zip(names, row, strict=True)) for row in zip(*(each.tolist() for each in columns), strict=True)]

@@ -85,9 +85,9 @@ def _rank_all(bits, order, end):
         ordered = _radix(packed, scratch, counts)
         stop, key = n, ordered[n - 1] >> _U32
         for p in range(n - 1, -1, -1):
-            here = ordered[p] >> _U32
-            if here != key:
-                stop, key = p + 1, here
+            own_key = ordered[p] >> _U32
+            if own_key != key:
+                stop, key = p + 1, own_key
             order[row, p] = np.int64(ordered[p] & _LOW)
             end[row, p] = stop
 

@@ -20,11 +20,11 @@ def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
     values, best = similarity[own.queries, own.indices], np.full(len(similarity), -np.inf, similarity.dtype)
     np.maximum.at(best, own.queries, values)
     above, tied = (similarity > best[:, None]).sum(axis=1), similarity == best[:, None]
-    held = values == best[own.queries]
+    is_best = values == best[own.queries]
     if block.queries.ties == "expected":
-        return above, tied.sum(axis=1), np.bincount(own.queries[held], minlength=len(best))
+        return above, tied.sum(axis=1), np.bincount(own.queries[is_best], minlength=len(best))
     last, alone = np.zeros(len(best), np.int64), np.ones(len(best), np.int64)
-    np.maximum.at(last, own.queries[held], own.indices[held])
+    np.maximum.at(last, own.queries[is_best], own.indices[is_best])
     return above + (tied & (np.arange(block.width) > last[:, None])).sum(axis=1), alone, alone
 
 

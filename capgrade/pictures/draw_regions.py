@@ -13,7 +13,7 @@ from capgrade.schemas.output import refuse_picture
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 
-SIDE = 420  # pixels of the longer side of an image in the picture
+REGIONS_SIDE = 420  # pixels of the longer side of an image in the picture
 _LEAST = 0.3  # confidence of a box that is drawn
 SAME_BOX, SAME_CLASS = 0.7, 0.5  # IoU, and for one class the share of the smaller box, above which two show the same
 FONT_SIZE = 15
@@ -55,7 +55,7 @@ def _tile(image: Image.Image, regions: Regions, top: int, store: RegionStore) ->
     if regions.boxes is None:
         raise InputError(f"image {regions.image_id!r} has no boxes", file=store.folder, remedy="extract its regions")
     font = ImageFont.load_default(FONT_SIZE)
-    scale = SIDE / max(image.size)
+    scale = REGIONS_SIDE / max(image.size)
     shown = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
     tile = Image.new("RGB", (shown.width, shown.height + FONT_SIZE + 8), "white")
     tile.paste(shown, (0, 0))

@@ -29,7 +29,7 @@ from capgrade.schemas.progress import progress
 from capgrade.schemas.regions import well_formed
 from capgrade.schemas.tars import is_tars, list_tars, tar_members
 
-TABLE = "images.arrow"  # in a captions folder: image_id and png
+PICTURES_TABLE = "images.arrow"  # in a captions folder: image_id and png
 THUMBNAILS = {"@eaDir", "__MACOSX", "thumbs", ".thumbnails", ".ipynb_checkpoints"}  # folders
 _TEXTS = {"txt", "json", "cls", "caption", "csv", "tsv"}  # endings of a sample's members that are not looked into
 _NO_PICTURE, _OTHER, _HIDDEN = "no picture by content", "other files", "hidden"
@@ -147,8 +147,8 @@ def list_pictures(source: str | Path, image_column: str | None = None, image_id:
     """
     path, name = Path(source), str(source)
     columns = ImageColumns(image_column, image_id)
-    if path.is_dir() and (path / TABLE).is_file():
-        found = PictureList(_of_table(path / TABLE))
+    if path.is_dir() and (path / PICTURES_TABLE).is_file():
+        found = PictureList(_of_table(path / PICTURES_TABLE))
     elif is_tars(name):
         found = _of_tars([name])
     elif path.is_dir():

@@ -28,7 +28,7 @@ from capgrade.schemas.say import warn
 _PLACES = ("{file}", "{id}")
 SCHEMES = ("http://", "https://")
 SECONDS, _MOST_BYTES = 10, 20 * 2**20  # to wait for a picture's address to answer, and of its answer
-IN_A_ROW = 3  # addresses that do not answer: then no other is asked
+UNANSWERED = 3  # addresses that do not answer: then no other is asked
 
 
 @dataclass
@@ -95,8 +95,8 @@ class PictureLookup:
             warn(f"{self.source}: no picture of {many}; the first is '{first}' ({why})")
 
     def _fetched(self, image_id: str) -> bytes:
-        if self.failed >= IN_A_ROW:
-            raise InputError(f"not asked for: the {IN_A_ROW} before it had no answer")
+        if self.failed >= UNANSWERED:
+            raise InputError(f"not asked for: the {UNANSWERED} before it had no answer")
         try:
             with _OPENER.open(self.address(image_id), timeout=SECONDS) as answer:
                 data = answer.read(_MOST_BYTES + 1)

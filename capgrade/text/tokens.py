@@ -21,7 +21,7 @@ from capgrade.text.ptb import alone, kept, ptb_tokens
 from capgrade.text.words import NO_TOKENIZER, Words, number_words, read_once, split_at_spaces
 
 _AHEAD = 3  # captions that are looked at behind one; the lexer skips line breaks between
-JAR = "stanford-corenlp-3.4.1.jar"
+PTB_JAR = "stanford-corenlp-3.4.1.jar"
 _BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"  # the lexer, or what reads its lines, may end a line here
 _LINE_BREAKS = re.compile(f"[{_BREAKS}]")
 _SURROGATES = re.compile("[\ud800-\udfff]")  # halves of characters: no encoding writes them
@@ -69,7 +69,7 @@ def ptb(captions: Sequence[str]) -> list[list[str]]:
 
 def ptb_jar() -> Path:
     """Stanford's tokenizer, as the installed pycocoevalcap has it."""
-    return package_folder("pycocoevalcap.tokenizer") / JAR
+    return package_folder("pycocoevalcap.tokenizer") / PTB_JAR
 
 
 def one_line_each(captions: Sequence[str]) -> Sequence[str]:

@@ -123,10 +123,10 @@ def _add_commands() -> None:
     """Each command of the table with its example; `regions` both does something and has commands below it."""
     below = typer.Typer(cls=Group, invoke_without_command=True)
     for name, (function, example) in COMMANDS.items():
-        told = inspect.cleandoc(function.__doc__ or "")
+        description = inspect.cleandoc(function.__doc__ or "")
         shown: dict[str, Any] = {
-            "help": f"\b\n$ capgrade {name} {example}\n\n{told}",
-            "short_help": told.partition("\n\n")[0].replace("\n", " "),
+            "help": f"\b\n$ capgrade {name} {example}\n\n{description}",
+            "short_help": description.partition("\n\n")[0].replace("\n", " "),
         }
         group, _, last = name.rpartition(" ")
         if name == "regions":
@@ -162,10 +162,10 @@ def main() -> None:
                 if done.code:
                     raise
     except ModuleNotFoundError as error:
-        told = missing_extra(error)
-        if told is None or os.environ.get("CAPGRADE_DEBUG"):
+        missing = missing_extra(error)
+        if missing is None or os.environ.get("CAPGRADE_DEBUG"):
             raise
-        _say_error(told)
+        _say_error(missing)
     except (InputError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         if os.environ.get("CAPGRADE_DEBUG"):
             raise

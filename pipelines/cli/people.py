@@ -116,8 +116,7 @@ def explore(
     if not is_loopback(asked.host):
         said = "everybody who reaches this machine by network can search and rate, without a password"
         warn(f"explore.host={asked.host}: {said}")
-    told = lambda address: typer.echo(f"explorer at {address}")  # noqa: E731
-    serve(explorer, reviews, asked.host, asked.port, told)
+    serve(explorer, reviews, asked.host, asked.port, lambda address: typer.echo(f"explorer at {address}"))
 
 
 def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:

@@ -67,12 +67,12 @@ def init(
 
 
 def _of_template(template: str, data: Path | None, features: list[str] | None) -> Any:
-    from capgrade.pipelines.project.init import SCENES
+    from capgrade.pipelines.project.init import SCENES_DATASET
     from capgrade.pipelines.project.layouts import LAYOUTS
 
     if template == "scenes":
         refuse("with --template scenes, which draws its data", data=data, features=features)
-        return SCENES
+        return SCENES_DATASET
     if template not in LAYOUTS:
         raise InputError(f"no template '{template}'", remedy=f"choose from: scenes, {', '.join(LAYOUTS)}")
     if data is None:

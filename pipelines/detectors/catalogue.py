@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.params import RegionsParams
 
-SCENES = Path(__file__).with_name("scenes.safetensors")  # made by studies/train_detector.py
+SCENES_DETECTOR = Path(__file__).with_name("scenes.safetensors")  # made by studies/train_detector.py
 _RANDOM = "random"  # in place of a weights file
 
 
@@ -48,7 +48,7 @@ def rule_of(params: RegionsParams) -> RegionRule:
 def input_digests(params: RegionsParams) -> dict[str, str]:
     """SHA-256 of what the detector is read from, by name, for the manifest."""
     if params.detector == "scenes":
-        return {"weights": digest(SCENES)}
+        return {"weights": digest(SCENES_DETECTOR)}
     files = {"weights": Path(params.weights)} if params.weights and Path(params.weights).is_file() else {}
     if params.config is not None:
         files["config"], *bases = config_files(config_file(params.config))
@@ -75,7 +75,7 @@ def _bottom_up(params: RegionsParams, device: torch.device) -> Detector:
             torch.manual_seed(params.seed)
             model = BottomUp()
     else:
-        model, facts = load_bottom_up(Path(given) if given else SCENES)
+        model, facts = load_bottom_up(Path(given) if given else SCENES_DETECTOR)
     return BottomUpDetector(
         model, rule_of(params), name=name, classes=facts.get("classes"), attributes=facts.get("attributes"),
         device=device, precision=precision_for(params, device), proposals=params.proposals,

@@ -14,7 +14,7 @@ import numpy as np
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import LISTS, Regions
 
-AGAIN = "download or make the file again"
+FETCH_AGAIN = "download or make the file again"
 # What MILVLG's npz files and LXMERT's rows call the lists of `Regions`.
 KEYS_OF_LISTS = dict(zip(("objects_id", "objects_conf", "attrs_id", "attrs_conf"), LISTS, strict=True))
 _RAISED = (
@@ -44,7 +44,7 @@ def refused(path: Path, row: int | str | None = None) -> Iterator[None]:
         raise InputError("a folder where a file is needed", file=path, row=row, remedy="name the file in it") from None
     except _RAISED as error:
         text = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"cannot be read ({text})", file=path, row=row, remedy=AGAIN) from None
+        raise InputError(f"cannot be read ({text})", file=path, row=row, remedy=FETCH_AGAIN) from None
 
 
 def quoted(names: Iterable[object]) -> str:
@@ -65,7 +65,7 @@ def feature_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
 def box_array(array: np.ndarray, what: str, path: Path) -> np.ndarray:
     """Boxes as float32; whole numbers and float64 are accepted, to within float32's 1e-4 of a pixel."""
     if array.dtype.kind not in "fiu":
-        raise InputError(f"{what} is of type {array.dtype}, not numbers", file=path, remedy=AGAIN)
+        raise InputError(f"{what} is of type {array.dtype}, not numbers", file=path, remedy=FETCH_AGAIN)
     return np.ascontiguousarray(array, np.float32)
 
 
@@ -76,7 +76,7 @@ def exact(array: np.ndarray, dtype: str, what: str, path: Path, row: int | None 
             same: np.ndarray = array.astype(dtype)
         if np.array_equal(same, array, equal_nan=True):
             return same
-    raise InputError(f"{what} of type {array.dtype} is not {dtype}", file=path, row=row, remedy=AGAIN)
+    raise InputError(f"{what} of type {array.dtype} is not {dtype}", file=path, row=row, remedy=FETCH_AGAIN)
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.features.damage import (
-    AGAIN,
+    FETCH_AGAIN,
     KEYS_OF_LISTS,
     Found,
     box_array,
@@ -25,7 +25,7 @@ from capgrade.schemas.regions import LISTS, Regions
 
 KEYS = ("x", "bbox", "num_bbox", "image_h", "image_w")
 ATT, BOX = "_att", "_box"  # ends of the names of TERAN's folders
-MOST_BYTES = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
+LARGEST_IMAGE = 2**30  # of one image, unpacked: far beyond any, and less than a file made to fill the memory asks for
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def _read_npz(path: Path) -> Regions:
         x = np.ascontiguousarray(x.T)
     if x.ndim != 2 or len(x) != n:
         problem = f"x of shape {x.shape} where num_bbox is {n}"
-        raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {AGAIN}")
+        raise InputError(problem, file=path, remedy=f"x is [num_bbox, d] or [d, num_bbox]; {FETCH_AGAIN}")
     found = {key: name for key, name in KEYS_OF_LISTS.items() if key in arrays}
     lists = {name: exact(arrays[key], LISTS[name], key, path) for key, name in found.items()}
     boxes = box_array(arrays["bbox"], "bbox", path)
@@ -188,7 +188,7 @@ def _load(
         missing += [either] if either and not any(key in npz for key in optional) else []
         assert npz.zip is not None
         size = sum(member.file_size for member in npz.zip.infolist())
-        if size > MOST_BYTES:
+        if size > LARGEST_IMAGE:
             raise ValueError(f"{size} bytes when unpacked")
         if missing:
             problem = f"no key {missing[0]!r}: it has {quoted(npz)}"
@@ -204,5 +204,5 @@ def _load(
 def _whole(arrays: dict[str, np.ndarray], key: str, path: Path) -> int:
     value = arrays[key]
     if value.size != 1 or value.dtype.kind not in "iu" or not 0 < int(value.reshape(-1)[0]) < 2**31:
-        raise InputError(f"{key} is not one whole number from 1", file=path, remedy=AGAIN)
+        raise InputError(f"{key} is not one whole number from 1", file=path, remedy=FETCH_AGAIN)
     return int(value.reshape(-1)[0])

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 FLOATS = {"float16": "<f2", "float32": "<f4", "float64": "<f8"}
-LARGEST = 1e6  # features stay below a few thousand; half of all float32 bytes that are no such numbers lie beyond this
+# Features stay below a few thousand; half of all float32 bytes that are no such numbers lie beyond it.
+LARGEST_FEATURE = 1e6
 WIDEST = 10.0  # binary exponents, as standard deviation: features have 1 to 4, and 8 times that in a type too wide
 
 
@@ -15,7 +16,7 @@ def size_of(dtype: str) -> int:
 
 def plausible(values: np.ndarray) -> bool:
     """Are all numbers finite, and none absurdly large?"""
-    return float(np.abs(values).max(initial=0)) <= LARGEST
+    return float(np.abs(values).max(initial=0)) <= LARGEST_FEATURE
 
 
 def float_types(rows: Sequence[bytes], step: int) -> list[str]:

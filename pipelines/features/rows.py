@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from capgrade.pipelines.features.damage import Found
-from capgrade.pipelines.features.numbers import LARGEST, float_types, plausible, size_of
+from capgrade.pipelines.features.numbers import LARGEST_FEATURE, float_types, plausible, size_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.regions import DAMAGED, Regions
 
@@ -86,7 +86,7 @@ def _require_features(regions: Regions, found: Found) -> None:
     if x.ndim != 2 or not x.size or plausible(x):
         return
     infinite = np.count_nonzero(~np.isfinite(x))
-    beyond = f"feature value {np.abs(x).max():g} is beyond {LARGEST:,.0f}"
+    beyond = f"feature value {np.abs(x).max():g} is beyond {LARGEST_FEATURE:,.0f}"
     problem = f"image {regions.image_id!r}: {f'{infinite} feature values are NaN or infinite' if infinite else beyond}"
     step = x.shape[1] * x.itemsize
     fitting = [dtype for dtype in float_types([x.tobytes()], step) if dtype != x.dtype.name]

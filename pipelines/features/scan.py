@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from capgrade.pipelines.features.damage import AGAIN, Found, feature_array, quoted, refused
+from capgrade.pipelines.features.damage import FETCH_AGAIN, Found, feature_array, quoted, refused
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic
 from capgrade.schemas.regions import Regions
@@ -62,7 +62,7 @@ def _mapped(path: Path) -> np.ndarray:
         rows = np.lib.format.open_memmap(path, mode="r")
     extra = path.stat().st_size - rows.offset - rows.nbytes
     if extra:
-        raise InputError(f"{extra} bytes after the end of the array", file=path, remedy=AGAIN)
+        raise InputError(f"{extra} bytes after the end of the array", file=path, remedy=FETCH_AGAIN)
     return rows
 
 
@@ -133,7 +133,7 @@ def read_rows(rows: Any, path: Path, ids_of: Callable[[], tuple[list[str], int]]
     """Images of an array-like [rows, n, d] that is read a few rows at a time; `ids_of` gives their ids, and how many
     rows in turn are an image."""
     if len(rows.shape) != 3 or 0 in rows.shape or math.prod(rows.shape[1:]) > _LARGEST:
-        raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=AGAIN)
+        raise InputError(f"an array of shape {rows.shape}, not [images, regions, d]", file=path, remedy=FETCH_AGAIN)
     feature_array(np.empty(0, rows.dtype), "the array", path)  # before any object in it is made
     ids, times = ids_of()
     for k, image_id in enumerate(ids):

@@ -26,7 +26,7 @@ INTEGERS = ("<i4", "<i8")
 WIDTHS = {"boxes": 4, **dict.fromkeys(KEYS_OF_LISTS, 1)}  # numbers a region
 _FIRST = 20  # rows that tell what the numbers of a file are
 _AGAIN = "download or make the file again, or delete this row"
-MOST_BYTES = 2**30  # of a row: far beyond any, and less than a file without line feeds asks for
+LARGEST_ROW = 2**30  # of a row: far beyond any, and less than a file without line feeds asks for
 Types = dict[str, tuple[str, int]]  # of a field: numpy's code of its numbers, and bytes a region
 
 log = logging.getLogger(__name__)
@@ -85,9 +85,9 @@ def _read(path: Path, names: tuple[str, ...], input_dtype: str | None) -> Iterat
 def _line(f: BinaryIO, path: Path) -> bytes:
     """A row with its line feed, or nothing at the end of the file."""
     with refused(path):
-        line = f.readline(MOST_BYTES)
-        if len(line) == MOST_BYTES:
-            raise ValueError(f"a row of more than {MOST_BYTES} bytes")
+        line = f.readline(LARGEST_ROW)
+        if len(line) == LARGEST_ROW:
+            raise ValueError(f"a row of more than {LARGEST_ROW} bytes")
     return line
 
 

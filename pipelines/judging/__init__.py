@@ -6,7 +6,7 @@ from typing import Any
 
 from capgrade.pictures.lookup import find
 from capgrade.pipelines.judging.endpoint import Endpoint
-from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, load_prompt, read_pairs
+from capgrade.pipelines.judging.question import CAPTIONS_PROMPT, PICTURES_PROMPT, load_prompt, read_pairs
 from capgrade.pipelines.judging.round import JudgingRound
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
@@ -42,7 +42,7 @@ def judge(
     failed = out.with_name(f"{out.stem}-unanswered.csv")
     refuse_file(out, f"table of capgrade judge by {model}", _by(model))
     refuse_file(failed, "table of capgrade judge", starting(",".join(NO_ANSWER).encode()))
-    prompt = Path(params.prompt) if params.prompt else PICTURES if images else CAPTIONS
+    prompt = Path(params.prompt) if params.prompt else PICTURES_PROMPT if images else CAPTIONS_PROMPT
     asked = load_prompt(prompt, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)

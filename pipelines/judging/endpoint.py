@@ -17,7 +17,7 @@ with needs("judge"):
 
 TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
 _PATH = "/chat/completions"
-MOST_BYTES, SHOWN = 2**22, 200  # of an answer, and of one that is told
+LARGEST_ANSWER, ANSWER_SHOWN = 2**22, 200  # of an answer, and of one that is told
 MOST_TOKENS = 2**53
 FATAL = {401, 403, 404, 405}
 
@@ -85,7 +85,7 @@ class Endpoint:
             with self.client.stream("POST", self.address, json=body) as response:
                 for piece in response.iter_bytes():
                     data += piece
-                    if len(data) > MOST_BYTES or time.monotonic() > until:
+                    if len(data) > LARGEST_ANSWER or time.monotonic() > until:
                         raise LostError("an answer without end", charged=True)
         except httpx2.ConnectError as error:
             raise LostError(f"cannot be reached ({self.clean(str(error))})") from None
@@ -96,7 +96,7 @@ class Endpoint:
     def clean(self, text: str) -> str:
         """What may be shown and kept of what an endpoint says: short, on one line, without the token."""
         hidden = text.replace(self._token, "***") if self._token else text
-        return " ".join(hidden.split())[:SHOWN]
+        return " ".join(hidden.split())[:ANSWER_SHOWN]
 
     def _refused(self, response: httpx2.Response, data: bytes) -> NoReturn:
         code = response.status_code

@@ -24,7 +24,8 @@ from capgrade.schemas.params import ParamsBlock, read_yaml, validated
 from capgrade.schemas.reviews import LINES
 
 _FOLDER = Path(__file__).parent
-CAPTIONS, PICTURES = _FOLDER / "captions.yaml", _FOLDER / "pictures.yaml"  # the ones that come with capgrade
+# The prompts that come with capgrade.
+CAPTIONS_PROMPT, PICTURES_PROMPT = _FOLDER / "captions.yaml", _FOLDER / "pictures.yaml"
 YES_NO = "yes or no"
 OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")

@@ -18,7 +18,7 @@ import numpy as np
 
 from capgrade.measures.embeddings import cache_folder
 from capgrade.pictures.lookup import PictureLookup, data_uri, encoded
-from capgrade.pipelines.judging.endpoint import SHOWN, Endpoint, LostError, Reply
+from capgrade.pipelines.judging.endpoint import ANSWER_SHOWN, Endpoint, LostError, Reply
 from capgrade.pipelines.judging.question import Prompt
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -28,7 +28,7 @@ from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.progress import progress
 
 _SIDE = 512  # pixels of a picture's longer side
-IN_A_ROW = 20  # questions without an answer, after which nothing more is asked
+UNANSWERED_QUESTIONS = 20  # questions without an answer, after which nothing more is asked
 FIRST_WAIT, LONGEST_WAIT, _PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
 
 
@@ -148,7 +148,7 @@ class JudgingRound:
                     with self._changed:
                         self._in_vain = 0
                     return 1
-                wrong, reason = reply.text[:SHOWN], f"answered {text!r}"
+                wrong, reason = reply.text[:ANSWER_SHOWN], f"answered {text!r}"
                 continue
             reason = str(reply)
             if not reply.again:
@@ -158,8 +158,8 @@ class JudgingRound:
         question.reason = reason
         with self._changed:
             self._in_vain += 1
-            if self._in_vain >= IN_A_ROW:
-                self._stop(f"{IN_A_ROW} questions in a row had no answer, the last: {reason}")
+            if self._in_vain >= UNANSWERED_QUESTIONS:
+                self._stop(f"{UNANSWERED_QUESTIONS} questions in a row had no answer, the last: {reason}")
         return 1
 
     def _ask(self, messages: list[dict[str, Any]], due: float) -> Reply | LostError | None:

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from pathlib import Path
 
-from capgrade.pictures.listing import TABLE
+from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, data_uri, encoded, find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
@@ -21,7 +21,7 @@ class PageThumbnails:
         self.images, self.beside, self.left = images, beside, MOST_BYTES
         self.uri = lru_cache(maxsize=None)(self._uri)
         self.pictures = PictureLookup()
-        if images is not None or (captions_dir / TABLE).is_file():
+        if images is not None or (captions_dir / PICTURES_TABLE).is_file():
             splits = read_manifest(captions_dir, "captions").get("splits") or {}
             captions = read_captions(captions_dir, "+".join(splits) or None)
             self.pictures = find(captions, captions_dir if images is None else images)

@@ -73,7 +73,7 @@ class Dataset:
     features: dict[str, Any] | None = None
 
 
-SCENES = Dataset({"source": "scenes"}, images="data/captions")
+SCENES_DATASET = Dataset({"source": "scenes"}, images="data/captions")
 
 
 def absolute(name: str) -> str:
@@ -181,7 +181,7 @@ def params_of(
     if found.not_english and not language:
         problem = f"{found.not_english:,} of {found.captions:,} captions have no common English word"
         raise InputError(problem, remedy="say what they are in: --language de")
-    if dataset is SCENES:
+    if dataset is SCENES_DATASET:
         return _with_sets(read_yaml(SCENES_PARAMS), sets)
     captions, shards = dict(dataset.captions), ShardsParams()
     if len(found.splits) == 1:

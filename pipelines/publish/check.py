@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from capgrade.labels.published import hub_name
 from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import MOST_BYTES, altered, digest, parse_manifest
+from capgrade.schemas.files import LARGEST_JSON, altered, digest, parse_manifest
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoFile
@@ -109,12 +109,12 @@ def remote_manifest(repository: Repository, commit: str, there: Mapping[str, Rep
     file = f"{repository.address}/{MANIFEST}"
     if MANIFEST not in there:
         raise NotPublishedError("missing: not a dataset of capgrade", file=file, remedy=PUSH)
-    if there[MANIFEST].size > MOST_BYTES:
-        problem = f"{there[MANIFEST].size} bytes, and of a manifest at most {MOST_BYTES} are read"
+    if there[MANIFEST].size > LARGEST_JSON:
+        problem = f"{there[MANIFEST].size} bytes, and of a manifest at most {LARGEST_JSON} are read"
         raise NotPublishedError(problem, file=file, remedy=PUSH)
     with TemporaryDirectory() as folder:
         path = Path(folder) / MANIFEST
-        path.write_bytes(repository.read(MANIFEST, commit, MOST_BYTES))
+        path.write_bytes(repository.read(MANIFEST, commit, LARGEST_JSON))
         try:
             return _of_publish(parse_manifest(path), path)
         except InputError as error:

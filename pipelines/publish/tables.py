@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.labels.named import as_named, base_names
-from capgrade.labels.published import CAPTIONS, hub_split, imported, params_of
+from capgrade.labels.published import CAPTIONS_SCHEMA, hub_split, imported, params_of
 from capgrade.labels.stored import Sampled
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
@@ -275,7 +275,7 @@ def sampled_pairs(
             known = fitting.of(one.made_with or {}, folder, calibration)  # those that both have
             calibrated = Calibrated(calibration.name, file_digest(calibration), known)
         pairs = write_pairs(one, manifest["pairs"], out, own, calibrated)
-        texts = pa.Table.from_batches(one.table.table.select(CAPTIONS.names).to_batches(), CAPTIONS)
+        texts = pa.Table.from_batches(one.table.table.select(CAPTIONS_SCHEMA.names).to_batches(), CAPTIONS_SCHEMA)
         tables = pairs, write_table(texts, "captions", "captions", pairs.split, out)
         if splits and tables[0].schema != splits[0].tables[0].schema:
             remedy = "make their shards with the same self_reference"

@@ -14,7 +14,7 @@ import pyarrow.csv
 from capgrade.measures.own_pairs import FILE as OWN_PAIRS
 from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Note
-from capgrade.schemas.captions import FILE, Captions, read_captions
+from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, UNFINISHED, numpy_type, read_manifest, unfinished_work
 from capgrade.schemas.inputs import file_digest
@@ -102,7 +102,7 @@ class ReportData:
     lacking: dict[str, Note] = field(default_factory=dict)  # by its text, what the page cannot show
 
     def __post_init__(self) -> None:
-        if not self.at(CAPTIONS, FILE).is_file():
+        if not self.at(CAPTIONS, CAPTIONS_FILE).is_file():
             remedy = "give --data a folder that holds captions/, relevance/ and the other outputs, or run `make repro`"
             raise InputError("no captions to report on", file=self.at(CAPTIONS), remedy=remedy)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.pictures.draw_regions import sheet
-from capgrade.pictures.listing import TABLE
+from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import (
     Chart,
@@ -61,7 +61,7 @@ def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
             title = f"Pictures without regions{f', the first {LISTED}' if len(left_out) > LISTED else ''}"
             parts.append(PageTable(title, ("file", "image", "problem"), lines, folded=True))
     else:
-        images = "{captions}" if data.has(CAPTIONS, TABLE) else "PICTURES"
+        images = "{captions}" if data.has(CAPTIONS, PICTURES_TABLE) else "PICTURES"
         data.lacks("regions of the pictures", f"regions --images {images} --out {{regions}}")
     return PageSection("regions", "Regions of the pictures", REGIONS_INTRO, parts)
 

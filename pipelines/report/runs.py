@@ -18,8 +18,8 @@ from capgrade.pipelines.report.data import EVALUATION, METRICS, RUNS, ReportData
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.compare import compare
-from capgrade.trainer.evaluation.evaluate import PER_QUERY
-from capgrade.trainer.evaluation.tables import SUMS, best_of, first_measure, scale, shown
+from capgrade.trainer.evaluation.evaluate import PER_QUERY_FILE
+from capgrade.trainer.evaluation.tables import SUM_NAMES, best_of, first_measure, scale, shown
 from capgrade.trainer.fit import EPOCHS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -75,11 +75,11 @@ def runs_section(data: ReportData) -> PageSection:
     if runs:
         known = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
         names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY), key=by_numbers)]
-        every = [("", name) for name in SUMS if any(name in run for run in runs.values())]
+        every = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
         every += [(way, name) for way in WAYS for name in names]
         short = [
             (way, name) for way, name in every
-            if name in (*SUMS, *SUMMARY) and all(not math.isnan(_value(run, way, name)) for run in runs.values())
+            if name in (*SUM_NAMES, *SUMMARY) and all(not math.isnan(_value(run, way, name)) for run in runs.values())
         ]  # fmt: skip
         heads = [(way, sum(one == way for one, _ in short)) for way in ("", *WAYS)]
         lines: list[list[Value]] = [
@@ -181,8 +181,8 @@ def first_runs(data: ReportData) -> str:
 def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
     """What a paired test says of the lead of the first run on the next, by a sum; empty where queries are not there."""
     first, following = sorted(means, key=means.__getitem__, reverse=True)[:2]
-    folders = data.folders(EVALUATION, PER_QUERY)
-    if name not in SUMS or not {first, following} <= folders.keys():
+    folders = data.folders(EVALUATION, PER_QUERY_FILE)
+    if name not in SUM_NAMES or not {first, following} <= folders.keys():
         return ""
     try:
         test = compare([folders[first], folders[following]], [name])[0].tests[0]

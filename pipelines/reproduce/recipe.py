@@ -30,7 +30,11 @@ _COLUMN = re.compile(
     r"(?:(?P<way>i2t|t2i) )?(?P<metric>[a-z_0-9]+(?:@r)?)(?:@(?P<ks>[\d,]+))?(?: (?P<scope>all|non_original))?"
     r"(?: x(?P<times>\d+))?(?: \[(?P<relevance>\w+)\])?"
 )
-SUMS = {"rsum": "recall", "nsum": "ncs", "nsum_other": "ncs_other"}  # of both directions at 1, 5 and 10, in percent
+SUM_METRICS = {
+    "rsum": "recall",
+    "nsum": "ncs",
+    "nsum_other": "ncs_other",
+}  # of both directions at 1, 5 and 10, in percent
 Need = Literal["captions", "regions", "resnet152", "spice", "judgements", "bert", "eccv", "people"]
 # What each need is, for errors and `reproduce --list`.
 NEEDS: dict[str, str] = {
@@ -72,7 +76,7 @@ class Column(ParamsBlock):
     @property
     def metrics(self) -> list[str]:
         """What an evaluation computes for it."""
-        base = SUMS.get(self.metric)
+        base = SUM_METRICS.get(self.metric)
         return [f"{base}@{k}" for k in (1, 5, 10)] if base else [self.metric]
 
 
@@ -82,7 +86,7 @@ def columns_of(text: str) -> list[Column]:
     if found is None:
         raise ValueError(f"'{text}' is not a column, such as 'i2t recall@1,5,10' or 't2i ndcg@25 x1 [spice]'")
     shared: dict[str, Any] = {name: found[name] for name in ("way", "scope", "relevance")}
-    shared["times"] = 1.0 if found["metric"] in SUMS else float(found["times"] or 100)
+    shared["times"] = 1.0 if found["metric"] in SUM_METRICS else float(found["times"] or 100)
     ks = [f"@{k}" for k in found["ks"].split(",")] if found["ks"] else [""]
     return [Column(metric=found["metric"] + k, **shared) for k in ks]
 

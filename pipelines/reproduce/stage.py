@@ -12,7 +12,7 @@ from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.reproduce.recipe import (
     NEEDS,
-    SUMS,
+    SUM_METRICS,
     Column,
     Recipe,
     Row,
@@ -251,7 +251,7 @@ def _lists(column: Column) -> str | None:
 def _number(column: Column, found: Mapping[str, Any] | None) -> float | None:
     if found is None:
         return None
-    if column.metric in SUMS:
+    if column.metric in SUM_METRICS:
         values = [found[way].get(name) for way in ("i2t", "t2i") for name in column.metrics]
         return None if None in values else 100 * sum(values)
     value = found[column.way or "i2t"].get(column.metric)

@@ -10,7 +10,7 @@ from tests.conftest import caption_table, printed, random_sets, refusal, write_c
 
 
 def test_the_search_beside_all_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tops, "MOST", 4)
+    monkeypatch.setattr(tops, "MOST_CAPTIONS", 4)
     write_captions_folder(tmp_path / "captions", [caption_table(random_sets(80, seed=2))])
     command = ["bench", "tops", "--captions", tmp_path / "captions"]
     row = printed(*command)["meteor"]

@@ -21,7 +21,7 @@ from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures.imported import fit_judged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.judges import GRADES, SHARES
+from capgrade.schemas.judges import YES_OR_NO, ZERO_TO_FIVE
 from capgrade.schemas.reviews import INFORMATION, POOL, SEMANTIC_MAP, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions
 
@@ -46,10 +46,10 @@ def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
         export(_review(tmp_path / "review", _plan(), {}), tmp_path / "judgements.csv")
     ratings = _review(tmp_path / "review", _plan(), {"ann": {0: 5, 1: 0, 3: 2}, "bo": {0: 4, 1: 1}})
     with pytest.raises(InputError, match="answers of 0..1 in a review of 0..5 -> judge on one scale"):
-        agreement(ratings, {"m": {0: 1}}, SHARES)
+        agreement(ratings, {"m": {0: 1}}, YES_OR_NO)
     of_one = {"images": 1, "strata": {"random": {"pairs": 2, "chosen": 2}}}
     pool = ReviewPlan(POOL, "corpus", 0, tuple(Item("i0", f"i{k}#1", stratum="random") for k in (1, 2)), of_one)
-    for scale, scores in ((SHARES, {0: 1, 1: 0}), (GRADES, {0: 4, 1: 3})):
+    for scale, scores in ((YES_OR_NO, {0: 1, 1: 0}), (ZERO_TO_FIVE, {0: 4, 1: 3})):
         accepted = agreement(_review(tmp_path / "pool", pool, {}), {"m": scores}, scale)["accepted"]
         assert accepted == {"m": {"accepted": 1, "low": 1, "high": 1}}
     assert export(ratings, tmp_path / "judgements.csv") == 3

@@ -7,7 +7,7 @@ import pytest
 from capgrade.pipelines.captions import captions
 from capgrade.schemas.captions import SCHEMA, parts_of, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import FORMAT, digest, metadata_of, open_arrow, package_version
+from capgrade.schemas.files import TABLE_FORMAT, digest, metadata_of, open_arrow, package_version
 from capgrade.schemas.params import CaptionsParams, ScenesParams, validated
 from capgrade.schemas.say import CapgradeWarning
 
@@ -36,7 +36,7 @@ def test_the_table_keeps_the_source_s_order(tmp_path: Path) -> None:
     assert schema.equals(SCHEMA)
     assert metadata_of(schema) == {
         "kind": "captions", "source": "tsv", "tokenizer": "ptb_py", "inputs": {"c.tsv": digest(tmp_path / "c.tsv")},
-        "format": FORMAT, "package": package_version(),
+        "format": TABLE_FORMAT, "package": package_version(),
     }  # fmt: skip
 
 

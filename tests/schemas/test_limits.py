@@ -10,7 +10,7 @@ from capgrade.measures import choose
 from capgrade.pipelines import captions as stage
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import FILE, Caption, read_captions
+from capgrade.schemas.captions import CAPTIONS_FILE, Caption, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
@@ -34,7 +34,7 @@ def test_text_in_many_batches(limit: str, value: int, tmp_path: Path, monkeypatc
     """No array of the table holds all of its text, in the file or when it is read; everything is as in one batch."""
     whole = read_captions(written(tmp_path / "whole"))
     monkeypatch.setattr(stage, limit, value)
-    file = open_arrow(written(tmp_path / "many") / FILE)
+    file = open_arrow(written(tmp_path / "many") / CAPTIONS_FILE)
     assert file.num_record_batches > 10
     for k in range(file.num_record_batches):
         batch = file.get_batch(k)
@@ -59,7 +59,7 @@ def test_a_table_stays_in_the_memory_map(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("limit", "most", "message"),
     [
-        ("schemas.captions.MOST_ROWS", 102, f"{FILE}: 103 captions; their rows are numbers of 32 bits -> at most"),
+        ("schemas.captions.MOST_ROWS", 102, f"{CAPTIONS_FILE}: 103 captions; their rows are numbers of 32 bits -> at "),
         ("measures.ngrams.MOST_NGRAMS", 100, "more than 100 different n-grams, which are numbers of 32 bits -> divide"),
     ],
 )

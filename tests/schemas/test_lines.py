@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capgrade.schemas.lines import cells, told
+from capgrade.schemas.lines import cells, text_of_cell
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+a", "-a", "@SUM(A1)", "\tx", "\rx", "-1+cmd|' /C calc'!A0", "=", "-"])
@@ -20,5 +20,5 @@ def test_other_text_and_numbers_stay(text: str) -> None:
 @given(st.text(alphabet="'=+-@\t\r1a") | st.text())
 def test_what_is_read_is_what_was_written(text: str) -> None:
     (cell,) = cells([text])
-    assert told(cell) == text
+    assert text_of_cell(cell) == text
     assert not cell.startswith(("=", "@", "\t", "\r"))

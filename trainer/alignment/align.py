@@ -26,7 +26,7 @@ from capgrade.trainer.search.encode import encode_split
 
 _PICTURE, POINTING = "alignment.png", "pointing.json"
 NO_RUN = "alignment.json"
-SIDE = 420  # pixels of the longer side of an image
+ALIGNMENT_SIDE = 420  # pixels of the longer side of an image
 _LINE = 42  # pixels from one line of words to the next
 _COLOURS = (
     "#d1242f",
@@ -107,7 +107,7 @@ def alignments(model: TERAN, pairs: Pairs) -> Iterator[Aligned]:
 def panel(image: Image.Image, given: Aligned) -> Image.Image:
     """The image with the regions that words point at, numbered, and the caption below. A word has the colour and number
     of its best region, and its cosine; words much weaker than the surest are grey, without a box."""
-    scale = SIDE / max(image.size)
+    scale = ALIGNMENT_SIDE / max(image.size)
     image = image.convert("RGB").resize([round(side * scale) for side in image.size], Image.Resampling.LANCZOS)
     regions = [given.region(k) for k in range(len(given.words))]
     values = [-np.inf if r is None else given.similarity[r, k] for k, r in enumerate(regions)]
@@ -128,11 +128,11 @@ def panel(image: Image.Image, given: Aligned) -> Image.Image:
     places, across, line = [], 0.0, 0
     for word in given.words:
         width = max(font.getlength(word) + 8, 44)
-        if across + width > SIDE and across:
+        if across + width > ALIGNMENT_SIDE and across:
             across, line = 0.0, line + 1
         places.append((across, image.height + 8 + line * _LINE, width))
         across += width + 4
-    canvas = Image.new("RGB", (SIDE, image.height + 8 + (line + 1) * _LINE), "white")
+    canvas = Image.new("RGB", (ALIGNMENT_SIDE, image.height + 8 + (line + 1) * _LINE), "white")
     canvas.paste(image)
     pen = ImageDraw.Draw(canvas)
     for k, ((left, top, width), best) in enumerate(zip(places, regions, strict=True)):

@@ -13,7 +13,7 @@ from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import MANIFEST, digest
-from capgrade.schemas.image_matching import SHOWN, ImageMatches, named
+from capgrade.schemas.image_matching import NAMES_SHOWN, ImageMatches, named
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.left_out import MISSING, UNREADABLE, line_of
 from capgrade.schemas.progress import progress
@@ -145,7 +145,7 @@ def find_images(captions: Captions, store: ImageStore, rows: np.ndarray | None =
 
 def _absent(captions: Captions, store: ImageStore, absent: Sequence[str], wanted: int) -> InputError:
     """What the user has to know where images of these captions are nowhere."""
-    names = first_of([named(image_id, captions.image_files[image_id]) for image_id in absent], SHOWN)
+    names = first_of([named(image_id, captions.image_files[image_id]) for image_id in absent], NAMES_SHOWN)
     if isinstance(store, PictureStore):
         what, remedy = "pictures", "name files after their images, or give a list of image_id<TAB>path"
         remedy += f"; --set {store.setting}=skip leaves such images out"
@@ -153,7 +153,7 @@ def _absent(captions: Captions, store: ImageStore, absent: Sequence[str], wanted
         what = "regions"
         remedy = "give the captions to capgrade regions, or regions import: --captions DIR says which are missing there"
     problem = f"no {what} of {len(absent):,} of the {wanted:,} images of split '{captions.split}': {names}"
-    return InputError(f"{problem}; it has {first_of(store.names, SHOWN)}", file=store.folder, remedy=remedy)
+    return InputError(f"{problem}; it has {first_of(store.names, NAMES_SHOWN)}", file=store.folder, remedy=remedy)
 
 
 def without_left_out(captions: Captions, store: ImageStore) -> tuple[Captions, dict[str, str]]:

@@ -46,8 +46,8 @@ def learnt_from(captions: Captions, rows: np.ndarray) -> Captions:
     """The table of these caption rows alone: what a measure is fitted on, so that no label tells of the others."""
     if len(rows) == captions.n_captions:
         return captions
-    told = hashlib.sha256(f"{captions.digest} rows ".encode() + rows.astype(np.int64).tobytes()).hexdigest()
-    return replace(captions.of_rows(rows), digest=told)
+    digest = hashlib.sha256(f"{captions.digest} rows ".encode() + rows.astype(np.int64).tobytes()).hexdigest()
+    return replace(captions.of_rows(rows), digest=digest)
 
 
 class ExactRelevance:

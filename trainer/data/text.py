@@ -17,13 +17,13 @@ from capgrade.schemas.files import write_json
 from capgrade.schemas.lines import read_json
 from capgrade.text.tokens import tokenize
 from capgrade.trainer.fit import MODEL, VOCABULARY
-from capgrade.trainer.models.base import END, FIRST, START, UNKNOWN, Config
+from capgrade.trainer.models.base import END_TOKEN, FIRST_WORD, START_TOKEN, UNKNOWN_WORD, Config
 from capgrade.trainer.models.text_encoder import cut, load_tokenizer, word_pieces
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words of the training captions, the most frequent first; each caption between START and END."""
+    """Words of the training captions, the most frequent first; each caption between `START_TOKEN` and `END_TOKEN`."""
 
     words: tuple[str, ...]
     tokenizer: str  # of the captions table; free text is cut by it too
@@ -41,7 +41,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        return FIRST + len(self.words)
+        return FIRST_WORD + len(self.words)
 
     def encode(self, captions: Captions) -> list[np.ndarray]:
         """int64 [length] for every row of a captions table."""
@@ -51,8 +51,9 @@ class Vocabulary:
         return self._numbers(tokenize(self.tokenizer, texts))
 
     def _numbers(self, rows: Sequence[Sequence[str]]) -> list[np.ndarray]:
-        number = {word: FIRST + k for k, word in enumerate(self.words)}
-        return [np.array([START, *(number.get(word, UNKNOWN) for word in row), END], np.int64) for row in rows]
+        number = {word: FIRST_WORD + k for k, word in enumerate(self.words)}
+        numbers = ([number.get(word, UNKNOWN_WORD) for word in row] for row in rows)
+        return [np.array([START_TOKEN, *row, END_TOKEN], np.int64) for row in numbers]
 
     def save(self, path: Path) -> None:
         write_json(path, {"tokenizer": self.tokenizer, "words": list(self.words)})

@@ -26,10 +26,10 @@ from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.say import warn
-from capgrade.trainer.evaluation.evaluate import METRICS, OWNER, PER_QUERY
+from capgrade.trainer.evaluation.evaluate import METRICS_FILE, OWNER, PER_QUERY_FILE
 from capgrade.trainer.evaluation.tables import first_measure, is_graded
 
-MOST = 12  # rows of the short table
+SHORT_TABLE = 12  # rows of the short table
 # Of a short table, the first come first: what papers on retrieval report, in both directions, then by one number.
 PAPERS = (*RECALL, "rsum", "map@r", "ndcg", "nsum", "medr", "ncs")
 Column = tuple[str, str]  # direction, "" of a sum, and metric
@@ -61,16 +61,19 @@ class StoredQueries:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.manifest = folder, read_manifest(folder, "evaluation")
-        self.measure = first_measure(read_json(folder / METRICS))
-        with np.load(folder / PER_QUERY) as stored:
+        self.measure = first_measure(read_json(folder / METRICS_FILE))
+        with np.load(folder / PER_QUERY_FILE) as stored:
             names = [name for name in stored.files if name != OWNER]
             self.owner = stored[OWNER] if OWNER in stored.files else None  # of an earlier version there is none
-            self.names = {way: [n.partition("/")[2] for n in names if n.startswith(f"{way}/")] for way in DIRECTIONS}
+            self.names = {
+                direction: [n.partition("/")[2] for n in names if n.startswith(f"{direction}/")]
+                for direction in DIRECTIONS
+            }
 
-    def read(self, way: str, names: Sequence[str]) -> dict[str, Array]:
+    def read(self, direction: str, names: Sequence[str]) -> dict[str, Array]:
         """Values of each query of a direction, float64 [queries], by metric."""
-        with np.load(self.folder / PER_QUERY) as stored:
-            return {name: np.asarray(stored[f"{way}/{name}"], np.float64) for name in names}
+        with np.load(self.folder / PER_QUERY_FILE) as stored:
+            return {name: np.asarray(stored[f"{direction}/{name}"], np.float64) for name in names}
 
     def require_like(self, other: "StoredQueries") -> None:
         """InputError where another was evaluated on other captions or labels."""
@@ -96,7 +99,10 @@ def compare(
         runs[0].require_like(run)
     if runs[0].owner is None:
         warn(f"{folders[0]}: of an earlier version: captions of one image count as independent; evaluate it again")
-    known = {way: [n for n in runs[0].names[way] if all(n in run.names[way] for run in runs)] for way in DIRECTIONS}
+    known = {
+        direction: [n for n in runs[0].names[direction] if all(n in run.names[direction] for run in runs)]
+        for direction in DIRECTIONS
+    }
     columns = _chosen(known, metrics, runs[0].measure, folders[0]) if metrics else _columns(known)
     columns = columns if metrics or every else _reported(columns)
     first, *others = (_Values(run, columns) for run in runs)
@@ -105,10 +111,10 @@ def compare(
     ]
     return [
         Comparison(
-            way, _with_measure(name, runs[0].measure),
-            [values.of(way, name) for values in (first, *others)], [tests[way, name] for tests in found],
+            direction, _with_measure(name, runs[0].measure),
+            [values.of(direction, name) for values in (first, *others)], [tests[direction, name] for tests in found],
         )
-        for way, name in columns
+        for direction, name in columns
     ]  # fmt: skip
 
 
@@ -123,40 +129,43 @@ class _Values:
 
     def __init__(self, run: StoredQueries, columns: Sequence[Column]) -> None:
         self.run = run
-        parts = [(way, part) for _, name in columns if name in SUM_OF for way in DIRECTIONS for part in SUM_OF[name]]
+        summed = [part for _, name in columns for part in SUM_OF.get(name, ())]
+        parts = [(direction, part) for part in summed for direction in DIRECTIONS]
         needed = dict.fromkeys([*(column for column in columns if column[0]), *parts])
-        self.queries = {way: run.read(way, [n for of, n in needed if of == way]) for way in DIRECTIONS}
+        self.queries = {
+            direction: run.read(direction, [n for of, n in needed if of == direction]) for direction in DIRECTIONS
+        }
 
-    def of(self, way: str, name: str) -> float:
+    def of(self, direction: str, name: str) -> float:
         """The number that is reported."""
-        if way:
-            return reduced(name, self.queries[way][name])
-        return 100 * sum(self.of(way, part) for way in DIRECTIONS for part in SUM_OF[name])
+        if direction:
+            return reduced(name, self.queries[direction][name])
+        return 100 * sum(self.of(direction, part) for direction in DIRECTIONS for part in SUM_OF[name])
 
     def tests(self, other: "_Values", options: Mapping[str, Any], method: str) -> dict[Column, PairedTest | None]:
         """This run less the other, by column."""
         exchanged: dict[Column, Array] = {}
         drawn: dict[Column, Array] = {}
-        for way in DIRECTIONS:
-            ours, theirs = self.queries[way], other.queries[way]
+        for direction in DIRECTIONS:
+            ours, theirs = self.queries[direction], other.queries[direction]
             for name in ours:
-                require_same_queries(ours[name], theirs[name], f"{way}/{name}")
+                require_same_queries(ours[name], theirs[name], f"{direction}/{name}")
             # Without owners the captions are units of their own, whose draws are not those of the images.
-            apart = {"seed": options["seed"] + 1} if way == "t2i" and options["groups"] is None else {}
-            groups = options["groups"] if way == "t2i" else None
+            apart = {"seed": options["seed"] + 1} if direction == "t2i" and options["groups"] is None else {}
+            groups = options["groups"] if direction == "t2i" else None
             settings: dict[str, Any] = {**options, **apart, "groups": groups}
             if means := [name for name in ours if not is_median(name)]:
                 a, b = (np.stack([queries[name] for name in means], axis=1) for queries in (ours, theirs))
                 for into, values in ((drawn, resampled_means(a - b, **settings)),
                                      (exchanged, exchanged_means(a, b, **settings))):  # fmt: skip
-                    into |= {(way, name): column for name, column in zip(means, values.T, strict=True)}
+                    into |= {(direction, name): column for name, column in zip(means, values.T, strict=True)}
             for name in ours.keys() - set(means):
                 a, b = ours[name], theirs[name]
-                drawn[way, name] = resampled_medians(a, **settings) - resampled_medians(b, **settings)
-                exchanged[way, name] = exchanged_medians(a, b, **settings)
+                drawn[direction, name] = resampled_medians(a, **settings) - resampled_medians(b, **settings)
+                exchanged[direction, name] = exchanged_medians(a, b, **settings)
         for draws in (drawn, exchanged):
             for name, parts in SUM_OF.items():
-                columns = [(way, part) for way in DIRECTIONS for part in parts]
+                columns = [(direction, part) for direction in DIRECTIONS for part in parts]
                 if all(column in draws for column in columns):
                     draws["", name] = 100 * np.sum([draws[column] for column in columns], axis=0)
         return {column: self._tested(other, column, drawn, exchanged, method) for column in drawn}
@@ -165,20 +174,23 @@ class _Values:
         self, other: "_Values", column: Column, drawn: Mapping[Column, Array], exchanged: Mapping[Column, Array],
         method: str,
     ) -> PairedTest | None:  # fmt: skip
-        way, name = column
-        gap = self.of(way, name) - other.of(way, name)
+        direction, name = column
+        gap = self.of(direction, name) - other.of(direction, name)
         if np.isnan(gap):
             return None
-        counted = [self.queries[way][name]] if way else [self.queries[way][SUM_OF[name][0]] for way in DIRECTIONS]
+        counted = [self.queries[direction][name]] if direction else [
+            self.queries[one][SUM_OF[name][0]] for one in DIRECTIONS
+        ]  # fmt: skip
         queries = sum(int((~np.isnan(values)).sum()) for values in counted)
         return paired_result(gap, drawn[column], None if method == "bootstrap" else exchanged[column], queries)
 
 
 def _columns(known: Mapping[str, Sequence[str]]) -> list[Column]:
     """Every metric in each direction that has it, then the sums whose parts are there."""
-    names = dict.fromkeys(name for way in DIRECTIONS for name in known[way])
-    columns = [(way, name) for name in names for way in DIRECTIONS if name in known[way]]
-    sums = [name for name, parts in SUM_OF.items() if all(part in known[way] for way in DIRECTIONS for part in parts)]
+    names = dict.fromkeys(name for direction in DIRECTIONS for name in known[direction])
+    columns = [(direction, name) for name in names for direction in DIRECTIONS if name in known[direction]]
+    in_both = set.intersection(*(set(known[direction]) for direction in DIRECTIONS))
+    sums = [name for name, parts in SUM_OF.items() if in_both.issuperset(parts)]
     return [*columns, *(("", name) for name in sums)]
 
 
@@ -188,14 +200,14 @@ def _reported(columns: Sequence[Column]) -> list[Column]:
     for name in PAPERS:  # of ndcg and ncs at several cut-offs the first
         like = [metric for _, metric in columns if name in (metric, metric.partition("@")[0]) and "[" not in metric]
         kept += [column for column in columns if column[1] in like[:1]]
-    return [column for column in columns if column in kept[:MOST]] or list(columns[:MOST])
+    return [column for column in columns if column in kept[:SHORT_TABLE]] or list(columns[:SHORT_TABLE])
 
 
 def _chosen(
     known: Mapping[str, Collection[str]], metrics: Sequence[str], measure: str | None, file: Path
 ) -> list[Column]:
     """The columns of metrics by name, of the first measure with or without its name."""
-    there = _columns({way: list(names) for way, names in known.items()})
+    there = _columns({direction: list(names) for direction, names in known.items()})
     found: list[Column] = []
     for metric in metrics:
         name = metric.removesuffix(f"[{measure}]")

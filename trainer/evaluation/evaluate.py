@@ -19,7 +19,7 @@ from capgrade.schemas.output import output_folder
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.task import Task
 
-METRICS, PER_QUERY = "metrics.json", "per_query.npz"
+METRICS_FILE, PER_QUERY_FILE = "metrics.json", "per_query.npz"
 OWNER = "owner"  # in PER_QUERY: the image of each caption
 SCORING = {"k", "p", "m", "fold", "ties", "metric", "samples", "seed"}  # of the parameters: what an evaluation is by
 
@@ -78,15 +78,15 @@ def evaluate(
         if now is not None:
             require_unchanged(inputs or {}, now())
         if folder is not None:
-            with atomic(folder / PER_QUERY) as temporary, temporary.open("wb") as file:
-                scored = ((way, evaluations[0].scored[way].values) for way in DIRECTIONS)
-                values = {f"{way}/{name}": each for way, some in scored for name, each in some.items()}
+            with atomic(folder / PER_QUERY_FILE) as temporary, temporary.open("wb") as file:
+                scored = ((direction, evaluations[0].scored[direction].values) for direction in DIRECTIONS)
+                values = {f"{direction}/{name}": each for direction, some in scored for name, each in some.items()}
                 np.savez_compressed(file, allow_pickle=False, **{OWNER: task.owner}, **values)
             tables: dict[str, Any] = {f"curves_{k}.json": v for k, v in curves(task, params.k, params.ties).items()}
-            tables[METRICS] = as_json(evaluations)
+            tables[METRICS_FILE] = as_json(evaluations)
             for name, content in tables.items():
                 write_json(folder / name, content)
-            rows = dict.fromkeys([*tables, PER_QUERY], 0)
+            rows = dict.fromkeys([*tables, PER_QUERY_FILE], 0)
             scoring = params.model_dump(mode="json", include=SCORING)
             of = dict(inputs or {})
             if task.images is not None:  # by which `compare` knows that another gallery is another evaluation
@@ -123,10 +123,10 @@ def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str
     found = of_arrays(task.similarity, first, names, owner=task.owner, ties=ties, intervals=None)
     by_k: list[dict[str, Any]] = []
     by_m: list[dict[str, Any]] = []
-    for way, scored in found.scored.items():
+    for direction, scored in found.scored.items():
         values = scored.mean
-        by_k += [{"direction": way, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]
-        by_m += [{"direction": way, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]} for k in ks for m in sizes]
+        by_k += [{"direction": direction, "k": k, **{base: values[f"{base}@{k}"] for base in bases}} for k in cuts]
+        by_m += [{"direction": direction, "k": k, "m": m, "sr": values[f"sr@{k}(m={m})"]} for k in ks for m in sizes]
     return {"k": by_k, "m": by_m, "mined": _mined(task)}
 
 

@@ -20,7 +20,7 @@ from capgrade.schemas.files import read_manifest, unfinished_work, write_manifes
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.output import output_folder
-from capgrade.trainer.evaluation.evaluate import METRICS, averaged
+from capgrade.trainer.evaluation.evaluate import METRICS_FILE, averaged
 
 if TYPE_CHECKING:
     from capgrade.trainer.evaluation.compare import Comparison
@@ -30,7 +30,7 @@ _SHORT = {"recall", "medr", "accepted_recall", "map@r", "r_precision", "pmrp", "
 AT_ONE = {"eccv_recall", "cxc_recall"}  # of these the first cut-off is enough in the short table, of ncs the last
 Style = Literal["markdown", "latex"]
 _STYLES: dict[str, Style] = {"md": "markdown", "tex": "latex"}  # by the ending of a file
-SUMS = tuple(SUM_OF)  # stored as they are printed, 0 to 600
+SUM_NAMES = tuple(SUM_OF)  # stored as they are printed, 0 to 600
 
 
 def _base(name: str) -> str:
@@ -56,7 +56,7 @@ def is_graded(name: str) -> bool:
 
 def scale(name: str) -> int:
     """What a value is multiplied by where it is shown: 100 for a fraction, shown in percent."""
-    return 1 if _base(name) in SUMS or _unit(name) in ("rank", "tau", "cosine") else 100
+    return 1 if _base(name) in SUM_NAMES or _unit(name) in ("rank", "tau", "cosine") else 100
 
 
 def shown(name: str, value: float) -> str:
@@ -89,10 +89,11 @@ def short(metrics: Sequence[Metric]) -> list[Metric]:
 
 def _rows(evaluation: Evaluation, metrics: Sequence[Metric]) -> Iterator[list[str]]:
     """A row per metric, a column per direction, then the sums."""
-    ways = [evaluation.scored[way] for way in DIRECTIONS]
+    directions = [evaluation.scored[direction] for direction in DIRECTIONS]
     for item in metrics:
-        yield [named(item), *(_cell(item.name, way.mean[item.name], way.intervals.get(item.name)) for way in ways)]
-    first = next((item.relevance for item in ways[0].metrics if item.relevance), "")
+        cells = (_cell(item.name, one.mean[item.name], one.intervals.get(item.name)) for one in directions)
+        yield [named(item), *cells]
+    first = next((item.relevance for item in directions[0].metrics if item.relevance), "")
     for name, value in evaluation.sums.items():
         label = f"{name}[{first}]" if name == "nsum" else name
         yield [label, _cell(name, value, evaluation.sum_intervals.get(name)), ""]
@@ -112,12 +113,12 @@ def show(evaluations: Sequence[Evaluation], *, every: bool = True) -> None:
             left = f"{len(chosen)} of {len(metrics)} metrics; --all prints every one, --json too"
             on.print(left, highlight=False, soft_wrap=True)
         if any(_base(item.name).startswith("lambda") for item in chosen):
-            for way, state in evaluation.collapse.items():
+            for direction, state in evaluation.collapse.items():
                 style = "bold red" if state.collapsed else "dim"
-                on.print(f"SemanticMap {way}: {state}", style=style, highlight=False, soft_wrap=True)
+                on.print(f"SemanticMap {direction}: {state}", style=style, highlight=False, soft_wrap=True)
         for relevance, empty in counts["zero_ideal"].items():
             if any(empty.values()):
-                counted = ", ".join(f"{count} {way}" for way, count in empty.items())
+                counted = ", ".join(f"{count} {direction}" for direction, count in empty.items())
                 empties = f"{relevance}: {counted} queries without any relevance score 0 in ncs, ndcg and sr"
                 on.print(empties, soft_wrap=True)
         for note in evaluation.notes:
@@ -137,7 +138,7 @@ class StoredMetrics(BaseModel):
 def _read_run(path: Path) -> dict[str, Any]:
     file, models = path, 1
     if path.is_dir():  # a stopped one may still have the numbers of the run before
-        file, models = path / METRICS, averaged(read_manifest(path, "evaluation")["inputs"])
+        file, models = path / METRICS_FILE, averaged(read_manifest(path, "evaluation")["inputs"])
     if not file.is_file():
         raise InputError("no metrics.json", file=path, remedy="write it with capgrade evaluate --out")
     run = read_json(file)
@@ -159,7 +160,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
     check_choice("style", style, get_args(Style))
     read = {label: _read_run(path) for label, path in runs.items()}
     names = [_of_one_measure(name, read, runs) for name in metrics]
-    columns = [(way, name) for name in names for way in (("",) if _base(name) in SUMS else DIRECTIONS)]
+    columns = [(direction, name) for name in names for direction in (("",) if _base(name) in SUM_NAMES else DIRECTIONS)]
     values = {label: [_value(read[label], path, *column) for column in columns] for label, path in runs.items()}
     rows = []
     for label, models in ((label, run["models"]) for label, run in read.items()):
@@ -172,7 +173,7 @@ def side_by_side(runs: Mapping[str, Path], metrics: Sequence[str], style: Style 
         for row in rows:  # what prints the same is equally good
             if row[place + 1] == best:
                 row[place + 1] = rf"\textbf{{{best}}}" if style == "latex" else f"**{best}**"
-    header = ["run", *(f"{way} {name}".strip() for way, name in columns)]
+    header = ["run", *(f"{direction} {name}".strip() for direction, name in columns)]
     return latex(header, rows) if style == "latex" else markdown(header, rows)
 
 
@@ -196,8 +197,8 @@ def _of_one_measure(name: str, read: Mapping[str, Mapping[str, Any]], runs: Mapp
     return f"{name}[{measures[0]}]" if measures and measures[0] else name
 
 
-def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
-    values = run.get(way, {}) if way else run
+def _value(run: Mapping[str, Any], path: Path, direction: str, name: str) -> float:
+    values = run.get(direction, {}) if direction else run
     key = name.removesuffix(f"[{first_measure(run)}]")
     if key not in values:
         raise InputError(f"no {name}", file=path, remedy=f"evaluated: {', '.join(k for k in run.get('i2t', {}))}")
@@ -206,12 +207,12 @@ def _value(run: Mapping[str, Any], path: Path, way: str, name: str) -> float:
 
 def compared_rows(labels: Sequence[str], found: Sequence["Comparison"]) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of what `compare` found: a row per metric, tests of the first run against each other one."""
-    ways = {"i2t": "image to text", "t2i": "text to image", "": "both"}
+    spoken = {"i2t": "image to text", "t2i": "text to image", "": "both"}
     heads, rows = tested_rows(labels, [
         ([shown(one.metric, value) for value in one.values], one.tests, partial(_shown_gap, one.metric))
         for one in found
     ])  # fmt: skip
-    names = [[one.metric, ways[one.direction]] for one in found]
+    names = [[one.metric, spoken[one.direction]] for one in found]
     return ["metric", "direction", *heads], [[*name, *row] for name, row in zip(names, rows, strict=True)]
 
 
@@ -307,4 +308,4 @@ def write_tables(
 
 
 def _digests(runs: Mapping[str, Path]) -> dict[str, str]:
-    return found_digests(**{label: path / METRICS if path.is_dir() else path for label, path in runs.items()})
+    return found_digests(**{label: path / METRICS_FILE if path.is_dir() else path for label, path in runs.items()})

@@ -36,7 +36,7 @@ from capgrade.trainer.evaluation.order import (
 from capgrade.trainer.fit import MODEL
 
 _FORMATS = ".npy, .npz, .pt or .pth (torch), .arrow, .csv"
-TOP = "top by a coarse similarity"  # of an index's params
+COARSE_TOP = "top by a coarse similarity"  # of an index's params
 INDEX, ITEMS = "embeddings", "items.json"  # of `capgrade evaluate --run`
 COCO_IMAGES, COCO_IDS = 5_000, 1_000_000  # of the test split; above every image id of COCO
 
@@ -259,7 +259,7 @@ def left_out(path: Path) -> str | None:
     if not (path.parent / MANIFEST).is_file():
         return None
     manifest = parse_manifest(path.parent / MANIFEST)
-    top = manifest["params"].get(TOP) if manifest["kind"] == INDEX else None
+    top = manifest["params"].get(COARSE_TOP) if manifest["kind"] == INDEX else None
     return top and f"{path.name}: only the {top} best pairs of each image and caption by a coarse model were scored"
 
 

@@ -172,8 +172,8 @@ def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
         raise InputError(problem, file=file, remedy=remedy)
     model.load_state_dict(fits, strict=False)
     if others:
-        told = f"{len(others)} do not match and start afresh: {some}"
-        warn(f"train.init: {len(fits)} weights are those of {file}, {told}")
+        known = f"train.init: {len(fits)} weights are those of {file}"
+        warn(f"{known}, {len(others)} do not match and start afresh: {some}")
     return others
 
 

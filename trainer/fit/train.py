@@ -179,8 +179,8 @@ def _open(run: TrainingRun, out: Path) -> None:
         for name in sorted(names, key=STATE.__eq__):  # the state last
             shutil.copyfile(out / name, folder / name)
     setup.tokens.save(folder / VOCABULARY)
-    told = {"params": run.params.model_dump(mode="json"), "model": asdict(setup.config), "inputs": setup.inputs}
-    write_json(folder / CONFIG, {**told, "feature_dim": setup.feature_dim, "package": package_version()})
+    config = {"params": run.params.model_dump(mode="json"), "model": asdict(setup.config), "inputs": setup.inputs}
+    write_json(folder / CONFIG, {**config, "feature_dim": setup.feature_dim, "package": package_version()})
     last = history.best_is_last(run.params.best_by)
     if history.epoch and not last and not (folder / MODEL).is_file():
         raise InputError("the model of the best epoch is missing", file=folder / MODEL, remedy=AFRESH)
@@ -258,9 +258,9 @@ def _unfit(loss: float, batch: Batch, run: TrainingRun) -> InputError:
     captions, history, file = run.setup.pairs.captions, run.history, run.folder / UNFIT
     ids = {"captions": [captions.caption_ids[r] for r in batch.caption_rows.tolist()]}
     ids["images"] = [captions.image_ids[i] for i in batch.image_numbers.tolist()]
-    told = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss), **ids}
-    write_text(file, json.dumps(told, indent=2) + "\n")
-    problem = f"the loss is {loss} at step {told['step']}, epoch {told['epoch']}"
+    record = {"step": len(history.steps), "epoch": history.epoch + 1, "loss": str(loss), **ids}
+    write_text(file, json.dumps(record, indent=2) + "\n")
+    problem = f"the loss is {loss} at step {record['step']}, epoch {record['epoch']}"
     return InputError(problem, file=file, remedy="lower train.lr or the weight of a loss; the batch is in this file")
 
 
@@ -279,7 +279,7 @@ def _keep(run: TrainingRun) -> None:
     """The state first: a run that is stopped before its model is written makes that good when it goes on."""
     run.history.save(run.parts, run.device)
     _save_best(run)
-    for line in told(run.history.epochs):
+    for line in epoch_lines(run.history.epochs):
         print(line, file=sys.stderr, flush=True)
 
 
@@ -291,7 +291,7 @@ IDLE = {
 }
 
 
-def told(epochs: Sequence[Mapping[str, float]]) -> list[str]:
+def epoch_lines(epochs: Sequence[Mapping[str, float]]) -> list[str]:
     """What is printed after the last epoch: its loss, its validation and the shares of active hinges; and once, which
     terms have had none, or all, for two epochs."""
     last, before = epochs[-1], epochs[-3:-1]

@@ -41,11 +41,11 @@ def validate(
         matrix = scores(model, images[first : first + size], captions[torch.from_numpy(columns)])
         known = None if relevance is None else relevance[first : first + size, columns]
         evaluation = evaluate(matrix, known, names, owner=owner[columns] - first, intervals=None)
-        ways = [scored.mean for scored in evaluation.scored.values()]
+        directions = [scored.mean for scored in evaluation.scored.values()]
         sums = {"rsum": evaluation.rsum}
-        sums |= {name.split("@")[0]: float(np.mean([way[name] for way in ways])) for name in graded}
+        sums |= {name.split("@")[0]: float(np.mean([direction[name] for direction in directions])) for name in graded}
         for one in asked:
-            values = [way[name] for way in ways for name in _ASKED[one]]
+            values = [direction[name] for direction in directions for name in _ASKED[one]]
             sums[one] = float(np.mean(values)) if len(_ASKED[one]) == 1 else 100 * float(np.sum(values))
         found.append(sums)
     model.train(training)

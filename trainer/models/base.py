@@ -12,8 +12,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-PADDING, UNKNOWN, START, END = range(4)  # numbers of tokens that are no words of a vocabulary
-FIRST = 4  # the number of the first word
+# Numbers of tokens that are no words of a vocabulary.
+PADDING, UNKNOWN_WORD, START_TOKEN, END_TOKEN = range(4)
+FIRST_WORD = 4  # the number of the first word
 Config = Any  # the options of a model: a dataclass beside it
 Fraction = Annotated[float, Field(ge=0, le=1)]  # of a whole, none and all among them
 Transform = Callable[[np.ndarray], np.ndarray]  # uint8 (H, W, 3) RGB -> float32 [3, side, side]

@@ -14,7 +14,7 @@ from torch.nn.functional import leaky_relu, normalize, pad
 
 from capgrade.schemas.errors import InputError
 from capgrade.trainer.models.base import (
-    FIRST,
+    FIRST_WORD,
     CaptionTokens,
     Encoded,
     Fraction,
@@ -53,7 +53,7 @@ def choose_concepts(words: Sequence[str], concepts: int) -> np.ndarray:
     where captions say too few words.
     """
     stop = set(STOP_WORDS.read_text(encoding="utf-8").split())
-    numbers = [FIRST + k for k, word in enumerate(words) if word.isalpha() and word not in stop]
+    numbers = [FIRST_WORD + k for k, word in enumerate(words) if word.isalpha() and word not in stop]
     if len(numbers) < concepts:
         problem = f"{concepts} concepts are asked for, and captions say {len(numbers)} words that can be one"
         raise InputError(problem, remedy="lower train.model.options.concepts or train.min_count")
@@ -149,7 +149,7 @@ class Cvse(RetrievalModel):
 
     def learn_words(self, words: Sequence[str], tokens: Sequence[np.ndarray], owner: np.ndarray) -> None:
         if self.config.words != XAVIER:
-            vectors = self.read.embed.weight.data[FIRST:]
+            vectors = self.read.embed.weight.data[FIRST_WORD:]
             for k, vector in word_vectors(Path(self.config.words), words, self.config.word).items():
                 vectors[k] = torch.from_numpy(vector)
         chosen = choose_concepts(words, self.config.concepts)

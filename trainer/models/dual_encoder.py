@@ -13,8 +13,8 @@ from capgrade.pretrained import from_pretrained, load_weights
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import Positive
 from capgrade.trainer.models.base import (
-    END,
-    START,
+    END_TOKEN,
+    START_TOKEN,
     CaptionTokens,
     Encoded,
     Images,
@@ -180,7 +180,7 @@ def random_dual_encoder(config: DualEncoderConfig, vocabulary: int, biased: bool
     vision |= {"image_size": config.image, "patch_size": config.patch}
     text = _layers(config.text_width, config.text_layers, config.text_heads)
     text |= {"vocab_size": vocabulary, "max_position_embeddings": config.positions, "projection_size": embed}
-    text |= {"pad_token_id": 0, "bos_token_id": START, "eos_token_id": END}
+    text |= {"pad_token_id": 0, "bos_token_id": START_TOKEN, "eos_token_id": END_TOKEN}
     if not biased:
         return CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=embed))
     model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))

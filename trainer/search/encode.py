@@ -58,7 +58,7 @@ def joined(parts: list[Encoded]) -> Encoded:
             tensors = [pad(x, (0, 0) * (x.ndim - 2) + (0, longest - x.shape[1])) for x in tensors]
         return torch.cat(tensors)
 
-    return Encoded(*map(of, PARTS))
+    return Encoded(*map(of, ENCODED_PARTS))
 
 
 def to_device(batch: _T, device: torch.device) -> _T:
@@ -66,7 +66,7 @@ def to_device(batch: _T, device: torch.device) -> _T:
     return type(batch)(**{name: tensor.to(device) for name, tensor in vars(batch).items() if tensor is not None})
 
 
-PARTS = ("vector", "parts", "mask")
+ENCODED_PARTS = ("vector", "parts", "mask")
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -> np.memmap:
@@ -81,7 +81,7 @@ def create_arrays(folder: Path, side: str, encoded: Encoded, rows: int, longest:
     """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector" is in
     images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
     arrays = {}
-    for name in PARTS:
+    for name in ENCODED_PARTS:
         if (tensor := getattr(encoded, name)) is not None:
             inner = tensor.shape[1:] if name == "vector" else (longest, *tensor.shape[2:])
             file, dtype = folder / f"{side}.{name}.npy", np.bool_ if name == "mask" else np.float32
@@ -91,7 +91,7 @@ def create_arrays(folder: Path, side: str, encoded: Encoded, rows: int, longest:
 
 def fill(arrays: Mapping[str, np.ndarray], side: str, at: int, encoded: Encoded) -> None:
     """Put encoded items at rows `at`..; what is behind a set stays zero."""
-    for name in PARTS:
+    for name in ENCODED_PARTS:
         if (tensor := getattr(encoded, name)) is not None:
             values = tensor.detach().cpu().numpy()
             arrays[f"{side}.{name}"][at : at + len(values), : values.shape[1]] = values

@@ -22,12 +22,12 @@ from capgrade.schemas.regions import Regions
 from capgrade.trainer.data.images import image_digest, open_images, without_left_out
 from capgrade.trainer.data.pairs import Pairs, pad_images, pad_texts, require_count
 from capgrade.trainer.data.text import Tokens
-from capgrade.trainer.evaluation.task import INDEX, ITEMS, TOP, images_without, read_similarity
+from capgrade.trainer.evaluation.task import COARSE_TOP, INDEX, ITEMS, images_without, read_similarity
 from capgrade.trainer.fit import MODEL, VOCABULARY
 from capgrade.trainer.fit.checkpoint import load_run, read_config, require_dim, weights_of
 from capgrade.trainer.models.base import Encoded, RetrievalModel
 from capgrade.trainer.search.encode import (
-    PARTS,
+    ENCODED_PARTS,
     SIZE,
     create_array,
     create_arrays,
@@ -85,7 +85,7 @@ def embed(
         counts = {ITEMS: captions.n_captions, SIMILARITY: captions.n_images}
         counts |= {f"{name}.npy": len(array) for name, array in encodings.items()}
         params = {"model": config["params"]["model"]["name"], "weights": weights}
-        params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {TOP: top})
+        params |= ({"pooling": pooling} if pooling else {}) | ({} if coarse is None else {COARSE_TOP: top})
         left_out = [{"image_id": image_id, "reason": reason} for image_id, reason in without.items()]
         return write_manifest(folder, INDEX, params=params, inputs=inputs, rows=counts, left_out=left_out)
 
@@ -220,7 +220,7 @@ def open_search(run: Path, index_dir: Path) -> Searcher:
     alike = len(items.captions) == len(items.owner) == counts["captions"]
     if rows != set(counts.items()) or not alike or set(items.owner) != set(range(counts["images"])):
         raise InputError(f"damaged: {ITEMS} is not of what is encoded", file=index_dir, remedy=remedy)
-    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in PARTS)) for side in counts)
+    images, captions = (Encoded(*(tensors.get(f"{side}.{name}") for name in ENCODED_PARTS)) for side in counts)
     owner = np.array(items.owner, np.int64)
     return Searcher(model, tokens, config["feature_dim"], index_dir, images, captions, items, owner)
 

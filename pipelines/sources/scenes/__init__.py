@@ -12,13 +12,13 @@ from capgrade.pipelines.sources.scenes.grammar import captions
 from capgrade.pipelines.sources.scenes.sampling import sample_scene
 from capgrade.pipelines.sources.scenes.scene import SPLITS, Meaning, Scene
 from capgrade.pipelines.sources.scenes.truth import truth
-from capgrade.pipelines.sources.scenes.world import COLOURS, KINDS, PREDICATES, SIZES
+from capgrade.pipelines.sources.scenes.world import OBJECT_COLOURS, OBJECT_KINDS, PREDICATES, SIZES
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.files import with_metadata, write_arrow
 from capgrade.schemas.params import ScenesParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
-from capgrade.schemas.scenes import IMAGES, MEANINGS, SCENES
+from capgrade.schemas.scenes import MEANINGS, SCENE_IMAGES, SCENE_TABLE
 
 _BATCH = 128  # rows of a record batch
 
@@ -53,7 +53,12 @@ def generate(params: ScenesParams) -> World:
 def write(world: World, out: Path) -> dict[str, int]:
     """Write `images.arrow`, `scenes.arrow`, `meanings.arrow` and `truth-<split>.arrow` into `out`; file -> rows."""
     # Names in the order of their numbers: kinds are a detector's classes, colours its attributes.
-    names = {"kinds": list(KINDS), "colours": list(COLOURS), "sizes": list(SIZES), "predicates": list(PREDICATES)}
+    names = {
+        "kinds": list(OBJECT_KINDS),
+        "colours": list(OBJECT_COLOURS),
+        "sizes": list(SIZES),
+        "predicates": list(PREDICATES),
+    }
     rows = {}
     with progress("drawing scenes", len(world.scenes)) as advance:
 
@@ -68,8 +73,8 @@ def write(world: World, out: Path) -> dict[str, int]:
             return {**asdict(scene), "objects": objects}
 
         tables: Any = {
-            "images": (IMAGES, world.scenes, image_row),
-            "scenes": (SCENES, world.scenes, scene_row),
+            "images": (SCENE_IMAGES, world.scenes, image_row),
+            "scenes": (SCENE_TABLE, world.scenes, scene_row),
             "meanings": (MEANINGS, world.meanings, asdict),
         }
         for name, (schema, items, row) in tables.items():

@@ -10,7 +10,7 @@ import yaml
 from PIL import Image, ImageColor, ImageDraw
 
 from capgrade.pipelines.sources.scenes.scene import Box, Scene, SceneObject
-from capgrade.pipelines.sources.scenes.world import COLOURS
+from capgrade.pipelines.sources.scenes.world import OBJECT_COLOURS
 
 FINER = 3  # drawn at this many times the size, then averaged: Pillow's shapes have hard edges
 BANDS = 48  # of a gradient
@@ -254,7 +254,7 @@ def draw(scene: Scene) -> Image.Image:
 
 def _draw_object(canvas: ImageDraw.ImageDraw, item: SceneObject, stroke: int) -> None:
     x0, y0, x1, y1 = (edge * FINER for edge in item.box)
-    words = {"colour": bytes(COLOURS[item.colour]).hex()}
+    words = {"colour": bytes(OBJECT_COLOURS[item.colour]).hex()}
     words |= {name: of.get(item.colour, of["others"]) for name, of in DRAWN["contrasts"].items()}
     # Pillow paints the lower and right edge itself, one pixel beyond the box.
     pen = Pen(canvas, (x0, y0, x1 - 1, y1 - 1), words, stroke, item.look, item.flip)

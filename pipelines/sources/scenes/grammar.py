@@ -7,7 +7,7 @@ import numpy as np
 
 from capgrade.pipelines.sources.scenes.sampling import stream
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Relation, Scene, SceneObject, Span
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, WORDS, is_a
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, OBJECT_KINDS, WORDS, is_a
 
 HYPERNYM_SHARE = 0.12
 SYNONYM_SHARE = 0.4
@@ -43,7 +43,7 @@ class Draft:
         """Say a noun phrase for objects of one kind; the number of its mention."""
         items = [self.scene.objects[o] for o in objects]
         kind = items[0].kind
-        concept, names = kind, KINDS[kind].names
+        concept, names = kind, OBJECT_KINDS[kind].names
         above = [word for word in HYPERNYMS if is_a(kind, word)]
         if above and self.chance(HYPERNYM_SHARE):
             concept = self.one_of(above)
@@ -53,7 +53,7 @@ class Draft:
             one, many = names[1 + int(self.rng.integers(len(names) - 1))]
         colour = items[0].colour if self.chance(COLOUR_SHARE) and len({i.colour for i in items}) == 1 else ""
         size = items[0].size if self.chance(SIZE_SHARE) and len({i.size for i in items}) == 1 else ""
-        person = KINDS[kind].family == "person"
+        person = OBJECT_KINDS[kind].family == "person"
         adjectives = [self.one_of(WORDS["sizes"][size])] if size else []
         if colour and not person:
             adjectives.append(self.one_of(("gray", "grey")) if colour == "gray" else colour)
@@ -133,8 +133,8 @@ def one_thing(draft: Draft) -> None:
     else:
         draft.name(group)
         items = [draft.scene.objects[o] for o in group]
-        verb = KINDS[items[0].kind].doing
-        fits = verb and all(i.place == KINDS[i.kind].place for i in items)  # they stand where they do it
+        verb = OBJECT_KINDS[items[0].kind].doing
+        fits = verb and all(i.place == OBJECT_KINDS[i.kind].place for i in items)  # they stand where they do it
         if fits and draft.chance(0.7):
             draft.say(f"{'is' if len(items) == 1 else 'are'} {verb}" if draft.chance(0.6) else verb)
     if draft.chance(0.8):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from capgrade.pipelines.sources.scenes.scene import SPLITS, Box, Relation, Scene, SceneObject, covered, relations
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, KINDS, SIZES, Background, ObjectKind
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, OBJECT_KINDS, SIZES, Background, ObjectKind
 
 _TRIES = 30
 _MARGIN = 0.015  # kept free at the picture's border
@@ -66,7 +66,7 @@ class SceneLayout:
     def _anchor(self, kind: ObjectKind) -> Anchor | None:
         """Something free to sit on, ride or be held by, most of the time."""
         taken = [anchor[1] for anchor in self.anchors if anchor and anchor[0] != "on"]
-        kinds = [KINDS[item.kind] for item in self.objects]
+        kinds = [OBJECT_KINDS[item.kind] for item in self.objects]
         hands = [i for i, other in enumerate(kinds) if other.family == "person" and i not in taken]
         mounts = [i for i, other in enumerate(kinds) if other.ridden and i not in taken]
         seats = [i for i, other in enumerate(kinds) if other.seat is not None and not other.ridden]
@@ -103,7 +103,7 @@ class SceneLayout:
 
     def _joined(self, anchor: Anchor, wide: float, height: float) -> tuple[Box, float, str]:
         base = self.objects[anchor[1]]
-        seat = KINDS[base.kind].seat or 0.0
+        seat = OBJECT_KINDS[base.kind].seat or 0.0
         x0, y0, x1, y1 = base.box
         if anchor[0] == "holding":
             across = HAND[0] if not base.flip else 1 - HAND[0]
@@ -183,10 +183,11 @@ def _wishes(rng: np.random.Generator, place: Background) -> list[tuple[ObjectKin
     for _ in range(1 + int(rng.choice(len(_GROUPS), p=_GROUPS))):
         chosen.append(pick(rng, left))
         del left[chosen[-1]]
-    if any(KINDS[name].needs_seat for name in chosen) and not any(KINDS[name].seat is not None for name in chosen):
+    kinds = [OBJECT_KINDS[name] for name in chosen]
+    if any(kind.needs_seat for kind in kinds) and all(kind.seat is None for kind in kinds):
         chosen.append("table")
-    for name in sorted(chosen, key=lambda name: _turn(KINDS[name])):
-        kind = KINDS[name]
+    for name in sorted(chosen, key=lambda name: _turn(OBJECT_KINDS[name])):
+        kind = OBJECT_KINDS[name]
         shares = _COUNTS[: kind.most]
         count = 1 + int(rng.choice(len(shares), p=np.array(shares) / sum(shares)))
         size = SIZES[int(rng.integers(2))]

@@ -19,7 +19,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from capgrade.pipelines.sources.scenes.scene import Meaning, Scene
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, COLOURS, CONCEPTS, KINDS, PREDICATES, SIZES, is_a
+from capgrade.pipelines.sources.scenes.world import (
+    BACKGROUNDS,
+    CONCEPTS,
+    OBJECT_COLOURS,
+    OBJECT_KINDS,
+    PREDICATES,
+    SIZES,
+    is_a,
+)
 
 MENTION, _NUMBER, RELATION, _PLACE = 2.0, 1.0, 2.0, 1.5
 WRONG_COLOUR, WRONG_SIZE = 0.35, 0.15
@@ -29,11 +37,11 @@ def kind_credit(concept: str, kind: str) -> float:
     """How well an object of `kind` serves as a `concept`, 0..1."""
     if is_a(kind, concept):
         return 1.0
-    of = KINDS.get(concept)
+    of = OBJECT_KINDS.get(concept)
     if of is None:  # a group or a family, which has no group
-        of = next(one for one in KINDS.values() if concept in (one.group, one.family))
-    same_group = KINDS[kind].group == of.group and concept != of.family
-    return 0.5 if same_group else 0.2 if KINDS[kind].family == of.family else 0.0
+        of = next(one for one in OBJECT_KINDS.values() if concept in (one.group, one.family))
+    same_group = OBJECT_KINDS[kind].group == of.group and concept != of.family
+    return 0.5 if same_group else 0.2 if OBJECT_KINDS[kind].family == of.family else 0.0
 
 
 def place_credit(said: str, scene: str) -> float:
@@ -46,7 +54,8 @@ def place_credit(said: str, scene: str) -> float:
 
 def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
     """Relevance of every caption to every scene, 0..1: float32 [len(scenes), len(meanings)], by the rule above."""
-    of_kind, of_colour, of_size = _numbers(KINDS), {"": -1, **_numbers(COLOURS)}, {"": -1, **_numbers(SIZES)}
+    of_kind, of_size = _numbers(OBJECT_KINDS), {"": -1, **_numbers(SIZES)}
+    of_colour = {"": -1, **_numbers(OBJECT_COLOURS)}
     of_place, of_predicate, of_concept = _numbers(BACKGROUNDS), _numbers(PREDICATES), _numbers(CONCEPTS)
     facts: list[tuple[int, float]] = []  # of all captions, one after the other: the caption and the weight
     mentions: list[tuple[int, ...]] = []  # of each sort the place among the facts, and what is said
@@ -71,7 +80,7 @@ def truth(scenes: Sequence[Scene], meanings: Sequence[Meaning]) -> np.ndarray:
     number_at, counted, count = _columns(numbers, 3)
     relation_at, subject, predicate, other = _columns(relations, 4)
     place_at, said = _columns(places, 2)
-    kinds = np.array([[kind_credit(concept, kind) for kind in KINDS] for concept in CONCEPTS])
+    kinds = np.array([[kind_credit(concept, kind) for kind in OBJECT_KINDS] for concept in CONCEPTS])
     of_places = np.array([[place_credit(a, b) for b in BACKGROUNDS] for a in BACKGROUNDS])
     out = np.empty((len(scenes), len(meanings)), np.float32)
     value, total = np.empty(len(facts)), np.bincount(caption, weight)

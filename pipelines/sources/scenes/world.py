@@ -49,11 +49,11 @@ class Background:
 
 
 _WORLD = yaml.safe_load(Path(__file__).with_name("world.yaml").read_text(encoding="utf-8"))
-COLOURS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _WORLD["colours"].items()}
-KINDS = {name: ObjectKind(name, **given) for name, given in _WORLD["kinds"].items()}
+OBJECT_COLOURS: dict[str, tuple[int, int, int]] = {name: tuple(rgb) for name, rgb in _WORLD["colours"].items()}
+OBJECT_KINDS = {name: ObjectKind(name, **given) for name, given in _WORLD["kinds"].items()}
 BACKGROUNDS = {name: Background(name, **given) for name, given in _WORLD["backgrounds"].items()}
 HYPERNYMS: dict[str, Names] = _WORLD["hypernyms"]
-CONCEPTS = (*KINDS, *HYPERNYMS)  # what a caption's noun may mean
+CONCEPTS = (*OBJECT_KINDS, *HYPERNYMS)  # what a caption's noun may mean
 WORDS: dict[str, Any] = _WORLD["words"]
 SIZES = tuple(WORDS["sizes"])
 PREDICATES = tuple(WORDS["relations"])
@@ -61,4 +61,4 @@ PREDICATES = tuple(WORDS["relations"])
 
 def is_a(kind: str, concept: str) -> bool:
     """Whether every object of `kind` is also a `concept` (a kind or a hypernym)."""
-    return concept in (kind, KINDS[kind].group, KINDS[kind].family)
+    return concept in (kind, OBJECT_KINDS[kind].group, OBJECT_KINDS[kind].family)

@@ -8,7 +8,7 @@ import pytest
 
 from capgrade import Labels
 from capgrade.labels.stored import Part, Sampled
-from capgrade.labels.unsampled import UNKNOWN, bounds, estimates
+from capgrade.labels.unsampled import UNKNOWN_RULES, bounds, estimates
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.errors import InputError
@@ -113,5 +113,5 @@ def test_shards_that_keep_everything_need_no_estimate(made: Path, tmp_path: Path
     out, windows = tmp_path / "tops", "--set shards.windows.per_window=60"  # every caption of every window
     options = f"--captions {made}/captions --split train --measures rouge_l --set shards.top=2 --set shards.uniform=0"
     assert call("shards", *options.split(), *windows.split(), "--out", out) == 0
-    for unknown in UNKNOWN:
+    for unknown in UNKNOWN_RULES:
         assert Labels.load(out).block(range(12), range(60), unknown=unknown).known.all()

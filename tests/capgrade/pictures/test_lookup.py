@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from capgrade.pictures.lookup import IN_A_ROW, find
+from capgrade.pictures.lookup import UNANSWERED, find
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
@@ -139,7 +139,7 @@ def test_an_address_that_sends_on_within_its_host_is_followed(address: str, capt
 def test_addresses_that_do_not_answer_are_not_asked_for_ever(captions: Captions) -> None:
     found = find(captions, "http://127.0.0.1:9/{id}")
     assert [found.read(one) for one in captions.image_ids] == [None] * N
-    assert sum("not asked for" in why for why in found.lost.values()) == N - IN_A_ROW
+    assert sum("not asked for" in why for why in found.lost.values()) == N - UNANSWERED
 
 
 def test_what_is_wrong_is_one_line(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -219,6 +219,6 @@ def test_the_other_papers_tokens() -> None:
 )  # fmt: skip
 def test_no_tokens_are_an_error(name: str, path: str, jar: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.environ["PATH"] if path is None else path)
-    monkeypatch.setattr(tokens, "JAR", jar or tokens.JAR)
+    monkeypatch.setattr(tokens, "PTB_JAR", jar or tokens.PTB_JAR)
     with pytest.raises(InputError, match=message):
         tokenize(name, ["a dog"])

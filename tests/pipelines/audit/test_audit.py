@@ -35,7 +35,7 @@ from capgrade.pipelines.sources import scenes
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, write_text
-from capgrade.schemas.judges import SHARES
+from capgrade.schemas.judges import YES_OR_NO
 from capgrade.schemas.params import EvaluateParams, MeasuresParams, ScenesParams, ShardsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
@@ -420,7 +420,7 @@ def test_what_is_printed_holds_the_truth(read: str) -> None:
         cells = np.sort(np.random.default_rng(seed).choice(true.size, JUDGED, replace=False))
         image, caption = np.unravel_index(cells, true.shape)
         people = Judgements(image, caption, true[image, caption].astype(np.float64))
-        curve = fit(values[image, caption], people, captions.owner[caption], Scale(ACCEPT, *SHARES))
+        curve = fit(values[image, caption], people, captions.owner[caption], Scale(ACCEPT, *YES_OR_NO))
         captions, true, values = _world(seed, "test")
         image, caption, weight = *np.divmod(np.arange(true.size), captions.n_captions), np.ones(true.size)
         if read == "shards":

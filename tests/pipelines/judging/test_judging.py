@@ -23,7 +23,7 @@ from PIL import Image
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
 from capgrade.pipelines.judging.endpoint import Endpoint, LostError, seconds_of
-from capgrade.pipelines.judging.question import CAPTIONS, PICTURES, Prompt, load_prompt, read_pairs
+from capgrade.pipelines.judging.question import CAPTIONS_PROMPT, PICTURES_PROMPT, Prompt, load_prompt, read_pairs
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, caption_table, printed, refusal, write_captions_folder
@@ -298,7 +298,7 @@ def test_an_image_needs_another_caption(here: Path) -> None:
 
 
 def test_a_dead_endpoint_is_not_asked_for_ever(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_round, "IN_A_ROW", 3)
+    monkeypatch.setattr(at_round, "UNANSWERED_QUESTIONS", 3)
     found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), parallel=1, tries=1)
     assert found["stopped"].startswith("3 questions in a row") and "cannot be reached" in found["stopped"]
     assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
@@ -340,7 +340,7 @@ def test_what_is_wrong_is_one_line(here: Path) -> None:
 
 
 def test_answers_that_count() -> None:
-    prompt, seen = load_prompt(CAPTIONS, False), load_prompt(PICTURES, True)
+    prompt, seen = load_prompt(CAPTIONS_PROMPT, False), load_prompt(PICTURES_PROMPT, True)
     assert (prompt.scale, prompt.reads_captions, seen.reads_captions) == ((0, 5), True, False)
     for text, score in {
         "3": 3, " 4.5\n": 4.5, '{"score": 2}': 2, '```json\n{"score": 2}\n```': 2, "0": 0, "6": None, "-1": None,
@@ -412,7 +412,7 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
 ])  # fmt: skip
 def test_what_is_no_answer(fault: Fault, said: str, again: bool, charged: bool, after: float | None) -> None:
     with served(Chat(rated, faults=[fault])) as chat, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at_endpoint, "MOST_BYTES", 20_000)
+        patch.setattr(at_endpoint, "LARGEST_ANSWER", 20_000)
         with pytest.raises(LostError, match=said) as lost:
             Endpoint(chat.address, "m", 0.3).ask([], {})
     assert (lost.value.again, lost.value.charged, lost.value.after) == (again, charged, after)
@@ -425,7 +425,7 @@ def test_who_is_refused_asks_nothing_more(code: int) -> None:
 
 
 def test_captions_cannot_write_the_prompt() -> None:
-    prompt = load_prompt(CAPTIONS, False)
+    prompt = load_prompt(CAPTIONS_PROMPT, False)
     said = prompt.messages("{captions} {caption}", ["{caption}"], None)[1]["content"]
     assert "describe that image?\n{captions} {caption}\n" in said and "- {caption}\n" in said
 

@@ -15,7 +15,7 @@ from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.captions import FILE, read_captions
+from capgrade.schemas.captions import CAPTIONS_FILE, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
@@ -115,7 +115,7 @@ def test_captions_that_are_not_english_are_not_published_as_english(
     german = [["ein mann geht mit dem hund", "zwei hunde spielen im schnee"], ["eine frau liest ein buch im park"]]
     captions = write_captions_folder(tmp_path / "captions", [caption_table(german, "train")])
     counts = {"left_out": {"captions absent": 2}, "duplicates": 1}
-    write_manifest(captions, "captions", params={}, inputs={}, rows={FILE: 3}, **counts)
+    write_manifest(captions, "captions", params={}, inputs={}, rows={CAPTIONS_FILE: 3}, **counts)
     shards(captions, tmp_path / "shards", ShardsParams(measures=BOTH, top=3, uniform=3), MeasuresParams())
     params = PublishParams(name="tiny", license="cc-by-4.0", language=given)
     if given is None:

@@ -114,7 +114,7 @@ def test_a_repository_that_is_not_ours_stays_as_it_was(
     manifest: bytes | None, why: str, hub: Hub, foreign: dict[str, bytes], refused: Refused,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("capgrade.pipelines.publish.check.MOST_BYTES", 9999)
+    monkeypatch.setattr("capgrade.pipelines.publish.check.LARGEST_JSON", 9999)
     if manifest is not None:
         hub.change(REPO, MANIFEST, manifest)
         foreign |= {MANIFEST: manifest}

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Page
 
-from capgrade.pictures.draw_regions import SIDE
+from capgrade.pictures.draw_regions import REGIONS_SIDE
 from capgrade.pipelines.page import render
 from capgrade.pipelines.page.charts import MEAN, colour_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, with_best
@@ -37,7 +37,7 @@ from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.times import read_time, timed
 from capgrade.trainer.evaluation.evaluate import evaluate
-from capgrade.trainer.evaluation.tables import SUMS
+from capgrade.trainer.evaluation.tables import SUM_NAMES
 from capgrade.trainer.evaluation.task import Task
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder, write_matrix
 from tests.pipelines.features.made import made
@@ -275,7 +275,7 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
 ) -> None:
     """All metrics of the summary, in both directions, with intervals; numbers stand below their heads."""
     way = dict.fromkeys(SUMMARY, 0.25)
-    found = {**dict.fromkeys(SUMS, 250.0), "i2t": way, "t2i": way}
+    found = {**dict.fromkeys(SUM_NAMES, 250.0), "i2t": way, "t2i": way}
     ends = {key: dict.fromkeys(way, [0.2, 0.3]) if key in WAYS else [240.1, 260.2] for key in found}
     one = {**found, "intervals": ends}
     section = replace(runs_section(_evaluated(tmp_path, data, scenes_bcls=one, scenes_teran=one)), open=True)
@@ -356,7 +356,7 @@ def test_regions_are_counted_drawn_and_refused_ones_named(data: Path, written: P
     page = written.read_text(encoding="utf-8")
     assert "Pictures without regions (2 rows)" in page and "&lt;b&gt;no picture" in page
     with Image.open(data.parent / "pictures" / "regions.webp") as sheet:  # 7 of the 10 images have a picture
-        assert sheet.width > 2 * SIDE
+        assert sheet.width > 2 * REGIONS_SIDE
 
 
 def test_own_dots_are_drawn_last_and_dots_on_one_place_are_one(data: Path) -> None:

@@ -11,7 +11,7 @@ from PIL import Image, ImageChops
 from capgrade.pipelines.sources.scenes import World, generate, truth, write
 from capgrade.pipelines.sources.scenes.drawings import DRAWN, draw
 from capgrade.pipelines.sources.scenes.scene import Meaning, Mention, Scene, SceneObject
-from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, KINDS, is_a
+from capgrade.pipelines.sources.scenes.world import BACKGROUNDS, HYPERNYMS, OBJECT_KINDS, is_a
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import ScenesParams
 from capgrade.schemas.relevance import read_relevance
@@ -73,10 +73,10 @@ def slow_object_credit(mention: Mention, item: SceneObject) -> float:
     if is_a(item.kind, mention.concept):
         credit = 1.0
     else:
-        below = [k for k in KINDS.values() if mention.concept in (k.name, k.group, k.family)]
+        below = [k for k in OBJECT_KINDS.values() if mention.concept in (k.name, k.group, k.family)]
         a_family = any(k.family == mention.concept for k in below)
-        same_group = not a_family and KINDS[item.kind].group in {k.group for k in below}
-        credit = 0.5 if same_group else 0.2 if KINDS[item.kind].family in {k.family for k in below} else 0.0
+        same_group = not a_family and OBJECT_KINDS[item.kind].group in {k.group for k in below}
+        credit = 0.5 if same_group else 0.2 if OBJECT_KINDS[item.kind].family in {k.family for k in below} else 0.0
     credit *= 0.65 if mention.colour and mention.colour != item.colour else 1
     return credit * (0.85 if mention.size and mention.size != item.size else 1)
 
@@ -122,7 +122,7 @@ def test_boxes_lie_inside_and_things_can_be_seen(world: World) -> None:
 
 
 def test_every_kind_and_place_has_a_drawing() -> None:
-    assert DRAWN["kinds"].keys() == KINDS.keys() and DRAWN["places"].keys() == BACKGROUNDS.keys()
+    assert DRAWN["kinds"].keys() == OBJECT_KINDS.keys() and DRAWN["places"].keys() == BACKGROUNDS.keys()
 
 
 def test_relations_hold_in_the_picture(world: World) -> None:
@@ -147,7 +147,7 @@ def test_spans_name_what_they_speak_of(world: World) -> None:
         for span in meaning.spans:
             phrase = " ".join(words[span.start : span.end])
             kind = kinds[caption.image_id][span.objects[0]].kind
-            names = [KINDS[kind].names, *(HYPERNYMS[h] for h in HYPERNYMS if is_a(kind, h))]
+            names = [OBJECT_KINDS[kind].names, *(HYPERNYMS[h] for h in HYPERNYMS if is_a(kind, h))]
             assert any(word in phrase for pairs in names for pair in pairs for word in pair), (caption.text, phrase)
 
 

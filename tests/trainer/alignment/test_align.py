@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
 from capgrade.schemas.params import CaptionsParams, MeasuresParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
-from capgrade.trainer.alignment.align import SIDE, align, panel
+from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, panel
 from capgrade.trainer.alignment.pointing_game import Aligned, Phrase, Pointed, aligned, point, pointing, read_phrases
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
@@ -149,4 +149,4 @@ def test_words_are_means_of_their_pieces():
 
 def test_panel():
     drawn = panel(Image.new("RGB", (100, 80), "white"), GIVEN)
-    assert drawn.width == SIDE and len(set(drawn.getdata())) > 10
+    assert drawn.width == ALIGNMENT_SIDE and len(set(drawn.getdata())) > 10

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from capgrade.schemas.errors import InputError
-from capgrade.trainer.data.text import END, FIRST, START, UNKNOWN, ModelTokens, Vocabulary, load_tokens
+from capgrade.trainer.data.text import ModelTokens, Vocabulary, load_tokens
+from capgrade.trainer.models.base import END_TOKEN as END
+from capgrade.trainer.models.base import FIRST_WORD as FIRST
+from capgrade.trainer.models.base import START_TOKEN as START
+from capgrade.trainer.models.base import UNKNOWN_WORD as UNKNOWN
 from tests.conftest import make_captions
 
 

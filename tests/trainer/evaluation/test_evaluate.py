@@ -17,7 +17,7 @@ from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.trainer.evaluation import evaluate as stage
 from capgrade.trainer.evaluation import tables
-from capgrade.trainer.evaluation.compare import MOST, compare
+from capgrade.trainer.evaluation.compare import SHORT_TABLE, compare
 from capgrade.trainer.evaluation.evaluate import as_json, evaluate
 from capgrade.trainer.evaluation.tables import short, show, side_by_side, write_tables
 from capgrade.trainer.evaluation.task import (
@@ -169,7 +169,7 @@ def test_a_comparison_prints_what_papers_report(three, capsys, monkeypatch, tmp_
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     head = [cell.strip() for cell in next(line for line in lines if line.startswith("┃")).split("┃")[1:-1]]
     assert head == ["metric", "direction", "one", "two", "one less two", "95% interval", "p", "queries"]
-    assert len(rows) == MOST and ["recall@1", "text to image"] in [row[:2] for row in rows]
+    assert len(rows) == SHORT_TABLE and ["recall@1", "text to image"] in [row[:2] for row in rows]
     assert ["rsum", "both"] in [row[:2] for row in rows] and ["ndcg@25[cider]", "image to text"] in [
         r[:2] for r in rows
     ]

@@ -21,7 +21,7 @@ from capgrade.schemas.files import digest, read_manifest, unfinished_folder
 from capgrade.schemas.params import MeasuresParams, SbertParams, load_params
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
-from capgrade.trainer.fit.train import scored_batch, told, train
+from capgrade.trainer.fit.train import epoch_lines, scored_batch, train
 from capgrade.trainer.search.index import search, search_captions
 from tests.conftest import call
 from tests.pipelines.publish.conftest import hub  # noqa: F401  # a stand-in for the hub
@@ -149,7 +149,14 @@ def test_labels_that_a_run_does_not_read_are_named(small, tmp_path, preset, sets
 @pytest.mark.parametrize("case", READS)
 def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path, case, hub: Hub, monkeypatch):  # noqa: F811
     preset, sets, unknown = READS[case]
-    told = ["--captions", str(small.data.captions), "--shards", str(small.sampled.shards), "--license", "cc-by-4.0"]
+    told = [
+        "--captions",
+        str(small.data.captions),
+        "--shards",
+        str(small.sampled.shards),
+        "--license",
+        "cc-by-4.0",
+    ]
     assert call("publish", *told, "--out", str(tmp_path / "dataset")) == 0
     where, runs = tmp_path / "dataset", (tmp_path / "a", tmp_path / "b")
     if "hub" in case:
@@ -169,7 +176,16 @@ def test_a_published_dataset_trains_as_the_shards_it_was_made_of(small, tmp_path
 def test_a_measure_that_only_the_labels_know_trains(small, tmp_path, capsys):
     """By recall alone; what shards of a matrix that is not given again cannot tell is refused before the first step."""
     np.save(tmp_path / "m.npy", np.random.default_rng(0).random((24, 48)).astype(np.float32))
-    told = ["--captions", str(small.data.captions), "--split", "train", "--measures", "judge", "--set", "shards.top=0"]
+    told = [
+        "--captions",
+        str(small.data.captions),
+        "--split",
+        "train",
+        "--measures",
+        "judge",
+        "--set",
+        "shards.top=0",
+    ]
     told += ["--set", "shards.uniform=8", "--set", f"measures.imported={{judge: {tmp_path / 'm.npy'}}}"]
     assert call("shards", *told, "--set", "shards.windows.per_window=1", "--out", str(tmp_path / "shards")) == 0
     judged = replace(small.sampled, shards=tmp_path / "shards")
@@ -301,7 +317,7 @@ def test_a_term_that_idles_is_told_once_with_its_key():
     """SAM with the furthest negative after an epoch over all negatives, 441 of rsum: 0.0 % of sam from epoch 3 on."""
     sam = (0.4, 0.02, 0.0004, 0.0, 0.0, 0.3, 1.0, 0.9996)
     epochs = [{"epoch": k + 1, "loss": 12.345678, "active_sam": x, "rsum": 96.0} for k, x in enumerate(sam)]
-    said = [told(epochs[: k + 1]) for k in range(len(sam))]
+    said = [epoch_lines(epochs[: k + 1]) for k in range(len(sam))]
     assert said[0] == ["epoch 1: loss 12.35, rsum 96; active hinges: 40.0% of sam"]
     assert [len(lines) for lines in said] == [1, 1, 1, 2, 1, 1, 1, 2]
     assert "nothing is learnt" in said[3][1] and "tau" in said[3][1]
