@@ -7,11 +7,10 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
 
 import numpy as np
 
-from capgrade.bits import Ties
 from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -121,15 +120,6 @@ class Fitted(Protocol):
         for at, _ in zip(starts, self.chunks(images, 0, self.columns, part), strict=True):
             out[:, at : at + CHUNK] = part[:, : self.columns - at]
         return out
-
-
-@runtime_checkable
-class Searches(Protocol):
-    """A fitted measure that finds its best captions itself, by an upper bound."""
-
-    def tops(self, images: np.ndarray, k: int, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
-        """The `k` captions of highest relevance to each image, all where there are fewer: int64 [images, k], in any
-        order. And how many captions were scored for each, int64 [images]."""
 
 
 class Measure(Protocol):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.bits import Ties, mix_all
-from capgrade.measures.base import Fitted, Searches, own_pairs
+from capgrade.bits import mix_all
+from capgrade.measures.base import Fitted, own_pairs
 from capgrade.pipelines.sampling.cells import UNSURE, cells_of
 from capgrade.pipelines.sampling.keys import drawn
 from capgrade.pipelines.sampling.plan import OWN, TOP, UNIFORM, WINDOW, Plan, certain_bits, image_seeds
@@ -49,12 +49,12 @@ class Sampler:
         """Fitted measures in the plan's order; keys uint64 of all images and captions, from `id_keys`; the own captions
         of image i are refs[ref_ptr[i] : ref_ptr[i + 1]]."""
         self.plan, self.measures, self.caption_keys = plan, measures, caption_keys
-        self.ties = Ties(image_seeds(plan.seed, image_keys), caption_keys)
+        self.image_seeds = image_seeds(plan.seed, image_keys)
         self.ref_ptr, self.refs = ref_ptr, refs
         self.cells = cells_of(plan, [measure.error for measure in measures])
 
-    def sample(self, images: np.ndarray) -> tuple[Kept, np.ndarray]:
-        """What these images, int64, keep, and how many pairs each measure had values of, int64 [measures].
+    def sample(self, images: np.ndarray) -> Kept:
+        """What these images, int64, keep.
 
         Own captions and the `top` of each measure are kept with certainty, weight 1. The other samples draw
         independently, so a pair is kept with probability u + (1 - u) a (1 - prod(1 - n / N)): u of the uniform sample,
@@ -64,20 +64,20 @@ class Sampler:
         """
         size = max(1, MEMORY // (len(self.caption_keys) * (4 + 6 * len(self.measures))))
         parts = [_Block(self, images[at : at + size]).sample() for at in range(0, len(images), size)]
-        ptr = np.append(0, np.cumsum(np.concatenate([np.diff(kept.ptr) for kept, _ in parts])))
+        ptr = np.append(0, np.cumsum(np.concatenate([np.diff(kept.ptr) for kept in parts])))
         caption, reasons, weight, values = (
-            np.concatenate([getattr(kept, name) for kept, _ in parts], axis=-1)
+            np.concatenate([getattr(kept, name) for kept in parts], axis=-1)
             for name in ("caption", "reasons", "weight", "values")
         )
-        return Kept(ptr, caption, reasons, weight, values), np.sum([scored for _, scored in parts], axis=0)
+        return Kept(ptr, caption, reasons, weight, values)
 
 
 class _Block:
     """Some images, whose values are looked at together."""
 
     def __init__(self, sampler: Sampler, images: np.ndarray) -> None:
-        self.plan, self.measures, self.cells, self.ties = sampler.plan, sampler.measures, sampler.cells, sampler.ties
-        self.images, self.seeds, self.keys = images, sampler.ties.images[images], sampler.caption_keys
+        self.plan, self.measures, self.cells = sampler.plan, sampler.measures, sampler.cells
+        self.images, self.seeds, self.keys = images, sampler.image_seeds[images], sampler.caption_keys
         self.n = len(sampler.caption_keys)
         row, own = own_pairs(sampler.ref_ptr, sampler.refs, images)
         among = 0.0 if self.plan.among == 1 else self.plan.among
@@ -86,12 +86,12 @@ class _Block:
         self.known: list[tuple[np.ndarray, np.ndarray]] = []  # of each measure rising pairs, and their true values
         self.exact: dict[int, np.ndarray] = {}  # float32 [images, captions] of measures whose blocks have no error
 
-    def sample(self) -> tuple[Kept, np.ndarray]:
+    def sample(self) -> Kept:
         """As `Sampler.sample`."""
         whole, measures = self.plan.among == 1, len(self.measures)
         cells = np.empty((measures, len(self.images) * self.n if whole else len(self.share)), np.int16)
         counts = np.zeros((measures, len(self.images), self.cells.first.shape[1]), np.int64)
-        tops, scored = zip(*(self._measured(m, cells[m], counts[m]) for m in range(measures)), strict=True)
+        tops = [self._measured(m, cells[m], counts[m]) for m in range(measures)]
         listed, images = self.share % self.n, np.arange(len(self.images) + 1)
         ptr = images * self.n if whole else np.searchsorted(self.share, images * self.n)
         members = self.cells.members(counts.transpose(1, 0, 2), max(len(self.plan.windows(m)) for m in range(measures)))
@@ -104,37 +104,31 @@ class _Block:
         values = np.stack([self._values(m, kept) for m in range(measures)])
         weight = self._weights(kept, reasons, values, members)
         row = np.searchsorted(kept, images * self.n)
-        return Kept(row, kept % self.n, reasons.astype(np.uint32), weight, values), np.array(scored)
+        return Kept(row, kept % self.n, reasons.astype(np.uint32), weight, values)
 
-    def _measured(self, m: int, cells: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, int]:
-        """A measure's top, and how many pairs it had values of. The cells of its values, of all pairs or of the share,
-        are put into int16 `cells`, and counted, int64 [images, cells].
+    def _measured(self, m: int, cells: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """A measure's top. The cells of its values, of all pairs or of the share, are put into int16 `cells`, and
+        counted, int64 [images, cells].
 
         Values of the share are the fast ones where the top took those of all pairs, else the definition's.
         """
-        measure, whole = self.measures[m], self.plan.among == 1
-        if whole or (self.plan.top and not isinstance(measure, Searches)):
+        whole = self.plan.among == 1
+        if whole or self.plan.top:
             values = self._block(m)
-            top, scored = self._top(m, values), values.size
+            top = self._top(m, values)
             offered, placed = (values, counts) if whole else (values.ravel()[None, self.share], counts[:1].copy())
             self.cells.place(m, offered, cells.reshape(offered.shape), placed)
-            near = np.flatnonzero(cells == UNSURE) if any(measure.error) else self.own[:0]
+            near = np.flatnonzero(cells == UNSURE) if any(self.measures[m].error) else self.own[:0]
             cells[near] = self.cells.of(m, self._settled(m, near if whole else self.share[near]))
         else:
-            top, scored = self.own[:0], 0
-            if self.plan.top and isinstance(measure, Searches):
-                best, aligned = measure.tops(self.images, self.plan.top, self.ties)
-                top = np.sort((np.arange(len(self.images))[:, None] * self.n + best).ravel())
-                scored = int(aligned.sum())
-            pairs = np.unique(np.concatenate([self.own, self.uniform, self.share, top]))
+            top, pairs = self.own[:0], np.unique(np.concatenate([self.own, self.uniform, self.share]))
             self.known.append((pairs, self._settled(m, pairs)))
             cells[:] = self.cells.of(m, self._values(m, self.share))
-            scored += len(pairs)
         if whole:
             np.add.at(counts, (near // self.n, cells[near]), 1)
         else:
             np.add.at(counts, (self.share // self.n, cells), 1)
-        return top, scored
+        return top
 
     def _block(self, m: int) -> np.ndarray:
         """float32 [images, captions], within the measure's error."""
@@ -221,4 +215,4 @@ def keep(
     `own`: for each image, int64 rows of its own captions."""
     ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own).astype(np.int64)
     sampler = Sampler(plan, [_Given(one) for one in values], image_keys, caption_keys, ptr, rows)
-    return sampler.sample(np.arange(len(image_keys)))[0]
+    return sampler.sample(np.arange(len(image_keys)))

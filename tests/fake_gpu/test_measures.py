@@ -43,7 +43,7 @@ def test_what_is_kept_is_the_same() -> None:
     def sampled(fitted: Sequence[Fitted], size: int) -> bytes:
         sampler = Sampler(plan, fitted, *keys, captions.ref_ptr, captions.refs)
         blocks = np.split(np.arange(captions.n_images), range(size, captions.n_images, size))
-        parts = [sampler.sample(block)[0] for block in blocks]
+        parts = [sampler.sample(block) for block in blocks]
         return b"".join(
             np.concatenate([getattr(part, name) for part in parts], axis=-1).tobytes()
             for name in ("caption", "reasons", "weight", "values")

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import njit
-from capgrade.measures.meteor.bound import run_of_bits
 
 BEAM = 40
 WORDS_AT, CHUNKS_AT = 50, 38  # bits of a rank
@@ -29,10 +28,10 @@ NODE, END, BUSY = range(3)
 
 
 @njit(cache=True, forceinline=True)
-def packed_match(i, size, j, width, module):
+def packed_match(i, size, j, width, stage):
     """A match of `size` words from word i of the reference on and `width` words from word j of the caption on, in one
     int64."""
-    return (((np.int64(i) << 4 | size) << 12 | j) << 4 | width) << 2 | module
+    return (((np.int64(i) << 4 | size) << 12 | j) << 4 | width) << 2 | stage
 
 
 @njit(cache=True, forceinline=True)
@@ -60,8 +59,8 @@ def caption_words(match):
 
 
 @njit(cache=True, forceinline=True)
-def module_of(match):
-    """Which matcher found it: 0 exact, 1 stem, 2 synonym, 3 paraphrase."""
+def stage_of(match):
+    """The stage that found it: 0 exact, 1 stem, 2 synonym, 3 paraphrase."""
     return match & 3
 
 
@@ -69,7 +68,7 @@ def module_of(match):
 def _gain(match):
     """What a match takes off a path's rank for its words."""
     size, width = reference_words(match), caption_words(match)
-    words = size + width if module_of(match) == 0 else size // 2 + width // 2
+    words = size + width if stage_of(match) == 0 else size // 2 + width // 2
     return np.int64(words) << WORDS_AT
 
 
@@ -81,7 +80,8 @@ def _distance(match):
 @njit(cache=True, forceinline=True)
 def _bits(match, k):
     """The caption's words of a match as bits, words 64 k to 64 k + 63."""
-    start, bits = caption_place(match) - 64 * k, run_of_bits(0, caption_words(match))
+    start = caption_place(match) - 64 * k
+    bits = (np.uint64(1) << np.uint64(caption_words(match))) - np.uint64(1)
     return bits << np.uint64(start) if start >= 0 else bits >> np.uint64(-start)
 
 
@@ -227,7 +227,7 @@ def _best(ranks, slot, state, base, n):
     return node, (least >> CHUNKS_AT) & ((1 << (WORDS_AT - CHUNKS_AT)) - 1)
 
 
-class AlignmentRoom(NamedTuple):
+class AlignmentBuffers(NamedTuple):
     """Arrays to work in."""
 
     match: np.ndarray  # int64 [2, matches]: of a caption and a reference, and their order
@@ -240,9 +240,9 @@ class AlignmentRoom(NamedTuple):
 
 
 @njit(cache=True)
-def alignment_room(longest, matches):
+def alignment_buffers(longest, matches):
     """For as many matches, of captions of at most `longest` words."""
-    return AlignmentRoom(
+    return AlignmentBuffers(
         np.empty((2, matches), np.int64), np.empty(2 * BEAM, np.int64), np.empty(2 * BEAM, np.int64),
         np.empty((2 * BEAM, 3), np.int64), np.empty((2 * BEAM, (longest + 63) // 64), np.uint64),
         np.empty((BEAM * matches, 2), np.int64), np.zeros((2, longest), np.int32),
@@ -250,10 +250,10 @@ def alignment_room(longest, matches):
 
 
 @njit(cache=True)
-def align(matches, n_words, room):
+def align(matches, n_words, buffers):
     """Node of the last match of the best alignment (-1: none) and its chunks. `matches` are those of a caption with a
     reference of `n_words`, sorted by reference position and the order in which the stages find them."""
-    _, ranks, slot, state, used, nodes, covered = room
+    _, ranks, slot, state, used, nodes, covered = buffers
     _cover(matches, covered, 1)
     base, n, n_nodes, i, first = 0, 1, 0, 0, 0
     ranks[0], slot[0] = FIRST_RANK, 0

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capgrade.measures.meteor.bound import BITS, DELTA
 from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
 from capgrade.text.words import Words
 
 # The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
 EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
+DELTA = 0.75  # what a content word weighs; a function word weighs the rest of 1
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
 
 
@@ -26,7 +26,6 @@ class CaptionWords(NamedTuple):
 
     ptr: np.ndarray  # int64 [n_captions + 1]: words of each caption
     function: np.ndarray  # uint8 [words]: is a function word
-    function_bits: np.ndarray  # uint64 [n_captions]: the same of the first 64 words, as bits
     weight: np.ndarray  # float64 [n_captions]: words, weighted
     same: np.ndarray  # int32 [n_captions]: alike where captions are, word for word
 
@@ -68,15 +67,8 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     function = np.array([one.is_function for one in known], np.uint8)[word]
     n_function = np.diff(np.concatenate([[0], np.cumsum(function)])[ptr])
     weight = DELTA * (np.diff(ptr) - n_function) + (1 - DELTA) * n_function
-    words = CaptionWords(ptr, function, _as_bits(function, ptr), weight, _alike(key[word], ptr))
+    words = CaptionWords(ptr, function, weight, _alike(key[word], ptr))
     return MatchIndex(words, _units(at, unit, word, ptr), _by_reference_unit(np.concatenate(matches), n_units))
-
-
-def _as_bits(flags: np.ndarray, ptr: np.ndarray) -> np.ndarray:
-    place = np.arange(len(flags)) - np.repeat(ptr[:-1], np.diff(ptr))
-    value = np.where(place < BITS, flags.astype(np.uint64) << (place % BITS).astype(np.uint64), np.uint64(0))
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(value, dtype=np.uint64)])
-    return total[ptr[1:]] - total[ptr[:-1]]
 
 
 def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""METEOR 1.5 of captions with reference sets, over the arrays of `index`: the counts of the best alignment.
+"""METEOR 1.5 of captions with reference sets, over the arrays of `index`.
 
-The jar scores a corpus by the sums of its sentences' counts, so counts are what an alignment gives; METEOR follows from
-them. Of several references the first with the highest score counts.
+A caption is aligned with each reference of the image. An alignment gives counts, and METEOR follows
+from these: the jar scores a corpus by the sums of its sentences' counts. Of several references that
+with the highest score counts, of equal ones the first.
 """
 
 from __future__ import annotations
@@ -13,63 +14,60 @@ import numpy as np
 from capgrade.kernels import njit
 from capgrade.measures.meteor.align import (
     align,
-    alignment_room,
+    alignment_buffers,
     caption_place,
     caption_words,
-    module_of,
     packed_match,
     reference_place,
     reference_words,
+    stage_of,
 )
-from capgrade.measures.meteor.bound import (
-    BETA,
-    BITS,
-    CLASS_OF,
-    DELTA,
-    GAMMA,
-    WEIGHTS,
-    bound,
-    f_score,
-    run_of_bits,
-)
-from capgrade.measures.meteor.index import BACKWARD, FORWARD
+from capgrade.measures.meteor.index import BACKWARD, DELTA, FORWARD
+from capgrade.measures.meteor.paraphrases import LONGEST
+
+# The English task of METEOR 1.5 (Denkowski and Lavie 2014); its DELTA is beside the words' weights.
+ALPHA, BETA, GAMMA = 0.85, 0.2, 0.6
+WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
 
 PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
-FREE, UNASKED = -1, -2  # of a unit in `local`: without a number; of no caption that is asked for
-# Columns of the counts: words and function words of both sides, chunks, then by stage content and function words that
-# match, of the caption and of the reference.
+NO_ROW, UNASKED = -1, -2  # of a unit in `row_of`: without a row yet; in no caption that is asked for
+# Columns of the counts: words and function words of both sides, chunks, then by stage content and
+# function words that match, of the caption and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
 COUNTS = MATCHED + 16
 
 
 class ReferenceMatches(NamedTuple):
-    """The references of an image and what matches them."""
+    """The references of an image and what matches them.
+
+    Units of captions have rows, by `row_of`; row x references + reference is a cell.
+    """
 
     refs: np.ndarray  # int64 [references]
-    units: np.ndarray  # int64 [units]: those of captions that match something, by their number in `local`
-    ptr: np.ndarray  # int64 [cells + 2]: matches of each cell, a unit of a caption and a reference
-    entry: np.ndarray  # int64 [matches, 2]: match and order, both without the caption's place and words
-    bits: np.ndarray  # uint64 [units, references, 3]: words of the reference by class of weight, of each cell
+    units: np.ndarray  # int64 [rows]: a unit that matches one of a reference
+    ptr: np.ndarray  # int64 [cells + 2]: the entries of each cell
+    entry: np.ndarray  # int64 [entries, 2]: match and its order, without the caption's place and words
 
 
 @njit(cache=True)
-def fold(refs, units, matches, local):
-    """The references of an image; units that match one and are FREE in `local` are numbered there."""
+def match_references(refs, units, matches, row_of):
+    """The `ReferenceMatches` of these references. Units with NO_ROW in `row_of`, int32 [units], get
+    a row there if they match; units that are UNASKED get none."""
     n, width = 0, refs.shape[0]
     for ref in refs:
         for u in units.number[units.ptr[ref] : units.ptr[ref + 1]]:
             for v in matches.unit[matches.ptr[u] : matches.ptr[u + 1]]:
-                if local[v] == FREE:
-                    local[v] = n
+                if row_of[v] == NO_ROW:
+                    row_of[v] = n
                     n += 1
-    some, ptr, bits = np.empty(n, np.int64), np.zeros(n * width + 2, np.int64), np.zeros((n, width, 3), np.uint64)
+    with_row, ptr = np.empty(n, np.int64), np.zeros(n * width + 2, np.int64)
     for r in range(width):
         for u in units.number[units.ptr[refs[r]] : units.ptr[refs[r] + 1]]:
             for v in matches.unit[matches.ptr[u] : matches.ptr[u + 1]]:
-                if local[v] >= 0:
-                    some[local[v]] = v
-                    ptr[np.int64(local[v]) * width + r + 2] += 1
+                if row_of[v] >= 0:
+                    with_row[row_of[v]] = v
+                    ptr[np.int64(row_of[v]) * width + r + 2] += 1
     for cell in range(n * width):
         ptr[cell + 2] += ptr[cell + 1]
     entry = np.empty((ptr[-1], 2), np.int64)
@@ -77,41 +75,40 @@ def fold(refs, units, matches, local):
         for o in range(units.ptr[refs[r]], units.ptr[refs[r] + 1]):
             place, size, u = np.int64(units.start[o]), np.int64(units.length[o]), units.number[o]
             for m in range(matches.ptr[u], matches.ptr[u + 1]):
-                unit, stage = np.int64(local[matches.unit[m]]), np.int64(matches.stage[m])
-                if unit < 0:
+                row, found_by = np.int64(row_of[matches.unit[m]]), np.int64(matches.stage[m])
+                if row < 0:
                     continue
-                cell, module = unit * width + r + 1, stage if stage < 3 else 3
-                rank = np.int64(matches.rank[m]) << (AFTER_PLACE if stage == FORWARD else 0)
-                entry[ptr[cell], 0] = packed_match(place, size, 0, 0, module)
-                entry[ptr[cell], 1] = place << PLACE | stage << STAGE | rank
+                cell, stage = row * width + r + 1, min(found_by, FORWARD)  # both ways are one stage
+                rank = np.int64(matches.rank[m]) << (AFTER_PLACE if found_by == FORWARD else 0)
+                entry[ptr[cell], 0] = packed_match(place, size, 0, 0, stage)
+                entry[ptr[cell], 1] = place << PLACE | found_by << STAGE | rank
                 ptr[cell] += 1  # in the end where the next cell starts
-                if place + size <= BITS:
-                    bits[unit, r, CLASS_OF[module]] |= run_of_bits(place, size)
-    return ReferenceMatches(refs, some, ptr, entry, bits)
+    return ReferenceMatches(refs, with_row, ptr, entry)
 
 
 @njit(cache=True, forceinline=True)
-def mark(units, local, value):
-    """What stands in `local` for each of these units."""
-    for u in units:
-        local[u] = value
+def mark(numbers, row_of, value):
+    """Put one value into `row_of` for each of these units."""
+    for u in numbers:
+        row_of[u] = value
 
 
 @njit(cache=True, forceinline=True)
-def find_hits(c, units, local, room):
-    """The caption's units that match something, as (unit in `local`, place, words): the first rows of `room`."""
+def find_hits(c, units, row_of, buffer):
+    """The caption's units that match something, as (row, place, words): the first of `buffer`."""
     n = 0
     for o in range(units.ptr[c], units.ptr[c + 1]):
-        k = local[units.number[o]]
-        if k >= 0:
-            room[n, 0], room[n, 1], room[n, 2] = k, units.start[o], units.length[o]
+        row = row_of[units.number[o]]
+        if row >= 0:
+            buffer[n, 0], buffer[n, 1], buffer[n, 2] = row, units.start[o], units.length[o]
             n += 1
-    return room[:n]
+    return buffer[:n]
 
 
 @njit(cache=True, forceinline=True)
 def _find_matches(hits, r, width, ptr, entry, match, order):
-    """The matches of a caption's hits with reference r, sorted, into match: how many, or how many it lacks room for."""
+    """The matches of a caption's hits with reference r into `match`, by rising `order`. How many
+    there are, which may be more than there is room for."""
     n = 0
     for h in range(hits.shape[0]):
         j, cell = hits[h, 1], hits[h, 0] * width + r
@@ -130,11 +127,11 @@ def _find_matches(hits, r, width, ptr, entry, match, order):
 
 
 @njit(cache=True, forceinline=True)
-def _only_exact(match):
-    """Keep the exact matches: how many."""
+def _keep_exact(match):
+    """Move the exact matches to the front: how many there are."""
     kept = 0
     for k in range(match.shape[0]):
-        if module_of(match[k]) == 0:
+        if stage_of(match[k]) == 0:
             match[kept] = match[k]
             kept += 1
     return kept
@@ -142,7 +139,7 @@ def _only_exact(match):
 
 @njit(cache=True, forceinline=True)
 def _count(c, ref, node, chunks, nodes, words, out):
-    """The counts of an alignment, whose last match is `node`."""
+    """Put the counts of an alignment, whose last match is `node`, into `out`."""
     for k in range(MATCHED, COUNTS):
         out[k] = 0
     start_1, start_2 = words.ptr[c], words.ptr[ref]
@@ -152,7 +149,7 @@ def _count(c, ref, node, chunks, nodes, words, out):
     out[CHUNKS] = chunks
     while node >= 0:
         match = nodes[node, 1]
-        at, j, i = MATCHED + 4 * module_of(match), caption_place(match), reference_place(match)
+        at, j, i = MATCHED + 4 * stage_of(match), caption_place(match), reference_place(match)
         for k in range(start_1 + j, start_1 + j + caption_words(match)):
             out[at + words.function[k]] += 1
         for k in range(start_2 + i, start_2 + i + reference_words(match)):
@@ -162,7 +159,8 @@ def _count(c, ref, node, chunks, nodes, words, out):
 
 @njit(cache=True)
 def metric(counts):
-    """METEOR from counts or their sums: F of precision and recall, less the penalty for fragmentation."""
+    """METEOR from counts or their sums: the weighted harmonic mean of precision and recall, less
+    the penalty for fragmentation."""
     weight_1, weight_2, words = 0.0, 0.0, 0.0
     for stage in range(4):
         at = MATCHED + 4 * stage
@@ -171,78 +169,64 @@ def metric(counts):
         words += counts[at] + counts[at + 1] + counts[at + 2] + counts[at + 3]
     if weight_1 == 0 or weight_2 == 0:
         return 0.0
-    length_1 = DELTA * (counts[WORDS_1] - counts[FUNCTION_1]) + (1 - DELTA) * counts[FUNCTION_1]
-    length_2 = DELTA * (counts[WORDS_2] - counts[FUNCTION_2]) + (1 - DELTA) * counts[FUNCTION_2]
+    function_1, function_2 = counts[FUNCTION_1], counts[FUNCTION_2]
+    precision = weight_1 / (DELTA * (counts[WORDS_1] - function_1) + (1 - DELTA) * function_1)
+    recall = weight_2 / (DELTA * (counts[WORDS_2] - function_2) + (1 - DELTA) * function_2)
     whole = words == counts[WORDS_1] + counts[WORDS_2] and counts[CHUNKS] <= 1
     penalty = 0.0 if whole else GAMMA * (counts[CHUNKS] / (words / 2)) ** BETA
-    return max(f_score(weight_1 / length_1, weight_2 / length_2) * (1 - penalty), 0.0)
+    return max(1 / ((1 - ALPHA) / precision + ALPHA / recall) * (1 - penalty), 0.0)
 
 
 @njit(cache=True)
-def score_reference(c, r, hits, im, words, room, counts):
-    """METEOR of a caption with reference r, from the caption's hits, and its counts."""
-    width, ref = im.refs.shape[0], im.refs[r]
-    n = _find_matches(hits, r, width, im.ptr, im.entry, room.match[0], room.match[1])
-    if n > room.match.shape[1]:
-        room = alignment_room(room.covered.shape[1], n)
-        _find_matches(hits, r, width, im.ptr, im.entry, room.match[0], room.match[1])
+def _score_reference(c, r, hits, image, words, buffers, counts):
+    """METEOR of a caption with reference r, from the caption's hits; its counts into `counts`."""
+    width, ref = image.refs.shape[0], image.refs[r]
+    n = _find_matches(hits, r, width, image.ptr, image.entry, buffers.match[0], buffers.match[1])
+    if n > buffers.match.shape[1]:
+        buffers = alignment_buffers(buffers.covered.shape[1], n)
+        _find_matches(hits, r, width, image.ptr, image.entry, buffers.match[0], buffers.match[1])
     if words.same[c] == words.same[ref]:  # METEOR then asks no other stage
-        n = _only_exact(room.match[0, :n])
-    node, chunks = align(room.match[0, :n], words.ptr[ref + 1] - words.ptr[ref], room)
-    _count(c, ref, node, chunks, room.nodes, words, counts)
+        n = _keep_exact(buffers.match[0, :n])
+    node, chunks = align(buffers.match[0, :n], words.ptr[ref + 1] - words.ptr[ref], buffers)
+    _count(c, ref, node, chunks, buffers.nodes, words, counts)
     return metric(counts)
 
 
 @njit(cache=True)
-def bound_references(c, hits, im, leave_out, words, places, bounds):
-    """`bound` with each reference into `bounds`, -1 for the caption itself where it is left out. The largest."""
-    most = -1.0
-    for r in range(bounds.shape[0]):
-        bounds[r] = -1.0 if leave_out and im.refs[r] == c else bound(c, r, hits, im, words, places)
-        most = max(most, bounds[r])
-    return most
-
-
-@njit(cache=True)
-def align_best(c, hits, im, words, bounds, least, room, counts, row):
-    """METEOR with the best reference, of equal ones with the first, and its counts into counts[row] where there are
-    rows; from the highest of `bounds` down, which are used up. A number below `least` where it is below, -1 of none."""
-    best, of, found = -1.0, -1, np.empty(COUNTS)
-    for _ in range(bounds.shape[0]):
-        r = int(np.argmax(bounds))
-        if bounds[r] < max(best, least) or (bounds[r] == best and r > of):
-            break
-        bounds[r] = -1
-        value = score_reference(c, r, hits, im, words, room, found)
-        if value > best or (value == best and r < of):
-            best, of = value, r
-            if counts.shape[0]:
-                counts[row] = found
+def _score_best(c, hits, image, leave_out, words, buffers, counts):
+    """METEOR of a caption with the best reference, and its counts into `counts`, [1 or 0, COUNTS]."""
+    best, found = -1.0, np.empty(COUNTS)
+    for r in range(image.refs.shape[0]):
+        if leave_out and image.refs[r] == c:
+            continue
+        value = _score_reference(c, r, hits, image, words, buffers, found)
+        if value > best:
+            best = value
+            counts[:] = found
     return best
 
 
 @njit(nogil=True, cache=True)
 def score(begin, end, order, pairs, index, longest, values, counts):
-    """METEOR of pairs order[begin:end], in which those of an image follow each other, into values float64 [pairs]; and
-    its counts into float64 [pairs, COUNTS], or none into [0, COUNTS]. Of equal references the first counts."""
+    """METEOR of pairs order[begin:end], in which those of an image follow each other, into values
+    float64 [pairs]; its counts into float64 [pairs, COUNTS], or none into [0, COUNTS]."""
     words, units, matches = index
-    local, room = np.full(matches.ptr.shape[0] - 1, UNASKED, np.int32), alignment_room(longest, MATCHES)
-    hits, places = np.empty((7 * longest, 3), np.int64), np.empty(longest + 1, np.uint64)
-    k = begin
-    while k < end:
-        image, last = pairs.images[order[k]], k
-        while last < end and pairs.images[order[last]] == image:
+    row_of = np.full(matches.ptr.shape[0] - 1, UNASKED, np.int32)
+    buffers, hits = alignment_buffers(longest, MATCHES), np.empty((LONGEST * longest, 3), np.int64)
+    first = begin
+    while first < end:
+        i, last = pairs.images[order[first]], first
+        while last < end and pairs.images[order[last]] == i:
             c = pairs.captions[order[last]]
-            mark(units.number[units.ptr[c] : units.ptr[c + 1]], local, FREE)
+            mark(units.number[units.ptr[c] : units.ptr[c + 1]], row_of, NO_ROW)
             last += 1
-        im = fold(pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]], units, matches, local)
-        bounds = np.empty(im.refs.shape[0])
-        for pair in order[k:last]:
+        refs = pairs.refs[pairs.ref_ptr[i] : pairs.ref_ptr[i + 1]]
+        image = match_references(refs, units, matches, row_of)
+        for pair in order[first:last]:
+            c, mine = pairs.captions[pair], counts[pair : pair + 1]
+            some = find_hits(c, units, row_of, hits)
+            values[pair] = _score_best(c, some, image, pairs.leave_out, words, buffers, mine)
+        for pair in order[first:last]:
             c = pairs.captions[pair]
-            some = find_hits(c, units, local, hits)
-            bound_references(c, some, im, pairs.leave_out, words, places, bounds)
-            values[pair] = max(align_best(c, some, im, words, bounds, 0.0, room, counts, pair), 0.0)
-        for pair in order[k:last]:
-            c = pairs.captions[pair]
-            mark(units.number[units.ptr[c] : units.ptr[c + 1]], local, UNASKED)
-        k = last
+            mark(units.number[units.ptr[c] : units.ptr[c + 1]], row_of, UNASKED)
+        first = last

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.bits import Ties, mix_all
 from capgrade.measures.base import ArrayState, Error, Fill
 from capgrade.pipelines.sampling import keys, sampler, windows
 from capgrade.pipelines.sampling.plan import Plan, id_keys
@@ -34,14 +33,6 @@ class Wrong(sampler._Given):
         blocks = blocks.astype(np.float32)
         assert (np.abs(blocks - true) <= self.error.absolute + self.error.relative * np.abs(blocks) + 1e-30).all()
         return blocks
-
-
-class Searching(Wrong):
-    """It finds its best captions itself."""
-
-    def tops(self, images: np.ndarray, k: int, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
-        hashes = [mix_all(ties.images[image] + ties.captions) for image in images]
-        return np.lexsort((hashes, -self.values[images]))[:, :k], np.full(len(images), 2 * k)
 
 
 def values_of(random: np.random.Generator, kind: str, plan: Plan, m: int, shape: tuple[int, int]) -> np.ndarray:
@@ -85,28 +76,41 @@ def test_what_is_kept_is_what_the_rule_says(
     values = np.stack([values_of(random, kind, plan, m, (images, n)) for m, kind in enumerate(kinds)])
     ids, own = [f"c{k}" for k in range(n)], np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n))
     ptr = np.linspace(0, len(own), images + 1).astype(int)
-    kinds_of = Searching if error == Error() and seed % 2 else Wrong
-    measures = [kinds_of(one, error, seed) for one in values]
+    measures = [Wrong(one, error, seed) for one in values]
     names = id_keys([f"i{k}" for k in range(images)])
-    kept, scored = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
+    kept = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
     for i in range(images):
         here = slice(kept.ptr[i], kept.ptr[i + 1])
         rule = samples_of(plan, f"i{i}", id_keys(ids), own[ptr[i] : ptr[i + 1]], values[:, i])
         assert np.array_equal(kept.caption[here], rule.captions) and np.array_equal(kept.reasons[here], rule.reasons)
         np.testing.assert_allclose(kept.weight[here], rule.weight, rtol=1e-9)
         assert np.array_equal(kept.values[:, here], values[:, i, rule.captions])
-    assert (scored == images * n).all() or among < 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampler, "MEMORY", 1)
-        assert same(Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))[0], kept)
+        assert same(Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images)), kept)
     order = random.permutation(n)
     back = np.argsort(order)
-    shuffled = [kinds_of(one[:, order], error, seed + 1) for one in values]
-    other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(np.arange(images))[0]
+    shuffled = [Wrong(one[:, order], error, seed + 1) for one in values]
+    other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(np.arange(images))
     again = np.lexsort((order[other.caption], np.repeat(np.arange(images), np.diff(other.ptr))))
     assert np.array_equal(order[other.caption][again], kept.caption) and np.array_equal(other.ptr, kept.ptr)
     assert np.array_equal(other.reasons[again], kept.reasons) and np.array_equal(other.values[:, again], kept.values)
     assert np.array_equal(other.weight[again], kept.weight)
+
+
+class Pairwise(Wrong):
+    """Of which only single pairs may be asked for."""
+
+    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
+        raise AssertionError("all pairs were scored")
+
+
+def test_without_a_top_only_what_was_drawn_is_scored() -> None:
+    image_keys, caption_keys, own, values = setting()
+    plan = replace(PLAN, top=0, among=0.1)
+    ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own)
+    drawn = Sampler(plan, [Pairwise(one) for one in values], image_keys, caption_keys, ptr, rows).sample(np.arange(3))
+    assert same(drawn, keep(plan, image_keys, caption_keys, own, values))
 
 
 def setting(
