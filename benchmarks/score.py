@@ -82,7 +82,7 @@ def _measure(name: str, corpus: Any, tokens: Corpus, gts: Texts, res: Texts) -> 
     def ours() -> Any:
         fresh = corpus()
         fresh.__dict__["tokens"] = tokens.tokens
-        return MEASURES[name][0](fresh).values()
+        return MEASURES[name](fresh).values()
 
     seconds, scores = best(ours)
     begun, scorer = once(coco_scorer, name)

@@ -69,7 +69,7 @@ def best(scores: np.ndarray, count: int, own: set[int]) -> tuple[tuple[RankedIte
 @dataclass
 class Explorer:
     """A corpus, who ranks it, and what people said of it. Questions are answered one at a time: kernels use all cores
-    themselves, and not every threading layer of numba lets two callers in."""
+    themselves."""
 
     corpus: LabelledCorpus
     measures: Sequence[MeasureVoice]

@@ -27,7 +27,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from capgrade.kernels import start_threads
+from capgrade.kernels import limited_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
 from capgrade.pipelines.execution.remote import TEMPORARY, Remote, fetch_folder
 from capgrade.schemas.captions import Captions, read_captions
@@ -273,9 +273,8 @@ class Worker:
             self.job.write(self.tables(block), block)
 
     def tables(self, block: int) -> Batches:
-        with KERNEL:
-            start_threads()
-            numba.set_num_threads(max(1, numba.config.NUMBA_NUM_THREADS // self.workers))  # a thread each
+        threads = max(1, numba.config.NUMBA_NUM_THREADS // self.workers)  # this machine's, not the starter's
+        with KERNEL, limited_threads(threads):
             return self.job.tables(self.job.images(block), self.fitted, self.job.work)
 
 

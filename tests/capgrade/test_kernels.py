@@ -2,9 +2,7 @@
 number once, on as many threads as are set."""
 
 import ast
-import gc
 import importlib
-import logging
 import os
 import re
 import shutil
@@ -12,127 +10,123 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 
 import numba
 import numpy as np
 import pytest
-from numba.core.caching import FunctionCache, InTreeCacheLocator, UserWideCacheLocator
 from numba.core.dispatcher import Dispatcher
 
 from capgrade import kernels as module
-from capgrade.bits import mix
-from capgrade.kernels import in_threads, njit
+from capgrade.kernels import in_threads, limited_threads, njit
 from capgrade.schemas import say
 from tests.conftest import ROOT
 
 PACKAGES = ("schemas", "pipelines", "trainer", "explorer", "benchmarks", "capgrade")
-OUTER = """
+CALLER = """
+from capgrade.bits import np, ones
 from capgrade.kernels import njit
+
 @njit(cache=True)
 def outer(x):
-    return x + 7
+    return ones(x)
 """
-RUN = "from kernels.outer import outer; print(outer({}), sum(outer.stats.cache_hits.values()))"
-CALLER = OUTER.replace("x + 7", "ones(x)") + "from capgrade.bits import np, ones\n"
-CALL = "from capgrade.caller import np, outer; print(outer(np.uint64(7)))"
+CALL = "from capgrade.caller import np, outer; print(outer(np.uint64(7)), sum(outer.stats.cache_hits.values()))"
 CHANGED = "\n@njit(cache=True)\ndef ones(x):\n    return 1234\n"
 
 
-def said(folder: Path, code: str, **environment: str) -> str:
-    """What a new process prints, with the packages of this folder."""
-    env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", **environment}
-    run = subprocess.run([sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=True)
-    return run.stdout.strip()
+def started(package: Path, **environment: str) -> subprocess.Popen[str]:
+    """A new process with this package, which prints what a kernel gives and how often it was found."""
+    env = {**os.environ, "PYTHONPATH": str(package.parent), **environment}
+    command = [sys.executable, "-c", CALL]
+    return subprocess.Popen(
+        command, env=env, cwd=package.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def said(package: Path, **environment: str) -> tuple[str, str]:
+    """Standard output and error of such a process, which must end well."""
+    process = started(package, **environment)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out.strip(), err
 
 
 @pytest.fixture
-def kernels(tmp_path: Path) -> Path:
-    """A package with a kernel."""
-    folder = tmp_path / "kernels"
-    folder.mkdir()
-    (folder / "outer.py").write_text(OUTER)
-    (folder / "__init__.py").write_text("")
-    return folder
-
-
-PAIR = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    x: int\n"
-TAKES = RUN.replace("print(outer({})", "from {0} import Pair; print(outer(Pair(7))")
-
-
-def test_a_type_of_a_caller_goes(kernels: Path) -> None:
-    """What was kept names a class that is not there any more: the next process compiles, and keeps that."""
-    (kernels / "outer.py").write_text(OUTER.replace("x + 7", "x.x"))
-    for package in ("ours", "theirs"):
-        (kernels.parent / f"{package}.py").write_text(PAIR)
-    assert said(kernels.parent, TAKES.format("theirs")) == "7 0"
-    (kernels.parent / "theirs.py").unlink()
-    assert [said(kernels.parent, TAKES.format("ours")) for _ in range(2)] == ["7 0", "7 1"]
-
-
-FULL = """
-import errno
-from numba.core.caching import IndexDataCacheFile
-def full(self, name, data):
-    raise OSError(errno.ENOSPC, "No space left on device", name)
-IndexDataCacheFile._save_data = full
-"""
-
-
-@pytest.mark.parametrize("how", ["nbi 0", "nbi 100", "nbc 5", "full disk", "another signature"])
-def test_kept_code_that_is_no_good_is_compiled_anew(kernels: Path, how: str) -> None:
-    """Cut short by a loss of power; named by the index of a run that found the disk full, which ends no run; or of
-    another signature, where two processes that start at once gave both the same name: the last one's is there."""
-    assert said(kernels.parent, RUN.format(5)) == "12 0"
-    [index], [code] = ((kernels / "__pycache__").glob(f"*.{kind}") for kind in ("nbi", "nbc"))
-    kept = index.read_bytes()
-    if how == "another signature":
-        index.unlink()
-        assert said(kernels.parent, RUN.format(0.5)) == "7.5 0"
-        index.write_bytes(kept)
-    elif how == "full disk":
-        index.unlink()
-        code.unlink()
-        assert said(kernels.parent, FULL + RUN.format(5)) == "12 0"
-    else:
-        path = {"nbi": index, "nbc": code}[how[:3]]
-        path.write_bytes(path.read_bytes()[: int(how[4:])])
-    assert [said(kernels.parent, RUN.format(5)) for _ in range(2)] == ["12 0", "12 1"]
-
-
-def test_kept_where_sources_may_not_be_written(kernels: Path, tmp_path: Path) -> None:
-    """As in read-only site-packages: a file where the folder of kept code would be."""
-    (kernels / "__pycache__").write_text("")
-    cache = str(tmp_path / "home")
-    home = {"XDG_CACHE_HOME": cache, "NUMBA_CACHE_DIR": ""}
-    assert [said(kernels.parent, RUN.format(5), **home) for _ in range(2)] == ["12 0", "12 1"]
-    assert list(Path(cache).rglob("*.nbi")) and (kernels / "__pycache__").is_file()
-
-
-def test_where_nothing_may_be_written_each_process_compiles(monkeypatch, caplog) -> None:
-    for locator in (InTreeCacheLocator, UserWideCacheLocator):
-        monkeypatch.setattr(locator, "from_function", lambda *_: None)
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    module._warn.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        kernels = [module.njit(cache=True)(lambda x: x + 1) for _ in range(2)]
-    assert kernels[0](2) == 3
-    assert len(caplog.records) == 1 and "set NUMBA_CACHE_DIR to a folder that may be written" in caplog.text
-
-
-def test_a_copy_of_the_package_sees_an_edited_kernel(tmp_path: Path) -> None:
-    """A kernel calls one of bits.py. As an installed package does: kept code beside sources."""
-    package = tmp_path / "capgrade"
-    package.mkdir()
+def package(tmp_path: Path) -> Path:
+    """A copy of the package with a kernel that calls one of another file."""
+    package = tmp_path / "here" / "capgrade"
+    package.mkdir(parents=True)
     for name in ("__init__.py", "kernels.py", "bits.py"):
         shutil.copy(ROOT / "capgrade" / name, package)
     shutil.copytree(ROOT / "schemas", package / "schemas", ignore=shutil.ignore_patterns("__pycache__"))
     (package / "caller.py").write_text(CALLER)
-    assert said(tmp_path, CALL) == "3"
-    assert list((package / "__pycache__").glob("caller.outer*.nbi"))
-    with (package / "bits.py").open("a") as f:
-        f.write(CHANGED)
-    assert said(tmp_path, CALL) == "1234"
+    return package
+
+
+def test_an_edited_callee_of_another_file_is_compiled_anew(package: Path, tmp_path: Path) -> None:
+    """numba alone would look at the caller's file only. Where sources were before, their code is found again."""
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    assert [said(package, **kept)[0] for _ in range(2)] == ["3 0", "3 1"]
+    before = (package / "bits.py").read_text()
+    (package / "bits.py").write_text(before + CHANGED)
+    assert said(package, **kept)[0] == "1234 0"
+    (package / "bits.py").write_text(before)
+    assert said(package, **kept)[0] == "3 1"
+    assert len(list((tmp_path / "kept").iterdir())) == 2 and not list(package.rglob("*.nbi"))
+
+
+def test_code_is_kept_in_the_user_s_cache_folder(package: Path, tmp_path: Path) -> None:
+    home = {"XDG_CACHE_HOME": str(tmp_path / "home"), "NUMBA_CACHE_DIR": ""}
+    (out, err), again = said(package, **home), said(package, **home)
+    assert (out, err) == ("3 0", f"{module.COMPILING}\n") and again == ("3 1", "")
+    assert {path.name[:9] for path in (tmp_path / "home" / "capgrade" / "kernels").iterdir()} == {"capgrade-"}
+
+
+@pytest.mark.parametrize("what", ["root", "folder"])
+def test_where_code_cannot_be_kept_each_run_compiles(package: Path, tmp_path: Path, what: str) -> None:
+    """A file where the folder would be, as everything may be written by root. The sources' folder is not taken."""
+    place = tmp_path / "kept"
+    if what == "folder":
+        place.mkdir()
+        place /= f"capgrade-{module.source_digest(package)[:16]}"
+    place.write_text("")
+    for _ in range(2):
+        out, err = said(package, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+        assert out == "3 0" and err.count("set NUMBA_CACHE_DIR to a folder that may be written") == 1
+    assert not list(package.rglob("*.nbi"))
+
+
+def test_several_processes_may_compile_at_once(package: Path, tmp_path: Path) -> None:
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    together = [started(package, **kept) for _ in range(3)]
+    assert {process.communicate(timeout=300)[0][:2] for process in together} == {"3 "}
+    assert said(package, **kept)[0] == "3 1"
+
+
+def test_the_caller_s_own_kernels_are_kept_where_they_were() -> None:
+    before, ours, after = (decorate(cache=True)(mine).stats.cache_path for decorate in (numba.njit, njit, numba.njit))
+    assert before == after and Path(ours).parent == module.cache_folder()
+
+
+def mine(x: int) -> int:
+    return x + 1
+
+
+def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys) -> None:
+    """Once for all kernels of the package; nothing of others', or in a worker."""
+
+    def compiled(parent: str | None, of: str) -> str:
+        monkeypatch.setattr(say, "_told", set())
+        monkeypatch.setattr(say, "parent_process", lambda: parent)
+        for k in range(2):
+            kernel = lambda x: x + k  # noqa: E731, B023
+            kernel.__module__ = of
+            assert njit(kernel)(1) == 1 + k
+        return str(capsys.readouterr().err)
+
+    assert compiled(None, "capgrade.somewhere") == f"{module.COMPILING}\n"
+    assert compiled("another", "capgrade.somewhere") == compiled(None, "somewhere") == ""
 
 
 def kernels_of(module: str) -> list[FunctionType]:
@@ -187,43 +181,13 @@ def test_the_digest_is_of_names_and_contents_of_files_with_kernels(tmp_path: Pat
     (tmp_path / "real" / "a.py").write_text("from numba import njit")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "linked").symlink_to(tmp_path / "real")
-    found = [module.digest.__wrapped__(tmp_path / "package")]
+    found = [module.source_digest(tmp_path / "package")]
     for name, text, new in (("b.py", "x = 1", 0), ("b.py", "njit", 1), ("b.py", "njit()", 1), ("a.py", "njit", 1)):
         (tmp_path / "real" / name).write_text(text)
-        found.append(module.digest.__wrapped__(tmp_path / "package"))
+        found.append(module.source_digest(tmp_path / "package"))
         assert (found[-1] != found[-2]) == new
     (tmp_path / "real" / "a.py").rename(tmp_path / "real" / "c.py")
-    assert module.digest.__wrapped__(tmp_path / "package") != found[-1]
-
-
-def test_a_kernel_that_a_kernel_calls_has_machine_code_of_its_own_only_where_python_calls_it() -> None:
-    inner = module.njit(lambda x: x + 1)
-    outer = module.njit(lambda x: 2 * inner(x))
-    assert outer(3) == 8
-    assert not inner.signatures and inner.part.signatures
-    assert inner(3) == 4 and len(inner.signatures) == 1
-
-
-def test_a_kernel_that_cannot_be_compiled_leaves_numba_as_it_was() -> None:
-    with pytest.raises(numba.TypingError):
-        module.njit(lambda x: np.sort(x).nothing)(np.zeros(1))
-    assert gc.isenabled()
-    assert numba.njit(lambda x: np.sort(x))(np.array([2, 1])).tolist() == [1, 2]
-
-
-KEPT = SimpleNamespace(signature=SimpleNamespace(args=()))
-
-
-def test_a_first_run_says_once_what_it_waits_for(monkeypatch, capsys):
-    """Once for all kernels; nothing where they are kept, or in a worker."""
-    monkeypatch.setattr(say, "_told", set())
-    cache = module._Cache(mix.py_func)
-    for parent, there, expected in (("another", None, ""), (None, KEPT, ""), (None, None, f"{module.COMPILING}\n")):
-        monkeypatch.setattr(say, "parent_process", lambda parent=parent: parent)
-        monkeypatch.setattr(FunctionCache, "load_overload", lambda *_, there=there: there)
-        for _ in range(2):
-            assert cache.load_overload((), None) == there
-        assert capsys.readouterr().err == expected
+    assert module.source_digest(tmp_path / "package") != found[-1]
 
 
 @njit(nogil=True)
@@ -235,10 +199,8 @@ def count(first, last, out):
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
-    yield
-    numba.set_num_threads(before)
+    with limited_threads(2):
+        yield
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 1000])
@@ -254,13 +216,11 @@ def test_as_many_runs_as_threads_are_set_and_one_of_them_here() -> None:
     def kernel(first: int, last: int) -> None:
         ran.append((first, last, threading.current_thread() is threading.main_thread()))
 
-    numba.set_num_threads(1)
     in_threads(kernel, 7)
-    assert ran == [(0, 7, True)]
-    if numba.config.NUMBA_NUM_THREADS > 1:
-        numba.set_num_threads(2)
+    assert sorted(ran) == [(0, 3, True), (3, 7, False)]
+    with limited_threads(1):
         in_threads(kernel, 7)
-        assert sorted(ran[1:]) == [(0, 3, True), (3, 7, False)]
+    assert ran[2:] == [(0, 7, True)]
 
 
 @pytest.mark.parametrize("bad", [0, 6])
@@ -274,7 +234,7 @@ def test_an_error_of_any_run_when_all_have_ended(bad: int) -> None:
 
     with pytest.raises(ValueError, match=f"bad {bad}"):
         in_threads(kernel, 7)
-    assert len(ran) == numba.get_num_threads() - 1
+    assert len(ran) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -284,7 +244,6 @@ def test_after_a_fork() -> None:
     child = os.fork()
     if not child:
         out = np.zeros(4, np.int64)
-        numba.get_num_threads = lambda: 2  # not numba's own threads, which do not survive either
         in_threads(count, 4, out)
         os._exit(0 if (out == 1).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
@@ -292,10 +251,12 @@ def test_after_a_fork() -> None:
 
 @pytest.mark.parametrize("torch_first", [True, False])
 def test_torch_keeps_the_number_of_threads_that_it_was_given(torch_first: bool) -> None:
-    """numba's threads, when they start, set OpenMP's number, which torch has too: training had one thread or two by
-    what was computed before it, and other last bits."""
+    """numba's own threads would set OpenMP's number, which torch has too: training had one thread or two by what was
+    computed before it, and other last bits."""
     pytest.importorskip("torch")
     code = "import torch\n" if torch_first else ""
     code += "from capgrade.kernels import in_threads; in_threads(lambda first, last: None, 2)\n"
     code += "import torch; print(torch.get_num_threads())"
-    assert said(ROOT, code, OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="2") == "1"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.kernels import as_python, in_threads
+from capgrade.kernels import in_threads
 from capgrade.measures.base import OfParams, OfReferences, reference_sets
 from capgrade.measures.meteor import kernel
 from capgrade.measures.meteor.data import read_lexicon
@@ -100,8 +100,7 @@ def metrics(counts: np.ndarray) -> np.ndarray:
     Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
     (`MeteorScorer.computeMetrics`).
     """
-    with as_python(True):  # a few thousand rows
-        return np.array([kernel.metric(row) for row in np.asarray(counts, np.float64).tolist()])
+    return np.array([kernel.metric(row) for row in np.ascontiguousarray(counts, np.float64)])
 
 
 def added_up(counts: np.ndarray) -> np.ndarray:

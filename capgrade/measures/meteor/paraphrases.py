@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from capgrade.bits import GOLDEN, mix
-from capgrade.kernels import as_python
+from capgrade.bits import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
 from capgrade.measures.meteor.data import AGAIN
 from capgrade.measures.ngrams import counting_order
@@ -107,8 +106,7 @@ def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 def _mixed(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """A step of 64-bit hashes."""
-    with as_python(True):
-        return np.asarray(mix(hashes + numbers.astype(np.uint64) + GOLDEN))
+    return np.asarray(mix_all(hashes + numbers.astype(np.uint64) + GOLDEN))
 
 
 def occurring_pairs(

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from capgrade.kernels import as_python, is_compiled
 from capgrade.measures.base import ImagePairs, OfReferences
-from capgrade.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pairs
-from capgrade.measures.cider import cider_of_pairs, inverse_norms
+from capgrade.measures.bleu import bleu_of, statistics_of_pairs
+from capgrade.measures.cider import inverse_norms
 from capgrade.measures.cider import score_pairs as cider_pairs
 from capgrade.measures.cider_kernel import Form, Weighted
 from capgrade.measures.meteor import FittedMeteor, added_up, index_of, metrics
-from capgrade.measures.meteor import kernel as meteor_kernel
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
-from capgrade.measures.rouge import WordRows, rouge_l_of_pairs
+from capgrade.measures.rouge import WordRows
 from capgrade.measures.rouge import score_pairs as rouge_pairs
-from capgrade.measures.sbert import Sbert, cosine_of_pairs
+from capgrade.measures.sbert import Sbert
 from capgrade.measures.scene_graph import SceneGraph
-from capgrade.measures.scene_graph import kernel as scene_kernel
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import SbertParams, SceneGraphParams
@@ -112,15 +108,14 @@ def _own_pairs(fitted: OfReferences, corpus: Corpus) -> Scored:
     return averaged(fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions))
 
 
-MEASURES: dict[str, tuple[Callable[[Corpus], dict[str, Scored]], Any]] = {  # and the kernel of each
-    "bleu": (bleu, matches_of_pairs),
-    "meteor": (meteor, meteor_kernel.score),
-    "rouge_l": (rouge_l, rouge_l_of_pairs),
-    "cider": (cider, cider_of_pairs),
-    "scene_graph": (scene_graph, scene_kernel.score_pairs),
-    "sbert": (sbert, cosine_of_pairs),
+MEASURES: dict[str, Callable[[Corpus], dict[str, Scored]]] = {
+    "bleu": bleu,
+    "meteor": meteor,
+    "rouge_l": rouge_l,
+    "cider": cider,
+    "scene_graph": scene_graph,
+    "sbert": sbert,
 }
-FEW = 500  # sentences that are scored before kernels are compiled
 BLEUS = ("bleu_1", "bleu_2", "bleu_3", "bleu_4")
 DEFAULT = ("bleu", "meteor", "rouge_l", "cider")  # what pycocoevalcap has without further downloads
 
@@ -137,9 +132,7 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
     for name in names:
         measure = "bleu" if name in BLEUS else name
         if name not in found:
-            score, kernel = MEASURES[measure]
-            with as_python(len(corpus.given.texts) <= FEW and not is_compiled(kernel)):
-                found |= score(corpus)
+            found |= MEASURES[measure](corpus)
     none = [name for name in names if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()]
     if none and corpus.words.sizes[: len(corpus.given.owner)].any():  # else that is said already
         why = f"no {none[0][-1]} words in a row of any candidate are in its references (BLEU is for larger corpora)"

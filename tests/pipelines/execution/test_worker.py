@@ -16,6 +16,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 
+from capgrade.kernels import get_num_threads
 from capgrade.pipelines.execution.job import Job, Worker, run_url
 from capgrade.pipelines.execution.remote import Remote, here
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
@@ -179,8 +180,7 @@ def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     """However many the machine has that started the run."""
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
     job, threads = Job(work=tmp_path, kinds={}, tables=DenseTables({}), n_images=1, block_images=1), list[int]()
-    monkeypatch.setattr("numba.set_num_threads", threads.append)
-    monkeypatch.setattr(DenseTables, "__call__", lambda *_: {})
+    monkeypatch.setattr(DenseTables, "__call__", lambda *_: threads.append(get_num_threads()) or {})
     for workers in (2, 1, 64):
         Worker(job, workers).tables(0)
     assert threads == [16, 32, 1]

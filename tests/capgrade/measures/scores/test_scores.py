@@ -13,7 +13,6 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
-from capgrade.measures.scores import measures
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import given as as_given
 from capgrade.measures.scores.measures import MEASURES, scored
@@ -127,24 +126,13 @@ def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tupl
     for counted in (others, pairs):
         sets = [references for _, references in counted]
         frequencies = Frequencies.of(sets, "none")
-        ours = MEASURES["cider"][0](corpus(pairs, frequencies=frequencies))["cider"].sentences
+        ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
         np.testing.assert_allclose(ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9)
 
 
 def test_frequencies_of_another_tokeniser_are_refused() -> None:
     with pytest.raises(InputError, match="tokenizer ptb_py, captions with none"):
         corpus([("a", ["a"])], frequencies=Frequencies.of([["a"], ["b"]]))
-
-
-def test_few_captions_are_scored_before_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same code as Python: nothing is compiled, and the values are those of compiled kernels."""
-    names, pairs = ["bleu", "meteor", "rouge_l", "cider"], [*METEOR, *_coco(10)]
-    compiled = scored(corpus(pairs), names)
-    monkeypatch.setattr(measures, "is_compiled", lambda kernel: False)
-    monkeypatch.setattr("numba.core.compiler.compile_extra", lambda *_, **__: pytest.fail("a kernel was compiled"))
-    plain = scored(corpus(pairs), names)
-    for name, one in compiled.items():
-        np.testing.assert_allclose(plain[name].statistics, one.statistics, atol=1e-12)
 
 
 def test_long_sentences() -> None:
