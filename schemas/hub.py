@@ -9,11 +9,13 @@ from capgrade.schemas.say import tell
 WAIT = 5.0  # seconds
 
 
-def hub_source(name: str, kind: str = "model", revision: str | None = None) -> str:
+def hub_source(
+    name: str, kind: str = "model", revision: str | None = None, files: list[str] | None = None
+) -> str:  # fmt: skip
     """What a library loads `name` from, which may be a folder or a `kind` (model, dataset) of the hub: the name itself.
 
-    Where the hub does not answer within WAIT, it is the folder that an earlier run has fetched; InputError where there
-    is none.
+    Where the hub does not answer within WAIT, it is the folder that an earlier run has fetched, with
+    all that fits the patterns `files` (None: every file); InputError where there is none.
     """
     from huggingface_hub import constants, get_session, snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -28,7 +30,9 @@ def hub_source(name: str, kind: str = "model", revision: str | None = None) -> s
         return name
     except httpx.TransportError:
         try:
-            folder = snapshot_download(name, repo_type=kind, revision=revision, local_files_only=True)
+            folder = snapshot_download(
+                name, repo_type=kind, revision=revision, local_files_only=True, allow_patterns=files
+            )
         except LocalEntryNotFoundError:
             problem = f"the {kind} '{name}' is not on this machine, and the hub does not answer ({constants.ENDPOINT})"
             raise InputError(problem, remedy="check the network and HF_ENDPOINT, or give a folder") from None

@@ -47,9 +47,9 @@ def opened(
             raise InputError("a folder has no revision", file=folder, remedy="leave revision out")
     else:
         name, at = hub_name(str(where))
-        from capgrade.labels.hub import Repository
+        from capgrade.labels.hub import download
 
-        folder = Repository(name).download(revision or at)
+        folder = download(name, revision or at)
     if not (folder / MANIFEST).is_file():
         remedy = "give a folder of capgrade shards, relevance or publish, or USER/NAME of the hub"
         raise InputError(f"no {MANIFEST}: no labels", file=folder, remedy=remedy)

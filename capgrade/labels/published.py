@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import in_order, read_manifest
+from capgrade.schemas.files import MANIFEST, in_order, read_manifest
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
 from capgrade.schemas.shards import shard_schema
 
@@ -23,6 +23,10 @@ _PAIRS = {"image_id": pa.string(), "caption_id": pa.string(), "reasons": pa.list
 HELD = {"params": dict, "measures": dict, "inputs": dict, "tokenizer": str}  # by a manifest
 _AGAIN = "publish it again: capgrade publish"
 _IMAGES = 1024  # of a batch, where pairs are laid out as shards
+CARD, CROISSANT, SUMS = "README.md", "croissant.json", "SHA256SUMS"
+BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
+FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
+LAYOUT = [MANIFEST, CARD, CROISSANT, SUMS, *(f"{folder}/*" for folder in FOLDERS)]  # patterns of all its files
 
 
 def hub_split(split: str) -> str:

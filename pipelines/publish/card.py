@@ -16,11 +16,11 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from capgrade.agreement.calibration import SHIPPED
-from capgrade.labels.published import measures_block
+from capgrade.labels.published import SUMS, measures_block
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
-from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents, PublishedSplit
-from capgrade.schemas.files import leaves, package_version
+from capgrade.pipelines.publish.tables import PICTURE, Contents, PublishedSplit
+from capgrade.schemas.files import MANIFEST, leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
 

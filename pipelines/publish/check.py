@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from capgrade.labels.published import hub_name
-from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
+from capgrade.labels.published import FOLDERS, LAYOUT, hub_name
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import LARGEST_JSON, altered, digest, parse_manifest
-
-if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoFile
-
-    from capgrade.labels.hub import Repository
+from capgrade.schemas.files import MANIFEST, altered, digest, parse_manifest
 
 AGAIN = "run `capgrade publish` again, or download it again"
 PUSH = "push it again: capgrade publish --push"
-
-
-class NotPublishedError(InputError):
-    """A repository has no manifest that `publish` wrote."""
 
 
 @dataclass(frozen=True)
@@ -38,33 +27,30 @@ class Checked:
 
 
 def check(target: str, made: Path | None = None) -> Checked:
-    """Check a folder, or a repository USER/NAME or USER/NAME@REVISION on the hub, against its own manifest: sizes,
-    SHA-256 of the bytes that are there, and nothing else in the dataset's folders. With `made`, also against the
-    folder that was published.
+    """Check a folder, or a repository USER/NAME or USER/NAME@REVISION on the hub, against its own
+    manifest: sizes, SHA-256 of the bytes that are there, and nothing else in the dataset's folders.
+    With `made`, also against the folder that was published. A repository's files are fetched anew.
 
     Raises InputError when it cannot be read at all.
     """
     if Path(target).is_dir():
         name, (manifest, problems) = target, folder_problems(Path(target))
     else:
-        name, revision = hub_name(target)
-        from capgrade.labels.hub import Repository
+        from huggingface_hub import snapshot_download
 
-        repository = Repository(name)
-        commit = repository.head(revision)
-        there = repository.files(commit)
-        manifest, name = remote_manifest(repository, commit, there), f"{name}@{commit[:7]}"
-        sizes = {file: entry.size for file, entry in there.items()}
-        problems = _problems(manifest, sizes, lambda file: repository.digest(file, commit), f"{name}/", PUSH)
-        version, tags = str(manifest["params"]["version"]), repository.tags()
-        if version not in tags:
-            problem = f"has no tag {version}, the version of its content"
-            problems.append(InputError(problem, file=repository.address, remedy=PUSH))
-        elif tags[version] != commit:
-            ours, theirs = ({n: f.blob_id for n, f in repository.files(at).items()} for at in (commit, tags[version]))
-            for other in [n for n in (MANIFEST, *manifest["files"]) if n not in ours or ours[n] != theirs.get(n)][:1]:
-                problem, remedy = f"tag {version} has another {other}", "give it a version of its own"
-                problems.append(InputError(problem, file=repository.address, remedy=remedy))
+        from capgrade.labels.hub import asking
+
+        repo_id, revision = hub_name(target)
+        with TemporaryDirectory() as cache:
+            with asking(repo_id):
+                folder = Path(
+                    snapshot_download(
+                        repo_id, repo_type="dataset", revision=revision, cache_dir=cache, allow_patterns=LAYOUT
+                    )
+                )
+            name = f"{repo_id}@{folder.name[:7]}"
+            manifest, problems = folder_problems(folder, name, PUSH)
+            problems += _tag_problems(repo_id, str(manifest["params"]["version"]), folder / MANIFEST)
     if made is not None:
         mine, wrong = folder_problems(made)
         names = sorted({*mine["files"], *manifest["files"]})
@@ -76,46 +62,55 @@ def check(target: str, made: Path | None = None) -> Checked:
     return Checked(name, str(manifest["params"]["version"]), len(manifest["files"]) + 1, size, tuple(problems))
 
 
-def folder_problems(folder: Path) -> tuple[dict[str, Any], list[InputError]]:
-    """The manifest of a folder that `publish` wrote, and its files that are missing, altered, or in the dataset's
-    folders without being listed. InputError when it is none."""
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise InputError(f"no {MANIFEST}: not a finished publish folder", file=folder, remedy="run `capgrade publish`")
-    manifest = _of_publish(parse_manifest(path, AGAIN), path)
+def folder_problems(
+    folder: Path, name: str | None = None, remedy: str = AGAIN
+) -> tuple[dict[str, Any], list[InputError]]:
+    """The manifest of a folder that `publish` wrote, and its files that are missing, altered, or in
+    the dataset's folders without being listed. Errors call the folder `name`. InputError when
+    `publish` has not written it."""
+    name = name or str(folder)
+    if not (folder / MANIFEST).is_file():
+        problem = f"no {MANIFEST}: not a finished publish folder"
+        raise InputError(problem, file=name, remedy="run `capgrade publish`")
+    try:
+        manifest = read_published(folder / MANIFEST)
+    except InputError as error:
+        raise InputError(error.problem, file=f"{name}/{MANIFEST}", remedy=remedy) from None
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-    return manifest, _problems(manifest, sizes, lambda name: digest(folder / name), f"{folder}/", AGAIN)
+    extra = sorted(one for one in sizes if one.split("/")[0] in FOLDERS and one not in manifest["files"])
+    problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
+    problems = [*altered(manifest["files"], sizes, f"{name}/", remedy, lambda one: digest(folder / one))]
+    return manifest, problems + [InputError(problem, file=f"{name}/{one}", remedy="delete it") for one in extra]
 
 
-def _of_publish(manifest: dict[str, Any], file: Path | str) -> dict[str, Any]:
+def read_published(path: Path) -> dict[str, Any]:
+    """The manifest in a file; InputError where `publish` has not written it."""
+    manifest = parse_manifest(path, AGAIN)
     params = manifest.get("params")
     if manifest["kind"] != "publish" or not isinstance(params, dict) or "version" not in params:
-        raise InputError("not the manifest of a published dataset", file=file, remedy="run `capgrade publish` again")
+        raise InputError("not the manifest of a published dataset", file=path, remedy="run `capgrade publish` again")
     return manifest
 
 
-def _problems(
-    manifest: dict[str, Any], sizes: Mapping[str, int], sha256: Callable[[str], str], base: str, remedy: str
-) -> list[InputError]:
-    extra = sorted(name for name in sizes if name.split("/")[0] in FOLDERS and name not in manifest["files"])
-    problem = f"not in {MANIFEST}, though among the dataset's files"  # `datasets` loads what fits the card's patterns
-    problems = [*altered(manifest["files"], sizes, base, remedy, sha256)]
-    return problems + [InputError(problem, file=base + name, remedy="delete it") for name in extra]
+def fetched_manifest(repo_id: str, commit: str) -> Path:
+    """The manifest of a commit, in the cache of the hub's client."""
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(repo_id, MANIFEST, repo_type="dataset", revision=commit))
 
 
-def remote_manifest(repository: Repository, commit: str, there: Mapping[str, RepoFile]) -> dict[str, Any]:
-    """The manifest among the files `there` of a commit; NotPublishedError where none that `publish` wrote is there,
-    and for one of more than MOST_BYTES, which is not read. InputError when the hub does not give it."""
-    file = f"{repository.address}/{MANIFEST}"
-    if MANIFEST not in there:
-        raise NotPublishedError("missing: not a dataset of capgrade", file=file, remedy=PUSH)
-    if there[MANIFEST].size > LARGEST_JSON:
-        problem = f"{there[MANIFEST].size} bytes, and of a manifest at most {LARGEST_JSON} are read"
-        raise NotPublishedError(problem, file=file, remedy=PUSH)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / MANIFEST
-        path.write_bytes(repository.read(MANIFEST, commit, LARGEST_JSON))
-        try:
-            return _of_publish(parse_manifest(path), path)
-        except InputError as error:
-            raise NotPublishedError(error.problem, file=file, remedy=PUSH) from None
+def _tag_problems(repo_id: str, version: str, manifest: Path) -> list[InputError]:
+    """Whether the tag of a version is there, and has this manifest, which has the digest of every other file."""
+    from huggingface_hub import HfApi
+
+    from capgrade.labels.hub import address_of, asking
+
+    with asking(repo_id):
+        tags = {tag.name: tag.target_commit for tag in HfApi().list_repo_refs(repo_id, repo_type="dataset").tags}
+        if version not in tags:
+            problem, remedy = f"has no tag {version}, the version of its content", PUSH
+        elif digest(fetched_manifest(repo_id, tags[version])) != digest(manifest):
+            problem, remedy = f"tag {version} has another {MANIFEST}", "give it a version of its own"
+        else:
+            return []
+    return [InputError(problem, file=address_of(repo_id), remedy=remedy)]

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.labels import Labels
-from capgrade.labels.published import hub_split
+from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
 from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
-from capgrade.pipelines.publish.tables import CARD, CROISSANT, PICTURE, SUMS, sampled_pairs
+from capgrade.pipelines.publish.tables import PICTURE, sampled_pairs
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -66,9 +66,9 @@ def publish(
     if not params.license:
         raise InputError("no licence given", remedy=LICENCE)
     if params.repository:
-        from capgrade.labels.hub import Repository
+        from capgrade.labels.hub import require_name
 
-        Repository(params.repository)  # said before anything is computed
+        require_name(params.repository)  # said before anything is computed
     if mteb and not params.grades:
         remedy = "name rising thresholds: --set publish.grades='{related: 0.5, fits: 0.7}'"
         raise InputError("no grades given", remedy=remedy)

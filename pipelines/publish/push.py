@@ -1,25 +1,20 @@
-"""Upload of a published folder: one commit with what changed, upon the commit it was compared with, and a tag."""
+"""Upload of a published folder by `huggingface_hub`: what changed, upon the commit it was compared with, and a tag."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from capgrade.pipelines.publish.check import NotPublishedError, folder_problems, remote_manifest
-from capgrade.pipelines.publish.tables import FOLDERS, MANIFEST
+from capgrade.labels.published import FOLDERS
+from capgrade.pipelines.publish.check import fetched_manifest, folder_problems, read_published
 from capgrade.schemas.errors import InputError, first_of
-from capgrade.schemas.files import digest, package_version
+from capgrade.schemas.files import MANIFEST, digest, package_version
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoFile
+    from huggingface_hub import DatasetInfo
 
-    from capgrade.labels.hub import Repository
-
-Files: TypeAlias = "Mapping[str, RepoFile]"
 EMPTY = {".gitattributes"}  # the hub makes a repository with it
 NAMED = 3  # files named in one message
 
@@ -39,118 +34,81 @@ class Pushed:
 
 
 def push(folder: Path, repo_id: str, *, public: bool = False, replace: bool = False) -> Pushed:
-    """Make the repository on the Hugging Face hub hold what the folder holds, and tag it with its version. A new
+    """Make the repository on the hub hold what the folder holds, and tag it with its version. A new
     repository is private unless `public`; one that is there stays as it is.
 
-    Only files that differ are sent, all in one commit: a failure before it leaves the repository as it was, and what
-    had been uploaded is not sent again. Deleted is only what the manifest there lists and the folder lacks. With
-    `replace`, a repository that holds something else is taken too, and what lies in the dataset's own folders goes.
-    Raises InputError, which says what state the repository is in: a damaged folder, a repository that holds something
-    else, a version that is published with other content, no access, a conflict, no answer.
+    Deleted is only what the manifest there lists and the folder lacks; with `replace`, which takes
+    a repository that holds something else too, all else in the dataset's own folders. InputError
+    for a damaged folder, for a repository that holds something else, for a version that is
+    published with other content, and for what the hub refuses.
     """
-    from capgrade.labels.hub import Repository
+    from huggingface_hub import HfApi
+
+    from capgrade.labels.hub import address_of, asking, require_name
 
     manifest, problems = folder_problems(folder)
     if problems:
         raise InputError(f"not uploaded: {problems[0].problem}", file=problems[0].file, remedy=problems[0].remedy)
-    ours, repository, head = _Local(folder, manifest), Repository(repo_id), None
-    try:
-        repository.create(public=public)
-        head = repository.head()
-        there = repository.files(head)
-        add, delete = ours.differing(there), _to_delete(ours, repository, head, there, replace)
-        tagged = repository.tags().get(ours.version)
-        if tagged and (differ := ours.differing(repository.files(tagged))):
-            # somebody may have loaded it: a version keeps its content for ever
-            problem = f"version {ours.version} is already published with other content ({min(differ)} differs)"
+    require_name(repo_id)
+    version, files = str(manifest["params"]["version"]), {MANIFEST, *manifest["files"]}
+    api = HfApi(library_name="capgrade", library_version=package_version())
+    with asking(repo_id):
+        api.create_repo(repo_id, repo_type="dataset", private=not public, exist_ok=True)
+        head = api.dataset_info(repo_id, files_metadata=True)
+        before = _blobs(head)
+        if replace:
+            gone = [one for one in before if one not in files and one.split("/")[0] in FOLDERS]
+        else:
+            gone = _no_longer_listed(repo_id, head, manifest)
+        tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo_id, repo_type="dataset").tags}
+        if version in tags and digest(fetched_manifest(repo_id, tags[version])) != digest(folder / MANIFEST):
+            # Somebody may have loaded it, so a version keeps its content for ever.
+            problem = f"version {version} is already published with other content"
             remedy = "publish this content under a version of its own: --set publish.version=VERSION"
-            raise InputError(problem, file=repository.address, remedy=remedy)
-        commit = _commit(ours, repository, head, add, delete) if add or delete else head
-    except InputError as error:
-        raise InputError(f"{error.problem}; {_state(repository, head)}", file=error.file, remedy=error.remedy) from None
-    try:
-        lacking = ours.differing(repository.files(commit)) if add else {}
-        if tagged is None and not lacking:
-            repository.tag(ours.version, commit)
-    except InputError as error:
-        problem = f"{error.problem}; the content is there whole (commit {commit[:7]}), only its tag is missing"
-        remedy = f"{error.remedy}; it sends nothing again and sets tag {ours.version}"
-        raise InputError(problem, file=error.file, remedy=remedy) from None
-    if lacking:
-        problem = f"commit {commit[:7]} lacks {min(lacking)} as it was checked, so it got no tag"
-        remedy = "look for a .gitignore there that names it, leave the folder as it is while it is sent, and push again"
-        raise InputError(problem, file=repository.address, remedy=remedy)
-    return Pushed(repository.address, commit, ours.version, tuple(add), tuple(delete))
+            raise InputError(problem, file=address_of(repo_id), remedy=remedy)
+        done = api.upload_folder(
+            repo_id=repo_id, repo_type="dataset", folder_path=folder, parent_commit=head.sha,
+            allow_patterns=[escape(one) for one in files],
+            delete_patterns=[escape(one) for one in gone] or None,
+            commit_message=f"Version {version}, by capgrade {package_version()}",
+        )  # fmt: skip
+        if version not in tags:
+            api.create_tag(repo_id, repo_type="dataset", tag=version, revision=done.oid)
+        after = _blobs(api.dataset_info(repo_id, revision=done.oid, files_metadata=True))
+    sent = sorted(one for one in after if after[one] != before.get(one))
+    deleted = sorted(before.keys() - after.keys())
+    return Pushed(address_of(repo_id), done.oid, version, tuple(sent), tuple(deleted))
 
 
-class _Local:
-    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        self.name, self.version = manifest["params"].get("name"), str(manifest["params"]["version"])
-        self.sha256 = {name: entry["sha256"] for name, entry in manifest["files"].items()}
-        self.sha256[MANIFEST] = digest(folder / MANIFEST)
-        self.files = {name: folder / name for name in self.sha256}
-
-    def differing(self, there: Files) -> dict[str, Path]:
-        """The files that a commit has not, or has with another content."""
-        return {name: path for name, path in self.files.items() if not self.same(name, there.get(name))}
-
-    def same(self, name: str, there: RepoFile | None) -> bool:
-        from huggingface_hub.utils.sha import git_hash
-
-        if there is None:
-            return False
-        if there.lfs:
-            return self.sha256[name] == there.lfs.sha256
-        data = self.files[name].read_bytes()  # of a small file, which the hub keeps in git
-        return hashlib.sha256(data).hexdigest() == self.sha256[name] and git_hash(data) == there.blob_id
+def _blobs(info: DatasetInfo) -> dict[str, str | None]:
+    """Git's id of each file of a commit."""
+    return {file.rfilename: file.blob_id for file in info.siblings or []}
 
 
-def _to_delete(ours: _Local, repository: Repository, head: str, there: Files, replace: bool) -> list[str]:
-    """What the manifest at the head lists and the folder lacks. InputError where the head is not of this dataset; with
-    `replace`, whatever lies in the dataset's folders."""
-    gone = [name for name in there if name not in ours.files]
-    inside = [name for name in gone if name.split("/")[0] in FOLDERS]
-    if replace:
-        return inside
-    if there.keys() <= EMPTY or ours.same(MANIFEST, there.get(MANIFEST)):
+def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any]) -> list[str]:
+    """The files of the head that its manifest lists and `manifest` does not. InputError where the
+    head holds anything but an earlier version of this dataset."""
+    from capgrade.labels.hub import address_of
+
+    there = _blobs(head).keys()
+    if there <= EMPTY:
         return []
-    try:
-        found = remote_manifest(repository, head, there)
-        name = found["params"].get("name")
-        reason = "" if name == ours.name else f"holds the dataset '{name}', not '{ours.name}'"
-    except NotPublishedError as error:
-        reason = f"its {MANIFEST} cannot be read: {error.problem}"
-        reason = reason if MANIFEST in there else f"has no {MANIFEST}, so it is not a dataset of capgrade"
+    files, name = {MANIFEST, *manifest["files"]}, manifest["params"].get("name")
+    gone = sorted(there - files)
+    earlier: dict[str, Any] = {}
+    if MANIFEST not in there:
+        reason = f"has no {MANIFEST}, so it is not a dataset of capgrade"
+    else:
+        try:
+            earlier = read_published(fetched_manifest(repo_id, str(head.sha)))
+            found = earlier["params"].get("name")
+            reason = "" if found == name else f"holds the dataset '{found}', not '{name}'"
+        except InputError as error:
+            reason = f"its {MANIFEST} cannot be read: {error.problem}"
     if reason:
-        over = [name for name in sorted(ours.differing(there)) if name in there]
-        lost = [
-            f"{what} {first_of(names, NAMED)}" for what, names in (("overwrite", over), ("delete", inside)) if names
-        ]
-        would = " and ".join(lost) or f"add the dataset to {first_of(sorted(there), NAMED)}"
-        remedy = "check the name, or give --replace to do so"
-        raise InputError(f"{reason}; to push would {would}", file=repository.address, remedy=remedy)
-    return [name for name in gone if name in found["files"]]
-
-
-def _commit(ours: _Local, repository: Repository, head: str, add: dict[str, Path], delete: list[str]) -> str:
-    """The new commit, also of one that went through and whose answer was lost on the way."""
-    try:
-        return repository.commit(add, delete, head, f"Version {ours.version}, by capgrade {package_version()}")
-    except InputError:
-        with suppress(InputError):
-            now = repository.head()
-            there = repository.files(now)
-            if now != head and not ours.differing(there) and not there.keys() & set(delete):
-                return now
-        raise
-
-
-def _state(repository: Repository, head: str | None) -> str:
-    """What the repository is like after a failure, by asking it if it can be asked; `head` is the commit before."""
-    if head is None:
-        return "nothing was sent"
-    with suppress(InputError):
-        if (now := repository.head()) == head:
-            return f"the repository is as it was (commit {now[:7]})"
-        return f"nothing of this folder was committed, the repository has a commit of somebody else ({now[:7]})"
-    return f"it was at commit {head[:7]}, and running the command again finds out whether it still is"
+        inside = [one for one in gone if one.split("/")[0] in FOLDERS]
+        lost = {"overwrite": sorted(there & files), "delete": inside}
+        would = " and ".join(f"{what} {first_of(names, NAMED)}" for what, names in lost.items() if names)
+        problem = f"{reason}; to push would {would or 'add the dataset to it'}"
+        raise InputError(problem, file=address_of(repo_id), remedy="check the name, or give --replace to do so")
+    return [one for one in gone if one in earlier["files"]]

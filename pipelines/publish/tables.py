@@ -26,10 +26,7 @@ from capgrade.schemas.files import atomic, digest, of_all, read_manifest
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import MeasuresParams, PublishParams
 
-MANIFEST, CARD, CROISSANT, SUMS = "manifest.json", "README.md", "croissant.json", "SHA256SUMS"
 PICTURE = "figures/distributions.png"
-BENCHMARK = ("images", "texts", "t2i-qrels", "t2i-gains", "i2t-qrels", "i2t-gains")
-FOLDERS = ("captions", "relevance", "figures", *BENCHMARK)  # nothing else belongs in them
 ROW_GROUP = 128 * 1024
 # As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader finds its rows.
 AS_DATASETS: dict[str, Any] = {

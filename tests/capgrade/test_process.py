@@ -12,6 +12,7 @@ from huggingface_hub.utils import _http, are_progress_bars_disabled
 from transformers.utils import logging as said
 import capgrade
 from capgrade.measures.embeddings import embed
+from capgrade.pipelines.publish.check import check
 from capgrade.pretrained import from_pretrained
 from capgrade.schemas.errors import InputError
 import sentence_transformers, datasets
@@ -47,7 +48,7 @@ CALLS = {
     "labels of the hub": lambda: refused(lambda: capgrade.Labels.load("nobody/nothing")),
     "model of the hub": lambda: refused(lambda: from_pretrained("AutoConfig", "model", "nobody/nothing")),
     "encoder of the hub": lambda: refused(lambda: embed(["a dog"], "nobody/nothing")),
-    "repository": lambda: refused(lambda: __import__("capgrade.labels.hub", fromlist=["x"]).Repository("a/b").head()),
+    "check of the hub": lambda: refused(lambda: check("a/b")),
 }
 for name, call in CALLS.items():
     before = state()

@@ -61,8 +61,7 @@ def test_a_dataset_of_the_hub_is_served_to_everybody(folder: Path, monkeypatch: 
     """As a Space does."""
     served: list = []
     monkeypatch.setattr("capgrade.explorer.app.serve", lambda *given: served.extend(given))
-    monkeypatch.setattr("capgrade.labels.hub.Repository.head", lambda *_: "0" * 40)
-    monkeypatch.setattr("capgrade.labels.hub.Repository.download", lambda *_: folder / "dataset")
+    monkeypatch.setattr("capgrade.labels.hub.download", lambda *_: folder / "dataset")
     for dataset in (folder / "dataset", "me/mine"):
         assert call("explore", "--dataset", dataset, "--set", "explore.host=0.0.0.0") == 0
     assert served[1:4] == [Path("reviews"), "0.0.0.0", 7860] and served[0].corpus.pairs.values.keys() == set(BOTH)

@@ -350,12 +350,12 @@ def test_a_pushed_dataset_is_read_from_the_hub(made, hub: Hub, tmp_path, monkeyp
     for where, revision in (("user/pushed", None), ("user/pushed@1.0.0", None), ("user/pushed", "1.0.0")):
         found = Labels.load(where, revision=revision).block(range(12), range(60), "cider")
         assert all(np.array_equal(*cells) for cells in zip(found, wanted, strict=True))
-    with pytest.raises(InputError, match="has no such repository, revision or file"):
+    with pytest.raises(InputError, match="Revision Not Found"):
         Labels.load("user/pushed", revision="9.9.9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     before = len(hub.log)
     for where in ("user/pushed", "user/pushed@1.0.0"):
         assert Labels.load(where).n_captions == 60
     assert len(hub.log) == before
-    with pytest.raises(InputError, match="is out of reach: HF_HUB_OFFLINE is set -> unset HF_HUB_OFFLINE"):
+    with pytest.raises(InputError, match="the hub: .*unset HF_HUB_OFFLINE"):
         Labels.load("user/other")

@@ -1,5 +1,5 @@
 """A stand-in for the Hugging Face hub: dataset repositories in memory, behind the hub's HTTP API on loopback, as far as
-`huggingface_hub` and `datasets` ask for it here. `fail` makes a route fail, before or after it has done its work."""
+`huggingface_hub` and `datasets` ask for it here. `fail` makes a route fail."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import base64
 import hashlib
 import json
 import re
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -97,14 +96,13 @@ class Hub:
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.objects: dict[str, bytes] = {}  # LFS objects by SHA-256
-        self.failures: dict[str, dict[str, Any]] = {}
+        self.failures: dict[str, tuple[int, str | None]] = {}
         self.log: list[tuple[str, str]] = []  # route, and the file or repository it was asked for
         self.address = ""
 
-    def fail(self, route: str, **how: Any) -> None:
-        """What it does instead of its work, or `after` it, the first `times`, or for one `path` alone: a `status`, a
-        broken connection (`drop`), or one that breaks late (`delay`, seconds)."""
-        self.failures[route] = {"times": 10**9, **how}
+    def fail(self, route: str, status: int, path: str | None = None) -> None:
+        """It answers with this status instead of doing its work, for one `path` alone if one is given."""
+        self.failures[route] = status, path
 
     def asked(self, route: str) -> list[str]:
         return [what for name, what in self.log if name == route]
@@ -130,33 +128,23 @@ class Hub:
                 names = {key: unquote(text or "") for key, text in found.groupdict().items()}
                 revision = names.get("revision") or "main"
                 asked = Asked(names.get("name", ""), revision, names.get("path", ""), span, body)
-                with suppress(ConnectionError):
-                    handler.reply(*self.answer(route, asked, handler.headers.get("Authorization")))
+                handler.reply(*self.answer(route, asked, handler.headers.get("Authorization")))
                 return
         handler.reply(404, b'{"error": "no such route"}')
 
     def answer(self, route: str, asked: Asked, token: str | None) -> tuple[int, bytes, dict[str, str]]:
         self.log.append((route, asked.path or asked.name))
-        how = self.failures.get(route, {"times": 0})
-        fails = how["times"] > 0 and how.get("path", asked.path) == asked.path
-        how["times"] -= fails
+        status, path = self.failures.get(route, (0, None))
         try:
-            if fails and not how.get("after"):
-                self.spoil(**how)
+            if status and path in (None, asked.path):
+                raise RefusedError(status, "made to fail")
             if route not in OPEN and token != f"Bearer {TOKEN}":
                 raise RefusedError(401, "Invalid username or password.")
             found = getattr(self, route)(asked)
-            if fails:
-                self.spoil(**how)
         except RefusedError as refused:
-            text = f"{refused.message} (you sent {token})"  # a careless server: it repeats what it was given
-            headers = {"X-Error-Message": text, "X-Error-Code": refused.code}
-            return refused.status, json.dumps({"error": text}).encode(), headers
+            headers = {"X-Error-Message": refused.message, "X-Error-Code": refused.code}
+            return refused.status, json.dumps({"error": refused.message}).encode(), headers
         return found if isinstance(found, tuple) else (200, json.dumps(found).encode(), {})
-
-    def spoil(self, status: int = 500, drop: bool = False, delay: float = 0.0, **_: Any) -> None:
-        time.sleep(delay)
-        raise ConnectionError if drop or delay else RefusedError(status, "made to fail")
 
     def at(self, asked: Asked) -> tuple[Repo, str, dict[str, File]]:
         """The repository, the commit and its files."""
@@ -182,7 +170,8 @@ class Hub:
 
     def info(self, asked: Asked) -> Any:
         _, commit, files = self.at(asked)
-        return {"id": asked.name, "sha": commit, "siblings": [{"rfilename": path} for path in files]}
+        siblings = [{"rfilename": path, "blobId": file.oid} for path, file in files.items()]
+        return {"id": asked.name, "sha": commit, "siblings": siblings}
 
     def refs(self, asked: Asked) -> Any:
         repo, *_ = self.at(asked)
@@ -198,11 +187,14 @@ class Hub:
         return [one for one in found if one["path"].startswith(asked.path)]
 
     def preupload(self, asked: Asked) -> Any:
-        self.at(asked)
-        modes = {
-            file["path"]: "lfs" if file["path"].endswith(".parquet") else "regular" for file in asked.json["files"]
-        }
-        return {"files": [{"path": k, "uploadMode": mode, "shouldIgnore": False} for k, mode in modes.items()]}
+        """How each file is to be sent, and what is there under its name."""
+        *_, files = self.at(asked)
+        found = []
+        for path in (file["path"] for file in asked.json["files"]):
+            mode = "lfs" if path.endswith(".parquet") else "regular"
+            there = {"oid": files[path].sha256 or files[path].oid} if path in files else {}
+            found.append({"path": path, "uploadMode": mode, "shouldIgnore": False, **there})
+        return {"files": found}
 
     def batch(self, asked: Asked) -> Any:
         self.at(asked)
