@@ -15,11 +15,11 @@ from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN, Unknown, stand_ins
 from capgrade.measures import require_read
+from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
 
 if TYPE_CHECKING:
     import torch
@@ -189,11 +189,9 @@ class Labels:
         if name in self.calibrated:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
             raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)
-        given = MeasuresParams(
-            sbert=SbertParams(model=model or EMBEDDED),
-            cider=CiderParams(document_frequency=document_frequency),
-            cider_plain=CiderPlainParams(document_frequency=document_frequency),
-        )
+        named = {"document_frequency": document_frequency}
+        blocks = {"sbert": {"model": model or EMBEDDED}, "cider": named, "cider_plain": named}
+        given = MeasuresParams.model_validate(blocks)
         params = as_named(params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT)
         for block in (params.cider, params.cider_plain):
             file = block.document_frequency

@@ -19,12 +19,12 @@ from capgrade.measures.meteor import kernel as meteor_kernel
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
 from capgrade.measures.rouge import WordRows, rouge_l_of_pairs
 from capgrade.measures.rouge import score_pairs as rouge_pairs
-from capgrade.measures.sbert import Sbert, cosine_of_pairs
+from capgrade.measures.sbert import Sbert, SbertParams, cosine_of_pairs
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.scene_graph import kernel as scene_kernel
+from capgrade.measures.scene_graph.tuples import SceneGraphParams
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import SbertParams, SceneGraphParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_unless_english
 

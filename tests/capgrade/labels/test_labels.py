@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from capgrade import Labels
 from capgrade.labels.stored import Computed
 from capgrade.measures.on_device import SbertOnDevice
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder

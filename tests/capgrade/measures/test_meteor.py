@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.bits import Ties, mix_all
-from capgrade.measures.meteor import FittedMeteor, Meteor, index_of, paraphrases
+from capgrade.measures.meteor import FittedMeteor, Meteor, MeteorParams, index_of, paraphrases
 from capgrade.measures.meteor.bound import bound
 from capgrade.measures.meteor.kernel import FREE, find_hits, fold, mark
 from capgrade.measures.meteor.paraphrases import Paraphrases, compiled
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeteorParams
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.text.words import tokens_of
 from tests.conftest import make_captions, random_sets

@@ -16,6 +16,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Job, Worker, run_url
 from capgrade.pipelines.execution.remote import Remote, here
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
@@ -25,7 +26,6 @@ from capgrade.pipelines.shards import SampledTables, job_of, source_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import ROOT
