@@ -59,7 +59,7 @@ def test_publishing_opens_no_encoder_of_the_shards(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(embeddings, "load_encoder", lambda *_: pytest.fail("opened"))
     used = params({"sbert": {"model": "someone/encoder"}}).used(["sbert"])
     labels: Any = SimpleNamespace(made_with=used, inputs={}, file="shards", table=make_captions([["a dog", "a cat"]]))
-    with pytest.raises(InputError, match="shards: its labels were made with the encoder 'someone/encoder'"):
+    with pytest.raises(InputError, match="shards: its labels were made with sbert.model 'someone/encoder'"):
         own_without_themselves(labels, MeasuresParams())
 
 
