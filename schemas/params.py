@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -16,7 +16,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN
 from capgrade.schemas.lines import read_text
 
-Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
+Source = Literal[
+    "scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset", "memory"
+]
 SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
@@ -103,7 +105,7 @@ class CaptionsParams(ParamsBlock):
     @model_validator(mode="after")
     def _fits_the_source(self) -> CaptionsParams:
         """Everything that the source needs is given, and nothing that it would ignore."""
-        if self.source != "scenes" and not self.input:
+        if self.source not in ("scenes", "memory") and not self.input:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
             given = self.input or self.split
@@ -150,22 +152,16 @@ class WindowsParams(ParamsBlock):
     among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 
 
-class ShardsParams(ParamsBlock):
-    """`capgrade shards`: the sampled subset of captions that each training image keeps."""
+class Sampling(ParamsBlock):
+    """Which captions each image keeps, beside its own."""
 
-    split: str | None = None
-    measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     top: Natural = 64  # captions of highest relevance, by each measure
     windows: WindowsParams = WindowsParams()
     uniform: Natural = 64  # captions drawn uniformly
     seed: Natural = 0
-    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
-    target_mb: Positive = 64  # size of a shard, about
-    block_images: Positive = 64  # images that a worker scores together
-    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
     @model_validator(mode="after")
-    def _a_chance_for_every_pair(self) -> ShardsParams:
+    def _a_chance_for_every_pair(self) -> Self:
         """Without a chance a pair is never kept, and no weight of others makes up for it."""
         windows = self.windows
         if self.uniform == 0 and (windows.per_window == 0 or windows.stride > windows.width):
@@ -175,6 +171,17 @@ class ShardsParams(ParamsBlock):
                 "set shards.uniform to 1 or more, or windows that cover the range"
             )
         return self
+
+
+class ShardsParams(Sampling):
+    """`capgrade shards`: the sampled subset of captions that each training image keeps."""
+
+    split: str | None = None
+    measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
+    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
+    target_mb: Positive = 64  # size of a shard, about
+    block_images: Positive = 64  # images that a worker scores together
+    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
 
 # Of `regions`: where files lie, and how the work is spread.

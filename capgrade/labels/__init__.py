@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,8 @@ class Labels:
         return replace(opened(**how), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
+        if not self._how:  # in memory: there is nothing to open
+            return Labels, tuple(getattr(self, one.name) for one in fields(self))
         return _again, (self._how, self.computed)
 
     def __repr__(self) -> str:

@@ -147,7 +147,9 @@ def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
     measures["sbert"]["model"], measures["cider"]["document_frequency"] = "someone/encoder", "/home/them/df.arrow"
     edit_manifest(tmp_path / "dataset", measures=measures)
     labels = Labels.load(tmp_path / "dataset")
-    with pytest.raises(InputError, match=r"sbert.model 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"):
+    with pytest.raises(
+        InputError, match=r"sbert.model 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"
+    ):
         labels.exact("sbert")
     with pytest.raises(InputError, match=r"frequencies '/home/them/df.arrow', which is not opened unasked"):
         labels.exact("cider")
