@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from capgrade.params import Params
 from capgrade.schemas.console import console, print_table
-from capgrade.schemas.params import BenchParams, Params
+from capgrade.schemas.params import BenchParams
 from capgrade.schemas.times import peak_mb
 
 ROUNDS = 3  # the best is taken, of ours and of the peer's: other work on the machine only adds time

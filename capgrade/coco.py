@@ -19,8 +19,8 @@ from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import Given, given
 from capgrade.measures.scores.measures import SIGMA, Scored, bleu, cider_scores, meteor, rouge_l
 from capgrade.measures.spice import Spice as SpiceMeasure
+from capgrade.measures.spice import SpiceParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import SpiceParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenized

@@ -10,29 +10,25 @@
     uv run examples/label.py captions.csv
     uv run --with datasets examples/label.py USER/NAME
 
-The first reads a CSV, TSV or JSON lines file with the columns image_id and caption; the second reads a dataset of the
-hub. Options of `capgrade captions` may follow, such as `--set captions.columns.caption=text`. Written are the folders
-labels/captions and labels/shards, and labels.csv: of each image the captions of other images that fit it best.
+The first reads a CSV file with the columns image_id and caption; the second reads a dataset of the hub, or a folder
+that `save_to_disk` wrote. Written are the folders labels/captions and labels/shards, and labels.csv: of each image the
+captions of other images that fit it best.
 """
 
 import csv
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 import capgrade
 
 OUT, BEST = Path("labels"), 5
 
 
-def main(source: str, *options: str) -> None:
-    kind = Path(source).suffix.removeprefix(".").lower()
-    kind = kind if kind in ("csv", "tsv", "jsonl") else "hub"
-    command("captions", "--source", kind, "--input", source, *options, "--out", str(OUT / "captions"))
-    folders = ("--captions", str(OUT / "captions"), "--out", str(OUT / "shards"))
-    command("shards", *folders, "--measures", "cider,rouge_l")
-
-    labels = capgrade.Labels.load(OUT / "shards", captions=OUT / "captions")
+def main(source: str) -> None:
+    labels = capgrade.grade(read(source), measures=("cider", "rouge_l"), sample=capgrade.Sampling(), out=OUT)
     owner = dict(zip(labels.caption_ids, labels.owner, strict=True))
     texts = dict(zip(labels.caption_ids, labels.texts, strict=True))
     with (OUT / "labels.csv").open("w", newline="", encoding="utf-8") as file:
@@ -46,14 +42,17 @@ def main(source: str, *options: str) -> None:
     print(f"the {BEST} best captions of other images, of {len(labels.image_ids):,} images -> {OUT / 'labels.csv'}")
 
 
-def command(*words: str) -> None:
-    """Run one command of capgrade; its error is ours."""
-    status = subprocess.run([sys.executable, "-m", "capgrade.pipelines.cli", *words]).returncode
-    if status:
-        raise SystemExit(status)
+def read(source: str) -> Any:
+    """A table or dataset of captions."""
+    if source.endswith(".csv"):
+        with Path(source).open(newline="", encoding="utf-8") as file:
+            return pa.Table.from_pylist(list(csv.DictReader(file)))
+    import datasets
+
+    return datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) != 2:
         raise SystemExit(__doc__)
-    main(*sys.argv[1:])
+    main(sys.argv[1])

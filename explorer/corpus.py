@@ -12,10 +12,10 @@ from capgrade.explorer.pairs import LabelledPairs
 from capgrade.labels import Labels
 from capgrade.labels.published import params_of
 from capgrade.labels.stored import Sampled
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.progress import progress
 
 TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here

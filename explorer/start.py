@@ -14,12 +14,13 @@ from capgrade.explorer.corpus import LabelledCorpus, read_labels, sampled
 from capgrade.explorer.voices import measure_voices
 from capgrade.labels.named import as_named
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.listing import PICTURES_TABLE
 from capgrade.pictures.lookup import PictureLookup, find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, RegionsParams
+from capgrade.schemas.params import RegionsParams
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.measures import MEASURES, Fitted, choose
-from capgrade.measures.unseen import Scorer, scorer_of_unseen
+from capgrade.measures import Fitted, choose, names_of
+from capgrade.measures.base import Scorer
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import MeasuresParams
 
 DEPTH = 10  # a model's first so many images of a caption are what it retrieves
-SLOW = ("spice",)  # a Java process scores their pairs one by one
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,7 @@ class MeasureVoice:
 def measure_voices(captions: Captions, names: Sequence[str], params: MeasuresParams) -> list[MeasureVoice]:
     """Those of the named measures that can be computed here and at once, fitted; the others have their values in the
     pairs only."""
-    chosen = choose([name for name in names if _at_once(name, params)], params)
-    fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
-    return [MeasureVoice(name, fitted[name], scorer_of_unseen(chosen[name], fitted[name], captions)) for name in chosen]
-
-
-def _at_once(name: str, params: MeasuresParams) -> bool:
-    """Not an imported matrix, nor one of SLOW, nor a mixture of such."""
-    if name in params.mixtures:
-        return all(_at_once(part, params) for part in params.mixtures[name])
-    return name in MEASURES and name not in SLOW
+    known = names_of(params)
+    chosen = choose([name for name in names if name in known], params)
+    fitted = {name: measure.fit(captions) for name, measure in chosen.items() if measure.at_once}
+    return [MeasureVoice(name, one, chosen[name].unseen(one, captions)) for name, one in fitted.items()]

@@ -27,13 +27,14 @@ from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import mix
 from capgrade.measures import choose, read_by
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.judges import NONE, PEOPLE, TRUTH, VALUES, parse_scale
 from capgrade.schemas.output import arrow_of, refuse_file
-from capgrade.schemas.params import AgreeParams, MeasuresParams
+from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.relevance import read_relevance
 
 _JUDGED = "judged"

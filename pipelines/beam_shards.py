@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from apache_beam.transforms.window import GlobalWindows
 from pydantic import BaseModel
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
 from capgrade.pipelines.execution.job import Job, run_name
 from capgrade.pipelines.execution.remote import Remote, fetch_folder
@@ -43,7 +44,7 @@ from capgrade.schemas.files import (
     write_json,
 )
 from capgrade.schemas.output import run_key
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, validated
+from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize

@@ -100,7 +100,8 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
     if empty and params.empty == "refuse":
         what = f"has no words ({empty[0].text!r})" if empty[0].text else "is absent"
         problem = f"caption '{empty[0].caption_id}' {what}; in all {told}"
-        raise _refused(empty[0], problem, "mend them, or leave them out: --set captions.empty=drop")
+        drop = 'empty="drop"' if params.source == "memory" else "--set captions.empty=drop"
+        raise _refused(empty[0], problem, f"mend them, or leave them out: {drop}")
     kept = [record for record, words in zip(records, tokens, strict=True) if words]
     if not kept:
         raise _refused(empty[0], f"no caption with words: {told}", "name the column or key that holds captions")

@@ -11,11 +11,12 @@ import pyarrow as pa
 from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.own_pairs import FILE, write_own_pairs
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_text
 from capgrade.schemas.output import PARTS, output_folder
-from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
 

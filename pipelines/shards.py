@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.measures import Fitted, Measure
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Batches, Job, Source, ids_of, run_blocks
 from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
@@ -23,7 +24,7 @@ from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, digest, in_order, open_arrow, read_manifest, write_arrow
 from capgrade.schemas.output import PARTS, output_folder
-from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.params import ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
 from capgrade.schemas.space import require_space, size_of
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -16,7 +16,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
 
-Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
+Source = Literal[
+    "scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset", "memory"
+]
 _SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
@@ -103,7 +105,7 @@ class CaptionsParams(ParamsBlock):
     @model_validator(mode="after")
     def _fits_the_source(self) -> CaptionsParams:
         """Everything that the source needs is given, and nothing that it would ignore."""
-        if self.source != "scenes" and not self.input:
+        if self.source not in ("scenes", "memory") and not self.input:
             raise ValueError(f"source {self.source} needs an input, captions.input or --input")
         if self.source == "scenes" and (self.input or self.split):
             given = self.input or self.split
@@ -124,138 +126,6 @@ class CaptionsParams(ParamsBlock):
     def inputs(self) -> tuple[str, ...]:
         """What is read, one after the other."""
         return (self.input,) if isinstance(self.input, str) else self.input or ()
-
-
-class CiderParams(ParamsBlock):
-    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among the references."""
-
-    document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
-    sigma: Annotated[float, Field(gt=0)] = 6.0
-    self_reference: SelfReference = "included"
-
-
-class CiderPlainParams(ParamsBlock):
-    """CIDEr without clipping and length penalty: as CiderParams."""
-
-    document_frequency: str | None = None
-    self_reference: SelfReference = "included"
-
-
-class TfidfParams(ParamsBlock):
-    """Tf-idf cosine of words, mean over the references."""
-
-    self_reference: SelfReference = "included"
-
-
-class BleuParams(ParamsBlock):
-    """BLEU: the longest n-grams that count."""
-
-    n: Annotated[int, Field(ge=1, le=4)] = 4
-    self_reference: SelfReference = "included"
-
-
-class RougeParams(ParamsBlock):
-    """ROUGE-L: beta of the F-score and how the references of an image are combined."""
-
-    beta: Annotated[float, Field(gt=0)] = 1.2
-    references: Literal["max", "mean"] = "max"
-    self_reference: SelfReference = "included"
-
-
-class MeteorParams(ParamsBlock):
-    """METEOR 1.5: the best score over the references."""
-
-    self_reference: SelfReference = "included"
-
-
-TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
-
-
-class SceneGraphParams(ParamsBlock):
-    """Scene graphs of captions: weights of tuples beside an object's 1, and beta of the F-score."""
-
-    kinds: Annotated[TupleWeight, Field(le=1)] = 0.5  # what an object is a kind of: animal, of a dog
-    attributes: TupleWeight = 0.5  # an attribute or action, of whatever object
-    attached: TupleWeight = 0.1  # the same of its object
-    relations: TupleWeight = 0.1
-    beta: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.2  # below 1, precision counts more than recall
-    self_reference: SelfReference = "included"
-
-    @model_validator(mode="after")
-    def _not_lost_in_rounding(self) -> SceneGraphParams:
-        for name in ("kinds", "attributes", "attached", "relations"):
-            if 0 < (weight := getattr(self, name)) < 1e-6:
-                raise ValueError(f"measures.scene_graph.{name} is {weight}: give 0, or 1e-6 and more")
-        return self
-
-
-class SpiceParams(ParamsBlock):
-    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
-
-    memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
-    cache: str | None = None  # a folder; None: references are parsed again in every run
-    batch: Positive = 20_000
-    self_reference: SelfReference = "included"
-
-
-class SbertParams(ParamsBlock):
-    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
-
-    model: str = "all-MiniLM-L6-v2"
-    references: Literal["max", "mean", "first"] = "max"
-    self_reference: SelfReference = "included"
-    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
-
-
-# With the parameters of `sbert`, but references.
-FORMS_OF_SBERT = {"sbert_mean": "mean", "sbert_shared": "max", "sbert_shared_mean": "mean"}
-# Weighted sums of measures, known by name. docs/measures.md has where they come from.
-MIXTURES = {
-    "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
-    "people": {"sbert": 0.53, "sbert_mean": 0.24, "scene_graph": 0.23},
-    "people_shared": {"sbert_shared": 0.65, "sbert_shared_mean": 0.08, "scene_graph": 0.27},
-}
-
-
-class MeasuresParams(ParamsBlock):
-    """Parameters of every measure, shared by the stages that compute relevance."""
-
-    bleu: BleuParams = BleuParams()
-    cider: CiderParams = CiderParams()
-    cider_plain: CiderPlainParams = CiderPlainParams()
-    tfidf_cosine: TfidfParams = TfidfParams()
-    rouge_l: RougeParams = RougeParams()
-    meteor: MeteorParams = MeteorParams()
-    sbert: SbertParams = SbertParams()
-    scene_graph: SceneGraphParams = SceneGraphParams()
-    spice: SpiceParams = SpiceParams()
-    imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
-    mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}  # name -> measure -> weight
-
-    def of(self, name: str) -> Any:
-        """The parameters of a measure; None where it has none."""
-        if name in FORMS_OF_SBERT:
-            return self.sbert.model_copy(update={"references": FORMS_OF_SBERT[name]})
-        return getattr(self, name, None)
-
-    @property
-    def all_mixtures(self) -> dict[str, dict[str, float]]:
-        """Those given, and the named ones where none given has their name."""
-        return {**MIXTURES, **self.mixtures}
-
-    def used(self, names: Sequence[str]) -> dict[str, Any]:
-        """The parameters of the named measures only, for metadata; an imported one is known by its file, a mixture by
-        its weights and the parameters of its parts."""
-        found: dict[str, Any] = {}
-        for name in names:
-            if name in self.imported:
-                found[name] = {"imported": self.imported[name]}
-            elif weights := self.all_mixtures.get(name):
-                found[name] = {"weights": weights, "measures": self.used(list(weights))}
-            else:
-                block = self.of(name)
-                found[name] = {} if block is None else block.model_dump()
-        return found
 
 
 class RelevanceParams(ParamsBlock):
@@ -282,22 +152,16 @@ class WindowsParams(ParamsBlock):
     among: Share | Literal["all"] = "all"  # the share of the captions, drawn for each image, that windows draw from
 
 
-class ShardsParams(ParamsBlock):
-    """`capgrade shards`: the sampled subset of captions that each training image keeps."""
+class Sampling(ParamsBlock):
+    """Which captions each image keeps, beside its own."""
 
-    split: str | None = None
-    measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     top: Natural = 64  # captions of highest relevance, by each measure
     windows: WindowsParams = WindowsParams()
     uniform: Natural = 64  # captions drawn uniformly
     seed: Natural = 0
-    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
-    target_mb: Positive = 64  # size of a shard, about
-    block_images: Positive = 64  # images that a worker scores together
-    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
     @model_validator(mode="after")
-    def _a_chance_for_every_pair(self) -> ShardsParams:
+    def _a_chance_for_every_pair(self) -> Self:
         """Without a chance a pair is never kept, and no weight of others makes up for it."""
         windows = self.windows
         if self.uniform == 0 and (windows.per_window == 0 or windows.stride > windows.width):
@@ -307,6 +171,17 @@ class ShardsParams(ParamsBlock):
                 "set shards.uniform to 1 or more, or windows that cover the range"
             )
         return self
+
+
+class ShardsParams(Sampling):
+    """`capgrade shards`: the sampled subset of captions that each training image keeps."""
+
+    split: str | None = None
+    measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
+    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
+    target_mb: Positive = 64  # size of a shard, about
+    block_images: Positive = 64  # images that a worker scores together
+    exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
 
 # Of `regions`: where files lie, and how the work is spread.
@@ -567,27 +442,6 @@ class BenchParams(ParamsBlock):
     flickr: str | None = None  # captions folder of Flickr30K's train split (gates)
 
 
-class Params(ParamsBlock):
-    """The whole params.yaml: one block per stage, under the stage's name."""
-
-    captions: CaptionsParams = CaptionsParams()
-    measures: MeasuresParams = MeasuresParams()
-    relevance: RelevanceParams = RelevanceParams()
-    regions: RegionsParams = RegionsParams()
-    shards: ShardsParams = ShardsParams()
-    train: TrainParams = TrainParams()
-    presets: dict[str, dict[str, Any]] = {}  # more of them, see schemas/presets.yaml
-    runs: tuple[str, ...] = ()  # presets that the pipeline trains and compares
-    evaluate: EvaluateParams = EvaluateParams()
-    publish: PublishParams = PublishParams()
-    agree: AgreeParams = AgreeParams()
-    align: AlignParams = AlignParams()
-    score: ScoreParams = ScoreParams()
-    explore: ExploreParams = ExploreParams()
-    judge: JudgeParams = JudgeParams()
-    bench: BenchParams = BenchParams()
-
-
 def with_preset(train: dict[str, Any], more: dict[str, Any], file: Path | None = None) -> dict[str, Any]:
     """The block `train` upon the preset it names, which may stand upon another (`base`); mappings are merged, lists
     and values replaced. InputError for an unknown preset, listing the known ones, and for a circle."""
@@ -619,27 +473,6 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict | None) and isinstance(below.get(key), dict):
             both[key] = merged(below[key], value or {})
     return both
-
-
-def load_params(
-    path: Path | None = None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
-) -> Params:
-    """Read params.yaml (None: every default), apply overrides such as `measures.sbert.references=mean`, then values by
-    their keys.
-
-    Raises InputError naming the file unless the fault was given beside it, the key, what is wrong with it and what
-    would be right.
-    """
-    tree = {} if path is None else read_yaml(path)
-    for text in overrides:
-        override(tree, text)
-    for key, value in (options or {}).items():
-        _put(tree, key, value)
-    given = [*(text.partition("=")[0] for text in overrides), *(options or {})]
-    presets = tree.get("presets", {})
-    if isinstance(tree.get("train"), dict) and isinstance(presets, dict):
-        tree["train"] = with_preset(tree["train"], presets, None if "train.preset" in given else path)
-    return validated(Params, tree, file=path, given=given)
 
 
 def validated(
@@ -703,10 +536,11 @@ def override(tree: dict, given: str) -> None:
     key, equals, text = given.partition("=")
     if not equals:
         raise InputError(f"'{given}' is not KEY=VALUE", remedy="write --set measures.sbert.references=mean")
-    _put(tree, key, _parsed(text, f"'{given}' is "))
+    put(tree, key, _parsed(text, f"'{given}' is "))
 
 
-def _put(tree: dict, key: str, value: Any) -> None:
+def put(tree: dict, key: str, value: Any) -> None:
+    """Set one value of a tree of blocks, by its key a.b.c. InputError where a block should stand and a value does."""
     *parents, last = key.split(".")
     for parent in parents:
         if tree.get(parent) is None:

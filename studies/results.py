@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from capgrade.params import load_params
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import EvaluateParams, load_params
+from capgrade.schemas.params import EvaluateParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.data.images import open_images
 from capgrade.trainer.data.pairs import Pairs

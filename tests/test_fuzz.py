@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures.imported import Imported
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.detectors.bottom_up import BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import read_checkpoint, read_safetensors
@@ -24,7 +25,7 @@ from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, self_digest, write_json
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
+from capgrade.schemas.params import CaptionsParams, ShardsParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.schemas.relevance import read_relevance

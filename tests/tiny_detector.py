@@ -58,8 +58,8 @@ def register(put: Callable[[object, str, object], None] = setattr) -> None:
 
 
 if __name__ == "__main__":
+    from capgrade.params import load_params
     from capgrade.pipelines.regions import regions
-    from capgrade.schemas.params import load_params
 
     logging.basicConfig(level=logging.INFO)
     torch.set_num_threads(1)

@@ -16,7 +16,6 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
 from capgrade.schemas.judges import ONE_TO_FOUR, RANDOM, SCALE, TRUTH, YES_OR_NO, ZERO_TO_FIVE, parse_scale, scale_text
 from capgrade.schemas.lines import number, open_table, read_lines, text_of_cell
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
 
@@ -165,8 +164,7 @@ def _dense(path: Path, captions: Captions) -> Judgements:
     if measure == TRUTH:
         scale = YES_OR_NO
     elif measure in MEASURES:
-        made = MEASURES[measure](MeasuresParams())
-        scale = made.low, made.high
+        scale = MEASURES[measure].low, MEASURES[measure].high
     return Judgements(image, caption, dense.matrix().ravel().astype(np.float64), scale=scale, sampling=RANDOM)
 
 

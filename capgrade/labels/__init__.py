@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ from capgrade.labels.published import params_of
 from capgrade.labels.stored import Computed, RelevanceBlock, Sampled, Stored
 from capgrade.labels.unsampled import UNKNOWN_RULES, Unknown, stand_ins
 from capgrade.measures import require_read
+from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import EMBEDDED
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
-from capgrade.schemas.params import CiderParams, CiderPlainParams, MeasuresParams, SbertParams
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +76,8 @@ class Labels:
         return replace(opened(**how), _how=how)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple:
+        if not self._how:  # in memory: there is nothing to open
+            return Labels, tuple(getattr(self, one.name) for one in fields(self))
         return _again, (self._how, self.computed)
 
     def __repr__(self) -> str:
@@ -190,11 +192,9 @@ class Labels:
         if name in self.calibrated:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
             raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)
-        given = MeasuresParams(
-            sbert=SbertParams(model=model or EMBEDDED),
-            cider=CiderParams(document_frequency=document_frequency),
-            cider_plain=CiderPlainParams(document_frequency=document_frequency),
-        )
+        named = {"document_frequency": document_frequency}
+        blocks = {"sbert": {"model": model or EMBEDDED}, "cider": named, "cider_plain": named}
+        given = MeasuresParams.model_validate(blocks)
         params = as_named(params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT)
         for block in (params.cider, params.cider_plain):
             file = block.document_frequency

@@ -11,10 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from capgrade.pretrained import EMBEDDED
+from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import inside
-from capgrade.schemas.params import MeasuresParams
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
 # Parameters that hold a path, or several by name. A hub's id, USER/NAME, stays.
@@ -23,34 +22,30 @@ HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def as_named(made: MeasuresParams, given: MeasuresParams, folder: Path, option: str = SET) -> MeasuresParams:
-    """The parameters that the labels in `folder` were made with, except what `given` has to say: device, memory, the
-    folder of a cache, and the paths of files that published labels call by their last names.
+    """The parameters that the labels in `folder` were made with, except what `given` has to say: how a measure is
+    computed (`Measure.how`), and the paths of files that published labels call by their last names.
 
-    `option` is how a user names one. InputError for an encoder that is neither the default one nor named by `given`,
-    and for document frequencies that it does not name and that lie elsewhere than below the current folder.
+    `option` is how a user names one. InputError for a model or file (`Measure.opened`) that is neither the default nor
+    named by `given`; document frequencies below the current folder are opened.
     """
-    sbert: dict[str, Any] = {"device": given.sbert.device}
-    if made.sbert.model != EMBEDDED:
-        sbert["model"] = _named("sbert", "model", "encoder", made, given, folder, option)
-    changes = {"sbert": sbert, "spice": {"cache": given.spice.cache, "memory": given.spice.memory}}
-    for block in ("cider", "cider_plain"):
-        if getattr(made, block).document_frequency is not None:
-            file = _named(block, "document_frequency", "document frequencies", made, given, folder, option)
-            changes[block] = {"document_frequency": file}
-    return made.model_copy(
-        update={block: getattr(made, block).model_copy(update=new) for block, new in changes.items()}
-    )
+    changes = {}
+    for block, kind in OWNERS.items():
+        ours, theirs = getattr(given, block), getattr(made, block)
+        new = {key: getattr(ours, key) for key in kind.how}
+        for key in kind.opened:
+            if getattr(theirs, key) != kind.parameters.model_fields[key].default:
+                new[key] = _named(block, key, made, given, folder, option)
+        changes[block] = theirs.model_copy(update=new)
+    return made.model_copy(update=changes)
 
 
-def _named(
-    block: str, key: str, what: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str
-) -> str:
+def _named(block: str, key: str, made: MeasuresParams, given: MeasuresParams, folder: Path, option: str) -> str:
     found, named = str(getattr(getattr(made, block), key)), getattr(getattr(given, block), key)
     if named is not None and found in (named, base_names({key: named})[key]):
         return str(named)
     if key == "document_frequency" and inside(found.partition("#")[0]):
         return found
-    problem = f"its labels were made with the {what} '{found}', which is not opened unasked"
+    problem = f"its labels were made with {block}.{key} '{found}', which is not opened unasked"
     remedy = f"if you trust it, name it: {option.format(block=block, key=key, value=found)}"
     raise InputError(problem, file=folder, remedy=remedy)
 

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from capgrade.measures import MEASURES
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, in_order, read_manifest
-from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams, validated
+from capgrade.schemas.params import validated
 from capgrade.schemas.shards import shard_schema
 
 CAPTIONS_SCHEMA = pa.schema([field for field in SCHEMA if field.name != "split"])
@@ -127,10 +129,13 @@ def measures_block(used: dict[str, Any], block: dict[str, Any] | None = None) ->
         elif "weights" in params:
             block.setdefault("mixtures", {})[name] = params["weights"]
             measures_block(params["measures"], block)
-        elif name in FORMS_OF_SBERT:  # no blocks of their own
-            block.setdefault("sbert", {**params, "references": "max"})
+        elif name in MEASURES:
+            kind = MEASURES[name]
+            usual = {key: kind.parameters.model_fields[key].default for key in kind.fixed}
+            block.setdefault(kind.block or name, {**params, **usual})
         else:
-            block[name] = params
+            problem = f"its labels are of '{name}', a measure that is not installed here"
+            raise InputError(problem, remedy="install the package that brings it")
     return block
 
 

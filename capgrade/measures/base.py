@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
 
@@ -14,12 +14,14 @@ import numpy as np
 from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import ParamsBlock
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
 UNIT = 2.0**-24  # half the step of float32 numbers near 1: what one operation rounds, as a share of its result
 Sets = tuple[np.ndarray, np.ndarray, bool]  # the fields of `OfReferences`
 P = TypeVar("P")
+Scorer = Callable[[str], np.ndarray]  # a caption's relevance to every image, float32 [n_images]
 Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
 
 
@@ -42,6 +44,14 @@ class Error(NamedTuple):
         """float64: rectangles' values from here on are of pairs that reach a threshold."""
         least = threshold + self.absolute
         return least / (1 - self.relative * np.sign(least))
+
+
+# How values of an image's references become one, in the words of a card.
+OVER_REFERENCES = {
+    "max": "the largest over the references",
+    "mean": "the mean over the references",
+    "first": "the first reference",
+}
 
 
 class ImagePairs(NamedTuple):
@@ -80,6 +90,10 @@ class Fitted(Protocol):
     @abstractmethod
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         """Relevance of captions to images' reference sets, pair by pair: float32 [n], from int64 [n] and [n]."""
+
+    def on_device(self, device: Any) -> Fitted:
+        """The same with rectangles made on a `torch.device`; itself where it has no such form."""
+        return self
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """What fills rectangles of these images: called for one chunk after the other, from caption row `start` on."""
@@ -122,21 +136,52 @@ class Fitted(Protocol):
         return out
 
 
-class Measure(Protocol):
-    """A relevance measure with its parameters; `low` and `high` bound its values."""
+class NoParams(ParamsBlock):
+    """Of a measure that takes none."""
 
-    low: float
+
+class Measure(ABC, Generic[P]):
+    """A relevance measure with its parameters. All that the project knows of a measure stands in its class.
+
+    A package brings a measure by an entry point of the group `capgrade.measures`.
+    """
+
+    name: str  # in options, files and columns
+    low: float  # bounds of its values
     high: float
+    parameters: ClassVar[type[ParamsBlock]] = NoParams
+    block: ClassVar[str | None] = None  # of `measures` in params.yaml; None: called as the measure
+    fixed: ClassVar[Mapping[str, Any]] = {}  # parameters of that block that this form of a measure decides
+    how: ClassVar[tuple[str, ...]] = ()  # parameters that say how it is computed here, and change no value
+    opened: ClassVar[tuple[str, ...]] = ()  # parameters that name a model or file, which only a user may decide
+    modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs
+    at_once: ClassVar[bool] = True  # whether it scores an image's pairs while somebody waits
 
+    def __init__(self, params: P | None = None) -> None:
+        given: Any = self.parameters() if params is None else params
+        self.params: P = given.model_copy(update=self.fixed)
+
+    @abstractmethod
     def fit(self, captions: Captions) -> Fitted:
         """Prepare the captions of a split. InputError when they do not suit the measure or its parameters."""
 
+    def meaning(self) -> str:
+        """What a value is, in a line for a dataset's card."""
+        return (type(self).__doc__ or self.name).splitlines()[0]
 
-class OfParams(Generic[P]):
-    """A measure that its parameters make."""
+    def files(self) -> dict[str, str]:
+        """SHA-256 of every file that it reads, by the parameter that names it or the file's name. InputError when one
+        is missing."""
+        return {}
 
-    def __init__(self, params: P) -> None:
-        self.params = params
+    def unseen(self, fitted: Any, captions: Captions) -> Scorer | None:
+        """What scores captions that are not among the fitted ones; None where the measure has no such form.
+
+        It equals `fitted.score` on a fitted caption, within 1e-6 of the range, where `self_reference` is `included`: as
+        if the caption were one more row, while document frequencies and words stay those of the fitted captions. It
+        raises InputError for a caption without words.
+        """
+        return None
 
 
 class State(Fitted):

@@ -10,16 +10,17 @@ captions have.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, merged, reference_sets
+from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, Measure, OfReferences, merged, reference_sets
 from capgrade.measures.ngrams import Postings, Sentences, count_ngrams, postings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import BleuParams
+from capgrade.schemas.params import ParamsBlock, SelfReference
 
 TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}
@@ -184,7 +185,14 @@ class FittedBleu(OfReferences):
         return fill
 
 
-class Bleu(OfParams[BleuParams]):
+class BleuParams(ParamsBlock):
+    """BLEU: the longest n-grams that count."""
+
+    n: Annotated[int, Field(ge=1, le=4)] = 4
+    self_reference: SelfReference = "included"
+
+
+class Bleu(Measure[BleuParams]):
     """BLEU-k of one caption, 0..1: `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k, correct clipped by the largest
     count in a reference, BP by the reference of closest length (the shorter of two).
 
@@ -192,7 +200,11 @@ class Bleu(OfParams[BleuParams]):
     Source: Papineni et al. 2002; pycocoevalcap `bleu/bleu_scorer.py`.
     """
 
+    name, parameters = "bleu", BleuParams
     low, high = 0.0, 1.0
+
+    def meaning(self) -> str:
+        return f"BLEU-{self.params.n}, 0..1: n-grams clipped by their largest count in any reference"
 
     def fit(self, captions: Captions) -> FittedBleu:
         """Index the captions. InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image

@@ -16,18 +16,46 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures import cider_kernel as kernel
-from capgrade.measures.base import CHUNK, UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, Sets, reference_sets
+from capgrade.measures.base import (
+    CHUNK,
+    OVER_REFERENCES,
+    UNIT,
+    Error,
+    Fill,
+    Fitted,
+    ImagePairs,
+    Measure,
+    OfReferences,
+    Scorer,
+    Sets,
+    reference_sets,
+)
 from capgrade.measures.cider_kernel import Form, Ranked, ReferenceTable, Weighted, Weights
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.ngrams import Ngrams, Postings, Sentences, count_ngrams, postings
-from capgrade.schemas.captions import Captions
+from capgrade.measures.ngrams import (
+    Ngrams,
+    Postings,
+    Sentences,
+    alphabetical,
+    count_ngrams,
+    look_up,
+    postings,
+    sentences_of,
+)
+from capgrade.schemas.captions import FILE, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CiderParams, CiderPlainParams
+from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.params import ParamsBlock, SelfReference
+from capgrade.text.tokens import tokens_of_text
+from capgrade.text.words import number_words, words_of
 
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
@@ -103,6 +131,11 @@ class FittedCider(OfReferences):
         pairs = self.image_pairs(images, rows, leave_out)
         return score_pairs(pairs, captions, self.weighted, self.weights.gain, self.form)
 
+    def on_device(self, device: Any) -> Fitted:
+        from capgrade.measures.on_device import CiderOnDevice
+
+        return CiderOnDevice(self, device)
+
     @property
     def weighted(self) -> Weighted:
         """The captions as kernels take them."""
@@ -140,13 +173,29 @@ class FittedCider(OfReferences):
         return float(self.form.scale * (1 + self.weights.order.max(initial=0)))
 
 
-class Cider(OfParams[CiderParams]):
+class CiderParams(ParamsBlock):
+    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among the references."""
+
+    document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
+    sigma: Annotated[float, Field(gt=0)] = 6.0
+    self_reference: SelfReference = "included"
+
+
+class CiderPlainParams(ParamsBlock):
+    """CIDEr without clipping and length penalty: the corpus of the document frequencies."""
+
+    document_frequency: str | None = None
+    self_reference: SelfReference = "included"
+
+
+class Cider(Measure[CiderParams]):
     """CIDEr-D as pycocoevalcap computes it, 0..10, of every caption with every image's reference set.
 
     Document frequencies come from the fitted split, another captions folder, or a saved file. Source:
     Vedantam et al. 2015, eq. 1-4 and section 7 (CIDEr-D); pycocoevalcap `cider/cider_scorer.py`.
     """
 
+    name, parameters, opened = "cider", CiderParams, ("document_frequency",)
     low, high = 0.0, 10.0
 
     def fit(self, captions: Captions) -> FittedCider:
@@ -154,16 +203,73 @@ class Cider(OfParams[CiderParams]):
         would be 0), or `self_reference: left_out` leaves an image without references."""
         return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
 
+    def meaning(self) -> str:
+        corpus = named_corpus(self.params.document_frequency)
+        return f"CIDEr-D, 0..10: {OVER_REFERENCES['mean']}, document frequencies of {corpus}"
 
-class CiderPlain(OfParams[CiderPlainParams]):
+    def files(self) -> dict[str, str]:
+        return frequency_files(self.name, self.params.document_frequency)
+
+    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
+        return UnseenCider(self, fitted, captions)
+
+
+class CiderPlain(Measure[CiderPlainParams]):
     """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10, without CIDEr-D's
     clipping and length penalty. Source: Vedantam et al. 2015, eq. 1-3; pycocoevalcap computes CIDEr-D alone."""
 
+    name, parameters, opened = "cider_plain", CiderPlainParams, ("document_frequency",)
     low, high = 0.0, 10.0
 
     def fit(self, captions: Captions) -> FittedCider:
         """As `Cider.fit`."""
         return _index_by(self.params, captions, Form(clip=False, sigma=np.inf))
+
+    def meaning(self) -> str:
+        corpus = named_corpus(self.params.document_frequency)
+        over = OVER_REFERENCES["mean"]
+        return f"CIDEr without clipping and length penalty, 0..10: {over}, document frequencies of {corpus}"
+
+    def files(self) -> dict[str, str]:
+        return frequency_files(self.name, self.params.document_frequency)
+
+    def unseen(self, fitted: FittedCider, captions: Captions) -> Scorer:
+        return UnseenCider(self, fitted, captions)
+
+
+def named_corpus(document_frequency: str | None) -> str:
+    """What document frequencies were counted on, in the words of a card."""
+    return f"`{document_frequency}`" if document_frequency else "this split's images"
+
+
+def frequency_files(measure: str, source: str | None) -> dict[str, str]:
+    """`Measure.files` of document frequencies; FOLDER#split by the captions in the folder, of which it is a part."""
+    if source is None:
+        return {}
+    folder = Path(source.partition("#")[0])
+    path = folder / FILE if folder.is_dir() else Path(source)
+    return {f"measures.{measure}.document_frequency": file_digest(path)}
+
+
+class UnseenCider:
+    """CIDEr-D or CIDEr of any caption. An n-gram that no image has counts as one that one image has, as in `fit`."""
+
+    def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
+        self._ngrams = count_ngrams(captions)
+        self._frequencies = corpus_frequencies(captions, self._ngrams, measure.params.document_frequency)
+        self._number = {word: k for k, word in enumerate(self._ngrams.vocabulary)}
+        self.fitted, self.tokenizer = fitted, captions.tokenizer
+
+    def __call__(self, text: str) -> np.ndarray:
+        typed = alphabetical(number_words([words_of(tokens_of_text(text, self.tokenizer))]))
+        inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
+        words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
+        number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
+        known = number >= 0  # the others match nothing
+        runs = np.append(0, np.cumsum(known))[typed.sentences.runs]
+        sentences = sentences_of(runs, number[known], typed.sentences.counts[known], typed.sentences.words)
+        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        return self.fitted.scores(images, np.zeros_like(images), Weighted(sentences, inverse)).astype(np.float32)
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:

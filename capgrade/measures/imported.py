@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.measures.base import ArrayState, Error, Fill
+from capgrade.measures.base import ArrayState, Error, Fill, Measure, NoParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.lines import number, open_table, text_of_cell
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import warn
@@ -103,12 +104,21 @@ class FittedImported(ArrayState):
         return cells
 
 
-class Imported:
+class Imported(Measure[NoParams]):
     """A relevance file as a measure. Values are taken as they are; their range is read from the file."""
 
+    at_once = False
+
     def __init__(self, name: str, path: str) -> None:
+        super().__init__()
         self.name, self.path = name, path
         self.low, self.high = 0.0, 1.0
+
+    def meaning(self) -> str:
+        return "relevance that another program computed"
+
+    def files(self) -> dict[str, str]:
+        return {f"measures.imported.{self.name}": file_digest(Path(self.path))}
 
     def fit(self, captions: Captions) -> FittedImported | FittedJudged:
         """Check shape and ids against the captions. InputError when they do not match."""

@@ -6,16 +6,22 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from capgrade.measures.base import CHUNK, UNIT, Error, Fitted, Measure, State
+from capgrade.measures.base import CHUNK, UNIT, Error, Fitted, Measure, NoParams, Scorer, State
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
 
 _PARTS = "mixture.json"
+# Weighted sums of measures, known by name. docs/measures.md has where they come from.
+MIXTURES = {
+    "daa_average": {"tfidf_cosine": 1 / 3, "bleu": 1 / 3, "rouge_l": 1 / 3},
+    "people": {"sbert": 0.53, "sbert_mean": 0.24, "scene_graph": 0.23},
+    "people_shared": {"sbert_shared": 0.65, "sbert_shared_mean": 0.08, "scene_graph": 0.27},
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,9 @@ class FittedMixture(State):
         """int64 [n_captions]: likewise."""
         return [part.refs for part in self.parts.values()][0]  # type: ignore[attr-defined]
 
+    def on_device(self, device: Any) -> Fitted:
+        return replace(self, parts={name: part.on_device(device) for name, part in self.parts.items()})
+
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         parts = {name: part.regrouped(ref_ptr, refs) for name, part in self.parts.items()}  # type: ignore[attr-defined]
         return replace(self, parts=parts)
@@ -89,19 +98,20 @@ class FittedMixture(State):
         return cls(parts, saved["weights"], saved["ranges"])
 
 
-class Mixture:
+class Mixture(Measure[NoParams]):
     """Σ weight x measure, of values as the measures give them: their ranges decide what a weight means."""
 
-    def __init__(self, parts: Mapping[str, Measure], weights: Mapping[str, float]) -> None:
-        self.parts, self.weights = parts, weights
+    def __init__(self, name: str, parts: Mapping[str, Measure], weights: Mapping[str, float]) -> None:
+        super().__init__()
+        self.name, self.parts, self.weights = name, parts, weights
 
     @property
-    def low(self) -> float:
+    def low(self) -> float:  # type: ignore[override]
         """The sum's lower bound, from the parts' ranges."""
         return sum(w * (part.low if w > 0 else part.high) for w, part in self._weighted)
 
     @property
-    def high(self) -> float:
+    def high(self) -> float:  # type: ignore[override]
         """The sum's upper bound."""
         return sum(w * (part.high if w > 0 else part.low) for w, part in self._weighted)
 
@@ -117,3 +127,18 @@ class Mixture:
             problem = f"a mixture's values would be from {self.low:g} to {self.high:g}"
             raise InputError(problem, remedy="give weights that are not all 0, nor very large or small")
         return FittedMixture(parts, self.weights, {name: (part.low, part.high) for name, part in self.parts.items()})
+
+    @property
+    def at_once(self) -> bool:  # type: ignore[override]
+        """Whether all parts are."""
+        return all(part.at_once for part in self.parts.values())
+
+    def files(self) -> dict[str, str]:
+        return {key: digest for part in self.parts.values() for key, digest in part.files().items()}
+
+    def unseen(self, fitted: FittedMixture, captions: Captions) -> Scorer | None:
+        found = {name: part.unseen(fitted.parts[name], captions) for name, part in self.parts.items()}
+        known = [(np.float32(self.weights[name]), scorer) for name, scorer in found.items() if scorer is not None]
+        if len(known) < len(found):
+            return None
+        return lambda text: np.stack([weight * scorer(text) for weight, scorer in known]).sum(axis=0)

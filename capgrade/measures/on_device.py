@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor
 
 from capgrade.measures.base import Error, Fill, Fitted
 from capgrade.measures.cider import FittedCider
-from capgrade.measures.mixture import FittedMixture
 from capgrade.measures.rouge import ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import ONE as SBERT_ONE
 from capgrade.measures.sbert import FittedSbert
@@ -31,18 +29,7 @@ F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
 def on_device(fitted: Fitted, device: str) -> Fitted:
     """The measure with its dense blocks on `device`, "cuda" or "cuda:1"; itself for "cpu", and where it has no such
     form. Raises InputError when there is no such device."""
-    if device == "cpu":
-        return fitted
-    return _moved(fitted, device_of(device))
-
-
-def _moved(fitted: Fitted, device: torch.device) -> Fitted:
-    if isinstance(fitted, FittedMixture):
-        return replace(fitted, parts={name: _moved(part, device) for name, part in fitted.parts.items()})
-    for kind, form in FORMS.items():
-        if isinstance(fitted, kind):
-            return form(fitted, device)
-    return fitted
+    return fitted if device == "cpu" else fitted.on_device(device_of(device))
 
 
 class _OnDevice(Fitted, Generic[F]):
@@ -230,6 +217,3 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         self.fitted.filler(images[others], first)(first, last, values)
         out[self._there(others)] = self._there(values)
         return out
-
-
-FORMS: dict[type, Any] = {FittedSbert: SbertOnDevice, FittedCider: CiderOnDevice, FittedRougeL: RougeOnDevice}

@@ -11,15 +11,29 @@ nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from capgrade.bits import ones
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, own_pairs, reference_sets
+from capgrade.measures.base import (
+    OVER_REFERENCES,
+    UNIT,
+    Error,
+    Fill,
+    Fitted,
+    ImagePairs,
+    Measure,
+    OfReferences,
+    Scorer,
+    own_pairs,
+    reference_sets,
+)
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import RougeParams
+from capgrade.schemas.params import ParamsBlock, SelfReference
+from capgrade.text.tokens import tokens_of_text
 from capgrade.text.words import tokens_of, without_empty_sentences
 
 SHORT = 16  # bits of a short lane
@@ -291,6 +305,11 @@ class FittedRougeL(OfReferences):
         self._fill(self._blocks(images), captions, out)
         return out
 
+    def on_device(self, device: Any) -> Fitted:
+        from capgrade.measures.on_device import RougeOnDevice
+
+        return RougeOnDevice(self, device)
+
     @property
     def error(self) -> Error:
         """As `Fitted.error`: ten operations on positive numbers, with `mean` a sum over the references; what is above
@@ -321,7 +340,15 @@ class FittedRougeL(OfReferences):
         return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
 
 
-class RougeL(OfParams[RougeParams]):
+class RougeParams(ParamsBlock):
+    """ROUGE-L: beta of the F-score and how the references of an image are combined."""
+
+    beta: Annotated[float, Field(gt=0)] = 1.2
+    references: Literal["max", "mean"] = "max"
+    self_reference: SelfReference = "included"
+
+
+class RougeL(Measure[RougeParams]):
     """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P) with P = LCS / caption words, R = LCS / reference words.
 
     `references: max` takes the largest P and the largest R over the references independently, as
@@ -329,6 +356,7 @@ class RougeL(OfParams[RougeParams]):
     A caption without tokens counts as one empty word, as the reference code's split(" ") gives.
     """
 
+    name, parameters = "rouge_l", RougeParams
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedRougeL:
@@ -337,3 +365,26 @@ class RougeL(OfParams[RougeParams]):
         ptr, word, vocabulary = without_empty_sentences(tokens_of(captions))
         mean, beta = self.params.references == "mean", self.params.beta
         return FittedRougeL(*sets, WordRows(ptr, word), len(vocabulary), beta, mean)
+
+    def meaning(self) -> str:
+        f = f"{OVER_REFERENCES['mean']} of F"
+        if self.params.references == "max":
+            f = "F of the largest precision and the largest recall over the references, which may be of two of them"
+        return f"ROUGE-L, 0..1: {f}; beta {self.params.beta:g}"
+
+    def unseen(self, fitted: FittedRougeL, captions: Captions) -> Scorer:
+        return UnseenRougeL(fitted, captions)
+
+
+class UnseenRougeL:
+    """ROUGE-L of any caption; a word that no fitted caption has matches nothing."""
+
+    def __init__(self, fitted: FittedRougeL, captions: Captions) -> None:
+        self._number = {word: k for k, word in enumerate(tokens_of(captions).vocabulary)}
+        self.fitted, self.tokenizer = fitted, captions.tokenizer
+
+    def __call__(self, text: str) -> np.ndarray:
+        numbers = np.array([self._number.get(token, -1) for token in tokens_of_text(text, self.tokenizer)], np.int32)
+        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        caption = WordRows(np.array([0, len(numbers)]), numbers)
+        return self.fitted.scores(images, np.zeros_like(images), caption).astype(np.float32)

@@ -9,16 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, OfParams, OfReferences, reference_sets
-from capgrade.measures.embeddings import embed
+from capgrade.measures.base import (
+    OVER_REFERENCES,
+    UNIT,
+    Error,
+    Fill,
+    Fitted,
+    Measure,
+    OfReferences,
+    Scorer,
+    reference_sets,
+)
+from capgrade.measures.embeddings import embed, encode, load_encoder
 from capgrade.measures.products import ONE, largest, padded
-from capgrade.pretrained import EMBEDDED
+from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import SbertParams
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
 
 REFERENCES = ("max", "mean", "first")
@@ -87,6 +99,11 @@ class FittedSbert(OfReferences):
         in_threads(largest, len(captions), padded(queries), start, self.embeddings[captions], out)
         return out
 
+    def on_device(self, device: Any) -> Fitted:
+        from capgrade.measures.on_device import SbertOnDevice
+
+        return SbertOnDevice(self, device)
+
     @property
     def error(self) -> Error:
         """As `Fitted.error`: a product of unit vectors in any order of summing, and the mean of queries before it; what
@@ -117,13 +134,24 @@ class FittedSbert(OfReferences):
         return np.stack(vectors), np.arange(len(images) + 1)
 
 
-class Sbert(OfParams[SbertParams]):
+class SbertParams(ParamsBlock):
+    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
+
+    model: str = "all-MiniLM-L6-v2"
+    references: Literal["max", "mean", "first"] = "max"
+    self_reference: SelfReference = "included"
+    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
+
+
+class Sbert(Measure[SbertParams]):
     """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`, `mean` or `first`.
 
     `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with people
     on Crisscrossed Captions (docs/measures.md).
     """
 
+    name, parameters, block, modules = "sbert", SbertParams, "sbert", ("sentence_transformers",)
+    how, opened = ("device",), ("model",)
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSbert:
@@ -134,6 +162,35 @@ class Sbert(OfParams[SbertParams]):
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)
         vectors = embed(captions.texts, self.params.model, device=self.params.device)
         return FittedSbert(*sets, vectors, first_of_text(captions.texts), self.params.references)
+
+    def meaning(self) -> str:
+        model, over = self.params.model, OVER_REFERENCES[self.params.references]
+        return f"cosine of Sentence-BERT embeddings (`{model}`), -1..1: {over}"
+
+    def files(self) -> dict[str, str]:
+        return {"measures.sbert.model": fingerprint(self.params.model)}
+
+    def unseen(self, fitted: FittedSbert, captions: Captions) -> Scorer | None:
+        return UnseenSbert(self, fitted)
+
+
+class SbertMean(Sbert):
+    """Cosine of Sentence-BERT embeddings, -1..1: the mean over an image's references."""
+
+    name, fixed = "sbert_mean", {"references": "mean"}
+
+
+class UnseenSbert:
+    """Sentence-BERT of any caption; its model is loaded once."""
+
+    def __init__(self, measure: Sbert, fitted: FittedSbert) -> None:
+        self.fitted, self._encoder = fitted, load_encoder(measure.params.model, measure.params.device)
+
+    def __call__(self, text: str) -> np.ndarray:
+        if not text.strip():
+            raise InputError("no word in this caption", remedy="type a caption of one word or more")
+        images = np.arange(len(self.fitted.ref_ptr) - 1)
+        return self.fitted.scores(images, np.zeros_like(images), encode(self._encoder, [text]))
 
 
 def first_of_text(texts: Sequence[str]) -> np.ndarray:

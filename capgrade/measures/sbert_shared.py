@@ -14,11 +14,10 @@ import numpy as np
 from scipy.linalg import eigh
 from threadpoolctl import threadpool_limits
 
-from capgrade.measures.base import OfParams
+from capgrade.measures.base import OVER_REFERENCES, Scorer
 from capgrade.measures.sbert import FittedSbert, Sbert
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import SbertParams
 from capgrade.schemas.say import warn
 
 PRIOR = 10  # images that each covariance is drawn to a ball by: without them, few images give directions of no variance
@@ -27,19 +26,33 @@ STEP = 65536  # captions in double precision at a time
 INSTEAD = "use sbert"
 
 
-class SbertShared(OfParams[SbertParams]):
+class SbertShared(Sbert):
     """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share; references as `Sbert`.
 
     A value hangs on all captions that are fitted: they give the mean and the two covariances.
     """
 
-    low, high = -1.0, 1.0
+    name, fixed = "sbert_shared", {"references": "max"}
 
     def fit(self, captions: Captions) -> FittedSbert:
         """Map what `Sbert.fit` embeds. InputError as it and `shared_map`."""
-        plain = Sbert(self.params).fit(captions)
+        plain = super().fit(captions)
         mapped = shared(plain.embeddings, *shared_map(plain.embeddings, captions))
         return replace(plain, embeddings=mapped[plain.same])  # equal texts, equal bits
+
+    def meaning(self) -> str:
+        model, over = self.params.model, OVER_REFERENCES[self.params.references]
+        what = "mapped to what captions of one image share in this split"
+        return f"cosine of Sentence-BERT embeddings (`{model}`), {what}, -1..1: {over}"
+
+    def unseen(self, fitted: FittedSbert, captions: Captions) -> Scorer | None:
+        return None  # the map is not kept
+
+
+class SbertSharedMean(SbertShared):
+    """As `SbertShared`, with the mean over an image's references."""
+
+    name, fixed = "sbert_shared_mean", {"references": "mean"}
 
 
 def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:

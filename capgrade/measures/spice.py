@@ -14,16 +14,18 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from capgrade.measures.base import OfParams, OfReferences, reference_sets
+from capgrade.measures.base import Measure, OfReferences, reference_sets
 from capgrade.measures.meteor import refuse_bars
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.params import SpiceParams
+from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.words import tokens_of
 
@@ -72,12 +74,23 @@ class FittedSpice(OfReferences):
         return ["-cache", str(folder)]
 
 
-class Spice(OfParams[SpiceParams]):
+class SpiceParams(ParamsBlock):
+    """SPICE by its Java scorer: its memory, where it keeps parsed references, and pairs per run."""
+
+    memory: Annotated[str, Field(pattern=r"^[1-9]\d*[MG]$")] = "8G"  # of the Java heap
+    cache: str | None = None  # a folder; None: references are parsed again in every run
+    batch: Positive = 20_000
+    self_reference: SelfReference = "included"
+
+
+class Spice(Measure[SpiceParams]):
     """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image, synonyms matching.
 
     Computed by `spice-1.0.jar` of pycocoevalcap on the captions' tokens, as its evaluation does.
     """
 
+    name, parameters, modules = "spice", SpiceParams, ("pycocoevalcap",)
+    how, at_once = ("memory", "cache"), False  # a Java process scores pairs one by one
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSpice:
@@ -92,6 +105,12 @@ class Spice(OfParams[SpiceParams]):
         refuse_bars(tokens, captions.caption_ids)
         lines = [" ".join(tokens.sentence(k)) for k in range(captions.n_captions)]
         return FittedSpice(*sets, lines, str(folder), params.memory, params.cache, params.batch)
+
+    def meaning(self) -> str:
+        return "SPICE, 0..1: the caption's scene graph with one of all references together"
+
+    def files(self) -> dict[str, str]:
+        return {path.name: file_digest(path) for path in jars()}
 
 
 def spice_folder() -> Path:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from capgrade.measures.base import OfParams, reference_sets
+from capgrade.measures.base import OVER_REFERENCES, Measure, reference_sets
 from capgrade.measures.cider import FittedCider, index
 from capgrade.measures.cider_kernel import Form
 from capgrade.measures.ngrams import alphabetical
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import TfidfParams
+from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import word_unigram
 from capgrade.text.words import number_words
 
 
-class TfidfCosine(OfParams[TfidfParams]):
+class TfidfParams(ParamsBlock):
+    """Tf-idf cosine of words, mean over the references."""
+
+    self_reference: SelfReference = "included"
+
+
+class TfidfCosine(Measure[TfidfParams]):
     """Mean over the references of the cosine of tf-idf vectors, 0..1.
 
     As DAA's `semantic.py` computes it with scikit-learn's CountVectorizer and TfidfTransformer: words of two or more
@@ -23,6 +29,7 @@ class TfidfCosine(OfParams[TfidfParams]):
     the split's captions, not its images. A caption without such a word has relevance 0.
     """
 
+    name, parameters = "tfidf_cosine", TfidfParams
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedCider:
@@ -33,3 +40,6 @@ class TfidfCosine(OfParams[TfidfParams]):
         df = np.bincount(words.sentences.gram, minlength=len(words.keys))
         idf = np.log((1 + captions.n_captions) / (1 + df)) + 1
         return index(captions, words, idf, Form(clip=False, sigma=np.inf, scale=1.0), sets)
+
+    def meaning(self) -> str:
+        return f"cosine of tf-idf word vectors, 0..1: {OVER_REFERENCES['mean']}"

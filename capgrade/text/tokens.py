@@ -134,3 +134,12 @@ TOKENIZERS: dict[str, Callable[[Sequence[str]], list[list[str]]]] = {
     "word_unigram": word_unigram,
     "characters": characters,
 }
+
+
+def tokens_of_text(text: str, tokenizer: str) -> list[str]:
+    """The tokens of one caption, without a Java process for it: `ptb_py` gives what `ptb` does. InputError where there
+    are none."""
+    found = tokenize("ptb_py" if tokenizer == "ptb" else tokenizer, [text])[0]
+    if not found:
+        raise InputError("no word in this caption", remedy="type a caption of one word or more")
+    return found

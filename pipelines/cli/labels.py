@@ -32,7 +32,7 @@ from capgrade.pipelines.cli.options import (
 from capgrade.schemas.errors import InputError
 
 if TYPE_CHECKING:
-    from capgrade.schemas.params import MeasuresParams
+    from capgrade.measures.params import MeasuresParams
 
 
 def captions(

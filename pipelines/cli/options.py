@@ -19,7 +19,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import require
 
 if TYPE_CHECKING:  # `capgrade --help` loads neither numpy nor pydantic
-    from capgrade.schemas.params import MeasuresParams, Params
+    from capgrade.measures.params import MeasuresParams
+    from capgrade.params import Params
 
 ENCODER = "sentence_transformers"
 _TABLES = "pycocoevalcap"
@@ -130,7 +131,7 @@ def load(
 ) -> Params:
     """The parameters of --params, then those of --set, then the options that were given of a stage, then matrices of
     --measures. InputError as `load_params`."""
-    from capgrade.schemas.params import load_params
+    from capgrade.params import load_params
 
     typed = ((f"{stage}.{key}", value) for stage, given in options.items() for key, value in given.items())
     loaded = load_params(params, sets or [], {key: value for key, value in typed if value is not None})
@@ -159,13 +160,13 @@ def say(result: dict[str, Any], as_json: bool, text: str = "") -> None:
 
 def require_all(*modules: str, measures: Iterable[str] = (), params: MeasuresParams | None = None) -> None:
     """MissingExtraError that names those of the modules that are not installed, and what the measures, or parts of
-    one, read: the encoder, and METEOR's tables. A mixture has its parts in `params`."""
-    from capgrade.schemas.params import FORMS_OF_SBERT, MIXTURES
+    one, need. A mixture has its parts in `params`."""
+    from capgrade.measures import MEASURES, parts_of
+    from capgrade.measures.params import MeasuresParams
 
-    mixtures = MIXTURES if params is None else params.all_mixtures
-    parts = {part for name in measures for part in mixtures.get(name, (name,))}
-    tables = [_TABLES] if parts & {"meteor", "scene_graph", "spice"} else []
-    require(*modules, *tables, *([ENCODER] if parts & {"sbert", *FORMS_OF_SBERT} else []))
+    parts = parts_of(measures, params or MeasuresParams())
+    needed = [module for name in sorted(parts & MEASURES.keys()) for module in MEASURES[name].modules]
+    require(*dict.fromkeys([*modules, *needed]))
 
 
 def parts_of(used: Mapping[str, Any]) -> set[str]:

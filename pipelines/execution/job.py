@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from capgrade.kernels import limited_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.remote import TEMPORARY, Remote, fetch_folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.devices import require_device
@@ -50,7 +51,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import PARTS
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import tell
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from capgrade.measures.sbert import SbertParams
+from capgrade.params import Params
 from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.pipelines.features.convert import list_found
 from capgrade.pipelines.sources import read_source
@@ -26,8 +28,6 @@ from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.params import (
     CaptionsParams,
     FeaturesParams,
-    Params,
-    SbertParams,
     ShardsParams,
     TrainParams,
     override,

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from capgrade.params import Params
 from capgrade.schemas.files import package_version, write_json
 from capgrade.schemas.inputs import file_digest, folder_digest
-from capgrade.schemas.params import Params
 from capgrade.schemas.times import TIMES
 
 _READ = 2**30  # bytes: a larger file is known by its size

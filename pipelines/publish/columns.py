@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration
-from capgrade.measures import MEASURES as CATALOGUE
+from capgrade.measures import meaning_of
 from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.params import MeasuresParams
 
 COLUMNS = {
     "image_id": "the image's id in the source",
@@ -26,32 +25,6 @@ COLUMNS = {
     "caption": "the caption as the source has it",
     "tokens": "the caption's tokens; CIDEr and BLEU divide one with a no-break space inside",
     "image_file": "the image's file name, where the source knows it",
-}
-OVER = {
-    "max": "the largest over the references",
-    "mean": "the mean over the references",
-    "first": "the first reference",
-}
-LARGEST = "F of the largest precision and the largest recall over the references, which may be of two of them"
-_SHARED = (
-    "cosine of Sentence-BERT embeddings (`{model}`), mapped to what captions of one image share in this split, -1..1: "
-    "{over}"
-)
-_SBERT = "cosine of Sentence-BERT embeddings (`{model}`), -1..1: {over}"
-# Of each measure, with its parameters, `over` its references, and `idf`: of what its document frequencies are.
-MEASURES = {
-    "bleu": "BLEU-{n}, 0..1: n-grams clipped by their largest count in any reference",
-    "cider": f"CIDEr-D, 0..10: {OVER['mean']}, document frequencies of {{idf}}",
-    "cider_plain": f"CIDEr without clipping and length penalty, 0..10: {OVER['mean']}, document frequencies of {{idf}}",
-    "meteor": f"METEOR 1.5, 0..1: {OVER['max']}",
-    "rouge_l": "ROUGE-L, 0..1: {f}; beta {beta:g}",
-    "sbert": _SBERT,
-    "sbert_mean": _SBERT,
-    "sbert_shared": _SHARED,
-    "sbert_shared_mean": _SHARED,
-    "scene_graph": "F-score of scene graphs, 0..1: the caption's with one of all references together",
-    "spice": "SPICE, 0..1: the caption's scene graph with one of all references together",
-    "tfidf_cosine": f"cosine of tf-idf word vectors, 0..1: {OVER['mean']}",
 }
 
 
@@ -67,24 +40,7 @@ def meaning(column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated
             f"of own pairs alone: `{name}` with the caption itself left out of the references; null for other pairs, "
             "where it makes no difference, and where the image has no other caption"
         )
-    params = used[column]
-    if "weights" in params:
-        parts = (
-            f"{weight:.3g} `{name}` ({meaning(name, params['measures'])})" for name, weight in params["weights"].items()
-        )
-        return f"weighted sum: {' + '.join(parts)}"
-    if "imported" in params:
-        return "relevance that another program computed"
-    if column not in MEASURES:  # somebody's own, in the catalogue
-        said = type(CATALOGUE[column](MeasuresParams())).__doc__ or "relevance by a measure of the publisher's own"
-        return said.splitlines()[0]
-    corpus, references = params.get("document_frequency"), params.get("references", "")
-    words = {
-        "over": OVER.get(references),
-        "idf": f"`{corpus}`" if corpus else "this split's images",
-        "f": LARGEST if references == "max" else f"{OVER['mean']} of F",
-    }
-    return MEASURES[column].format(**params, **words)
+    return meaning_of(column, used[column])
 
 
 @dataclass(frozen=True)

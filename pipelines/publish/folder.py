@@ -8,6 +8,7 @@ from typing import Any
 from capgrade.labels import Labels
 from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
 from capgrade.measures.own_pairs import distribution
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
@@ -26,7 +27,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import MeasuresParams, PublishParams
+from capgrade.schemas.params import PublishParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import not_english
 

@@ -19,12 +19,13 @@ from capgrade.labels.published import CAPTIONS_SCHEMA, hub_split, imported, para
 from capgrade.labels.stored import Sampled
 from capgrade.measures import choose, require_read
 from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, of_all, read_manifest
 from capgrade.schemas.inputs import file_digest
-from capgrade.schemas.params import MeasuresParams, PublishParams
+from capgrade.schemas.params import PublishParams
 
 PICTURE = "figures/distributions.png"
 ROW_GROUP = 128 * 1024

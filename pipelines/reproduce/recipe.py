@@ -13,17 +13,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
+from capgrade.measures.params import MeasuresParams
+from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import (
-    MeasuresParams,
-    ParamsBlock,
-    TrainParams,
-    load_params,
-    merged,
-    override,
-    validated,
-    with_preset,
-)
+from capgrade.schemas.params import ParamsBlock, TrainParams, merged, override, validated, with_preset
 
 _FOLDER = Path(__file__).parents[2] / "recipes"
 _COLUMN = re.compile(

@@ -40,6 +40,9 @@ def read_source(params: CaptionsParams, left_out: Counter[str] | None = None) ->
     counted = Counter[str]() if left_out is None else left_out
     if params.source != "webdataset" and (tars := [name for name in params.inputs if is_tars(name)]):
         raise InputError("WebDataset tars", file=tars[0], remedy="read them with --source webdataset")
+    if params.source not in SOURCES:
+        remedy = f"name a source of files: {', '.join(SOURCES)}; capgrade.grade takes captions from memory"
+        raise InputError(f"source {params.source} has no files", remedy=remedy)
     read = SOURCES[params.source]
     captions = chain.from_iterable(read(name, params, counted) for name in params.inputs)
     given = divide(captions, params.divide, params.inputs[0]) if params.divide else captions

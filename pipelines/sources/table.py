@@ -41,9 +41,12 @@ BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "c
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
 
 
-def columns_of(columns: Columns, present: Collection[str], file: str, row: int | str) -> dict[str, str]:
+def columns_of(
+    columns: Columns, present: Collection[str], file: str, row: int | str,
+    how: str = "name the right one with --column {field}=NAME",
+) -> dict[str, str]:  # fmt: skip
     """The column of each field: as it was asked for, else one of NAMES. InputError that names the first which is
-    missing."""
+    missing, and `how` another one is named."""
     found: dict[str, str] = {}
     for field, names in _NAMES.items():
         asked = getattr(columns, field)
@@ -51,7 +54,7 @@ def columns_of(columns: Columns, present: Collection[str], file: str, row: int |
         if name is not None:
             found[field] = name
         elif asked or field in ("image_id", "caption"):
-            remedy = f"name the right one with --column {field}=NAME; there are: {', '.join(present)}"
+            remedy = f"{how.format(field=field)}; there are: {', '.join(present)}"
             if any("://" in name for name in present):
                 remedy = "the first row has no names but data (a URL): write a row of names above it"
             raise InputError(f"no column '{asked or names[0]}' for the {field}", file=file, row=row, remedy=remedy)
@@ -210,10 +213,15 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     loaded, alone = _load(name, params), Path(name).is_file()
     own = split_of(Path(name).name) or params.split or "train"
     datasets = {own if alone else split or params.split or "all": dataset for split, dataset in loaded.items()}
+    yield from captions_of_datasets(datasets, params.columns, name)
+
+
+def captions_of_datasets(datasets: Mapping[str, Dataset], asked: Columns, name: str) -> Iterator[Caption]:
+    """Captions of the splits of a dataset, by their names, as `read_hub`; `name` is for errors."""
     columns: dict[str, dict[str, str]] = {}
     for split, one in datasets.items():
-        more = [] if any(map(_IDS.fullmatch, one.column_names)) or params.columns.image_id else [ROW]
-        named = params.columns.model_copy(update={"image_id": ROW}) if more else params.columns
+        more = [] if any(map(_IDS.fullmatch, one.column_names)) or asked.image_id else [ROW]
+        named = asked.model_copy(update={"image_id": ROW}) if more else asked
         columns[split] = columns_of(named, [*one.column_names, *more], name, split)
         if more:
             there = ", ".join(one.column_names)

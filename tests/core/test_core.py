@@ -12,11 +12,11 @@ import pytest
 
 import capgrade
 from capgrade.measures import MEASURES, choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import cli
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.extras import EXTRAS, MissingExtraError
 from capgrade.schemas.files import write_manifest
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 
 TABLES_READ = ("meteor", "scene_graph", "spice")

@@ -15,8 +15,8 @@ import pytest
 
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.measures import MEASURES
+from capgrade.params import load_params
 from capgrade.pipelines.cli import COMMANDS as SHOWN
-from capgrade.schemas.params import load_params
 from tests.benchmarks.test_shards import run_here
 from tests.conftest import ROOT, call
 from tests.pipelines.judging.stand_in import Chat, served

@@ -16,9 +16,9 @@ from capgrade.explorer.pairs import JUDGED, PEOPLE
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.lookup import find
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import MeasuresParams
 from tests.conftest import caption_table, random_sets
 from tests.pipelines.publish.conftest import made  # noqa: F401  # a published dataset, and what it was made of
 from tests.tools.browser import running

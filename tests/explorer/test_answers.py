@@ -17,9 +17,10 @@ from capgrade.explorer.models import ModelVoice, model_voice
 from capgrade.explorer.pairs import PEOPLE, RANK
 from capgrade.explorer.voices import DEPTH
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.detectors.catalogue import make_detector
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, RegionsParams
+from capgrade.schemas.params import RegionsParams
 from tests.conftest import make_captions, random_sets
 from tests.explorer.conftest import NAMES, explorer_of
 

@@ -11,10 +11,10 @@ from capgrade.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.explorer.pairs import LabelledPairs
 from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
 from capgrade.labels.published import params_of
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams
 from tests.conftest import edit_manifest, make_captions
 from tests.pipelines.publish.conftest import BOTH, MEASURES, SETS
 
@@ -73,10 +73,10 @@ def test_a_dataset_does_not_choose_what_is_opened(made: Path, tmp_path: Path, mo
     measures = {"rouge_l": {}, "cider": {}, "sbert": {"model": "someone/encoder", "device": "cuda:7"}}
     folder = altered(made, tmp_path / "theirs", {"sbert": [np.float32(0)]}, measures=measures)
     for given in (MeasuresParams(), MeasuresParams.model_validate({"sbert": {"model": "someone/other"}})):
-        with pytest.raises(InputError, match="encoder 'someone/encoder', which is not opened unasked"):
+        with pytest.raises(InputError, match="sbert.model 'someone/encoder', which is not opened unasked"):
             open_explorer(ExplorerFolders(dataset=folder, split="train", params=given))
     assert asked == []
-    monkeypatch.setattr("capgrade.explorer.voices.scorer_of_unseen", lambda *_: None)
+    monkeypatch.setattr("capgrade.measures.sbert.Sbert.unseen", lambda *_: None)
     named = MeasuresParams.model_validate({"sbert": {"model": "someone/encoder"}})
     open_explorer(ExplorerFolders(dataset=folder, split="train", params=named))
     assert asked == ["someone/encoder"]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from capgrade.measures import Fitted, choose, embeddings, on_device
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams
 from tests.capgrade.measures.test_on_device import FORMS
 from tests.conftest import make_captions, random_sets
 from tests.fake_gpu.device import DEVICE, FakeGpu

@@ -9,9 +9,10 @@ import pytest
 
 from capgrade import Qrels, Run, evaluate_lists
 from capgrade.labels import Labels
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams
+from capgrade.schemas.params import PublishParams, RelevanceParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 MODALITIES = {"t2i": ["text", "image"], "i2t": ["image", "text"]}

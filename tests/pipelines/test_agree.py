@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.cli.tables import agreement_table
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.params import RelevanceParams
 from tests.conftest import DATA, call, caption_table, random_sets, write_captions_folder
 
 SETS = random_sets(12, seed=8)

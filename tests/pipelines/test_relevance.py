@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from capgrade.measures import choose
 from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.params import MeasuresParams
+from capgrade.measures.rouge import RougeParams
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
@@ -20,13 +22,7 @@ from capgrade.pipelines.sampling.plan import id_keys
 from capgrade.pipelines.shards import plan_of, shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import (
-    MeasuresParams,
-    RelevanceParams,
-    RougeParams,
-    ShardsParams,
-    WindowsParams,
-)
+from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from tests.conftest import caption_table, contents, make_captions, random_sets, write_captions_folder

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.show import matches, picture
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, RelevanceParams, ScenesParams
+from capgrade.schemas.params import CaptionsParams, RelevanceParams, ScenesParams
 from capgrade.schemas.relevance import read_relevance
 
 

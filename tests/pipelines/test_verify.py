@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
@@ -17,7 +18,7 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, write_json, write_manifest, write_text
 from capgrade.schemas.locks import LOCK, only_run
-from capgrade.schemas.params import MeasuresParams, PublishParams, ShardsParams
+from capgrade.schemas.params import PublishParams, ShardsParams
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
 
 SAMPLED = ShardsParams(measures=("rouge_l",), top=3, uniform=3)

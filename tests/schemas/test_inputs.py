@@ -7,12 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from capgrade.measures import MEASURES, read_by
+from capgrade.measures.params import MeasuresParams
+from capgrade.measures.sbert import SbertParams
 from capgrade.pipelines.detectors.catalogue import input_digests
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.inputs import folder_digest
-from capgrade.schemas.params import MeasuresParams, RegionsParams, SbertParams
+from capgrade.schemas.params import RegionsParams
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "spiece.model", "tokenizer.json", "1_Pooling/config.py"])

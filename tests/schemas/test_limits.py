@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import captions as stage
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import CAPTIONS_FILE, Caption, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams
+from capgrade.schemas.params import CaptionsParams, ShardsParams
 from tests.conftest import random_sets
 
 READ = CaptionsParams(source="jsonl", input="-")

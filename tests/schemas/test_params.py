@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from capgrade.params import load_params
 from capgrade.pipelines.cli.options import load
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import load_params
 from tests.conftest import ROOT
 
 

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from capgrade.losses import LossTerms
+from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import PRESETS, TrainParams, load_params, with_preset
+from capgrade.schemas.params import PRESETS, TrainParams, with_preset
 from capgrade.trainer.models import configure
 
 AUTHORS = yaml.safe_load((Path(__file__).parent / "authors.yaml").read_text())

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from capgrade.losses import LossTerms
+from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import load_params
 from capgrade.trainer.models import model_of
 from studies import looked_up, results
 

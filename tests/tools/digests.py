@@ -11,9 +11,10 @@ from pathlib import Path
 
 import yaml
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.params import ShardsParams
 
 KNOWN = Path(__file__).with_name("digests.yaml")
 

@@ -1,4 +1,4 @@
-"""docs/reference.md, which `python -m tests.tools.reference` writes: every key of schemas/params.py."""
+"""docs/reference.md, which `python -m tests.tools.reference` writes: every key of params.yaml."""
 
 import ast
 import inspect
@@ -11,8 +11,11 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
-from capgrade.schemas import params
-from capgrade.schemas.params import Params
+from capgrade import params
+from capgrade.measures import params as measure_params
+from capgrade.measures.params import OWNERS
+from capgrade.params import Params
+from capgrade.schemas import params as schemas_params
 from capgrade.trainer.models import DECIDED, MODELS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
@@ -72,7 +75,7 @@ def _rows(block: type[BaseModel], above: str, schema: dict[str, Any], comments: 
 
 def _row(key: str, field: dict[str, Any], schema: dict[str, Any], comment: str) -> str:
     default = json.dumps(field.get("default"), ensure_ascii=False)
-    shown = default if len(default) < 60 else "see schemas/params.py"
+    shown = default if len(default) < 60 else "see the source"
     kind = _kind(field).removesuffix(", or null") if default == "null" else _kind(field)
     return f"- `{key}`: {kind} (`{shown}`)" + (f"; {comment}" if comment else "")
 
@@ -95,14 +98,22 @@ def _kind(field: dict[str, Any]) -> str:
 
 def _comments() -> dict[tuple[str, str], str]:
     """(class, field) -> what stands behind the field in the source."""
-    source = inspect.getsource(params)
+    modules = [params, measure_params, *dict.fromkeys(inspect.getmodule(kind.parameters) for kind in OWNERS.values())]
+    found: dict[tuple[str, str], str] = {}
+    for module in [schemas_params, *modules]:
+        found |= _comments_in(inspect.getsource(module))
+    return found
+
+
+def _comments_in(source: str) -> dict[tuple[str, str], str]:
     lines, found = source.splitlines(), {}
     for node in ast.parse(source).body:
         for item in node.body if isinstance(node, ast.ClassDef) else []:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 _, _, comment = lines[(item.end_lineno or 1) - 1].rpartition("  # ")
                 told = comment if "  # " in lines[(item.end_lineno or 1) - 1] else ""
-                found[node.name, item.target.id] = re.sub(r"\bNone\b", "null", told)
+                name = "MeasuresParams" if node.name == "_Shared" else node.name
+                found[name, item.target.id] = re.sub(r"\bNone\b", "null", told)
     return found
 
 

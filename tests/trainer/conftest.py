@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import ShardsParams, WindowsParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.search.index import embed

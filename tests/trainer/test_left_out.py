@@ -9,11 +9,12 @@ import pytest
 from PIL import Image
 
 from capgrade.evaluation import evaluate
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.trainer.evaluation.task import load_task

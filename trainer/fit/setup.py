@@ -11,13 +11,14 @@ from capgrade.labels import Labels
 from capgrade.labels.batches import BatchPlan
 from capgrade.losses import LOSSES, LossTerms
 from capgrade.measures import choose, names_of, read_by
+from capgrade.measures.params import MeasuresParams
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import Captions, read_captions, splits_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
 from capgrade.schemas.inputs import file_digest, found_digests
 from capgrade.schemas.output import run_key
-from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.params import TrainParams
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import partners, rows_of_share
 from capgrade.trainer.data.images import find_images, image_digest, open_images, tell_left_out

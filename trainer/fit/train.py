@@ -17,12 +17,13 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from capgrade.losses import LossTerms, ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
+from capgrade.measures.params import MeasuresParams
 from capgrade.processes import Process, together
 from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
 from capgrade.schemas.output import output_folder, refuse_foreign
-from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.params import TrainParams
 from capgrade.schemas.progress import FIRST, progress
 from capgrade.schemas.say import tell
 from capgrade.trainer.data.batches import prefetched

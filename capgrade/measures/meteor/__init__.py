@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import OfParams, OfReferences, reference_sets
+from capgrade.measures.base import OVER_REFERENCES, Measure, OfReferences, reference_sets
 from capgrade.measures.meteor import kernel
-from capgrade.measures.meteor.data import read_lexicon
+from capgrade.measures.meteor.data import JAR, PARAPHRASES, meteor_files, read_lexicon
 from capgrade.measures.meteor.index import LONGEST_CAPTION, CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeteorParams
+from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.words import Words, tokens_of
 
@@ -58,10 +58,17 @@ class FittedMeteor(OfReferences):
         return MatchIndex(self.words, self.units, self.matches)
 
 
-class Meteor(OfParams[MeteorParams]):
+class MeteorParams(ParamsBlock):
+    """METEOR 1.5: the best score over the references."""
+
+    self_reference: SelfReference = "included"
+
+
+class Meteor(Measure[MeteorParams]):
     """METEOR 1.5, 0..1, English: F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the
     references (Denkowski and Lavie 2014). Equal to pycocoevalcap `meteor/meteor.py`."""
 
+    name, parameters, modules = "meteor", MeteorParams, ("pycocoevalcap",)
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedMeteor:
@@ -71,6 +78,12 @@ class Meteor(OfParams[MeteorParams]):
         warn_unless_english("meteor", captions)
         index = index_of(tokens_of(captions), captions.caption_ids)
         return FittedMeteor(*sets, *index)
+
+    def meaning(self) -> str:
+        return f"METEOR 1.5, 0..1: {OVER_REFERENCES['max']}"
+
+    def files(self) -> dict[str, str]:
+        return meteor_files(JAR, PARAPHRASES)
 
 
 def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:

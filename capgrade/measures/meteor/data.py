@@ -13,6 +13,7 @@ import numpy as np
 from capgrade.measures.meteor.stems import stem
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import package_folder
+from capgrade.schemas.inputs import file_digest
 
 JAR = "meteor-1.5.jar"
 AGAIN = "install pycocoevalcap again"
@@ -31,6 +32,12 @@ def meteor_folder() -> Path:
         if not (folder / name).is_file():
             raise InputError("METEOR's data is missing", file=folder / name, remedy=AGAIN)
     return folder
+
+
+def meteor_files(*names: str) -> dict[str, str]:
+    """SHA-256 of these files of METEOR, by their last names."""
+    folder = meteor_folder()
+    return {Path(name).name: file_digest(folder / name) for name in names}
 
 
 class Word(NamedTuple):

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Error, Fill, OfParams, OfReferences, reference_sets
+from capgrade.measures.base import Error, Fill, Measure, OfReferences, reference_sets
+from capgrade.measures.meteor.data import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
-from capgrade.measures.scene_graph.tuples import TupleReader
+from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import SceneGraphParams
 from capgrade.text.language import warn_unless_english
 
 
@@ -56,13 +56,14 @@ class FittedSceneGraph(OfReferences):
         return self.beta**2
 
 
-class SceneGraph(OfParams[SceneGraphParams]):
+class SceneGraph(Measure[SceneGraphParams]):
     """F-score, 0..1, of a caption's scene graph and the merged scene graph of an image's references; English.
 
     P = weight of the caption's tuples that the references have / weight of all the caption's; R the same the other
     way; F = (1 + b^2) P R / (b^2 P + R). A caption without any object scores 0.
     """
 
+    name, parameters, modules = "scene_graph", SceneGraphParams, ("pycocoevalcap",)
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSceneGraph:
@@ -79,6 +80,12 @@ class SceneGraph(OfParams[SceneGraphParams]):
         np.add.at(totals, row, weight)  # in the order in which the kernels add
         graphs = CaptionTuples(ptr, tuples, weight, totals, post_ptr, row[order], weight[order])
         return FittedSceneGraph(*sets, graphs, self.params.beta)
+
+    def meaning(self) -> str:
+        return "F-score of scene graphs, 0..1: the caption's with one of all references together"
+
+    def files(self) -> dict[str, str]:
+        return meteor_files(JAR)  # it carries WordNet
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,11 +16,11 @@ from capgrade.measures.meteor import FittedMeteor, added_up, index_of, metrics
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
 from capgrade.measures.rouge import WordRows
 from capgrade.measures.rouge import score_pairs as rouge_pairs
-from capgrade.measures.sbert import Sbert
+from capgrade.measures.sbert import Sbert, SbertParams
 from capgrade.measures.scene_graph import SceneGraph
+from capgrade.measures.scene_graph.tuples import SceneGraphParams
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import SbertParams, SceneGraphParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import warn_unless_english
 

@@ -12,11 +12,13 @@ from scipy import stats
 from capgrade.agreement.calibration import SHIPPED, load, named, save, scale_of, some_references
 from capgrade.agreement.curve import Curve, Scale, fit, reliability, through
 from capgrade.agreement.judgements import Judgements, Ratings
+from capgrade.measures.bleu import BleuParams
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
 from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import AgreeParams, BleuParams, MeasuresParams, RelevanceParams
+from capgrade.schemas.params import AgreeParams, RelevanceParams
 from capgrade.schemas.relevance import read_relevance
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 

@@ -20,12 +20,13 @@ from capgrade.agreement.judgement_files import (
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.explorer.plans import write_plan
 from capgrade.explorer.ratings import ReviewRatings
-from capgrade.measures.rouge import RougeL
+from capgrade.measures.params import MeasuresParams
+from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.metrics.eccv import read_lists
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import AgreeParams, MeasuresParams, RougeParams
+from capgrade.schemas.params import AgreeParams
 from capgrade.schemas.reviews import INFORMATION, RATINGS, Item, ReviewPlan
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 

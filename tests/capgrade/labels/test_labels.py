@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from capgrade import Labels
 from capgrade.labels.stored import Computed
 from capgrade.measures.on_device import SbertOnDevice
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import entry_of, read_manifest
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, edit_manifest, random_sets, write_captions_folder
@@ -147,7 +147,9 @@ def test_exact_opens_what_the_user_names(made, tmp_path, monkeypatch):
     measures["sbert"]["model"], measures["cider"]["document_frequency"] = "someone/encoder", "/home/them/df.arrow"
     edit_manifest(tmp_path / "dataset", measures=measures)
     labels = Labels.load(tmp_path / "dataset")
-    with pytest.raises(InputError, match=r"encoder 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"):
+    with pytest.raises(
+        InputError, match=r"sbert.model 'someone/encoder', .* -> .*exact\(..., model='someone/encoder'\)"
+    ):
         labels.exact("sbert")
     with pytest.raises(InputError, match=r"frequencies '/home/them/df.arrow', which is not opened unasked"):
         labels.exact("cider")

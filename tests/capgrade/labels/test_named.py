@@ -9,9 +9,9 @@ import pytest
 
 from capgrade.labels.named import EXACT, as_named, base_names
 from capgrade.measures import embeddings
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.tables import own_without_themselves
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams
 from tests.conftest import call, make_captions, random_sets
 
 MADE = Path("dataset")
@@ -37,18 +37,17 @@ def test_what_is_opened(made: dict, given: dict, found: str) -> None:
     assert as_named(params(made), params(given), MADE) == params({"made": made, "given": given}[found])
 
 
-@pytest.mark.parametrize(("block", "key", "value", "what"), [
-    *(("sbert", "model", model, "encoder") for model in ENCODERS),
-    *((name, "document_frequency", file, "document frequencies")
-      for name in ("cider", "cider_plain") for file in ELSEWHERE),
+@pytest.mark.parametrize(("block", "key", "value"), [
+    *(("sbert", "model", model) for model in ENCODERS),
+    *((name, "document_frequency", file) for name in ("cider", "cider_plain") for file in ELSEWHERE),
 ])  # fmt: skip
-def test_what_labels_name_is_refused_until_the_user_names_it(block: str, key: str, value: str, what: str) -> None:
+def test_what_labels_name_is_refused_until_the_user_names_it(block: str, key: str, value: str) -> None:
     made = params({block: {key: value}})
     for given in ({}, {block: {key: "/models/other"}}):
         with pytest.raises(InputError) as caught:
             as_named(made, params(given), MADE)
         assert str(caught.value) == (
-            f"dataset: its labels were made with the {what} '{value}', which is not opened unasked -> "
+            f"dataset: its labels were made with {block}.{key} '{value}', which is not opened unasked -> "
             f"if you trust it, name it: --set measures.{block}.{key}={value}"
         )
     assert as_named(made, made, MADE) == made
@@ -60,7 +59,7 @@ def test_publishing_opens_no_encoder_of_the_shards(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(embeddings, "load_encoder", lambda *_: pytest.fail("opened"))
     used = params({"sbert": {"model": "someone/encoder"}}).used(["sbert"])
     labels: Any = SimpleNamespace(made_with=used, inputs={}, file="shards", table=make_captions([["a dog", "a cat"]]))
-    with pytest.raises(InputError, match="shards: its labels were made with the encoder 'someone/encoder'"):
+    with pytest.raises(InputError, match="shards: its labels were made with sbert.model 'someone/encoder'"):
         own_without_themselves(labels, MeasuresParams())
 
 

@@ -17,13 +17,13 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 from capgrade.measures import bleu, choose
 from capgrade.measures.base import Fitted
-from capgrade.measures.cider import Cider
+from capgrade.measures.cider import Cider, CiderParams
 from capgrade.measures.frequencies import Frequencies, texts_of
 from capgrade.measures.ngrams import count_ngrams
-from capgrade.measures.tfidf import TfidfCosine
+from capgrade.measures.params import MeasuresParams
+from capgrade.measures.tfidf import TfidfCosine, TfidfParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CiderParams, MeasuresParams, TfidfParams
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 Slow = Callable[[str, list[str], list[list[str]]], float]  # of a caption, its references, all reference sets

@@ -5,8 +5,9 @@ import pytest
 
 from capgrade.measures import choose
 from capgrade.measures.own_pairs import own_left_out
+from capgrade.measures.params import MeasuresParams
+from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, load_params
 from tests.conftest import make_captions, random_sets
 
 HALVES = {"mine": {"rouge_l": 2.0, "cider": -0.5, "bleu": 1.0}}

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capgrade.measures import TAKEN, choose
+from capgrade.measures import choose
+from capgrade.measures.catalogue import TAKEN
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.sampling.plan import MOST_MEASURES, reason_names
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 

@@ -6,10 +6,11 @@ import torch
 
 from capgrade.measures import choose, on_device
 from capgrade.measures.base import CHUNK
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams
+from capgrade.schemas.params import ShardsParams
 from tests.conftest import caption_table, make_captions, random_sets, write_captions_folder
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]

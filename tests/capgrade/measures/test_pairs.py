@@ -10,8 +10,8 @@ from capgrade.measures import FITTED, MEASURES, base, choose, cider, mixture
 from capgrade.measures.base import Measure
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.own_pairs import own_left_out
+from capgrade.measures.params import OWNERS, MeasuresParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
 from tests.conftest import make_captions, random_sets
 
 FORMS = {
@@ -28,9 +28,8 @@ PLAIN = ["a red dog runs on the beach", "the woman rides a bike", "two cats sit 
 def made(name: str, **more: str) -> Measure:
     """A measure, or one of `FORMS`, with these parameters besides."""
     name, options = FORMS.get(name, (name, {}))
-    block = "sbert" if name in FORMS_OF_SBERT else name
-    plain = block in MEASURES
-    params = MeasuresParams.model_validate({block: {**options, **more}} if plain else {})
+    given = {MEASURES[name].block or name: {**options, **more}} if name in MEASURES else {}
+    params = MeasuresParams.model_validate(given)
     return choose([name], params)[name]
 
 
@@ -63,7 +62,7 @@ def test_equal_captions_have_equal_columns(name: str, chunk: int, monkeypatch: p
     np.testing.assert_array_equal(*np.split(part, 2, axis=1))
 
 
-BLOCKS = [name for name in NAMES if name not in FORMS_OF_SBERT and not name.startswith(("people", "daa"))]
+BLOCKS = [name for name in NAMES if name in OWNERS and not name.startswith(("people", "daa"))]
 
 
 @pytest.mark.parametrize("self_reference", ["included", "left_out"])

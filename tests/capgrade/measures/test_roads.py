@@ -19,14 +19,14 @@ from capgrade import Labels
 from capgrade import coco as ours
 from capgrade.measures import choose
 from capgrade.measures.own_pairs import own_left_out
-from capgrade.measures.unseen import scorer_of_unseen
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.captions import Caption, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import CaptionsParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.text.tokens import tokenize
 
 WHITE = ["\xa0", "\u2003", "\u3000", "\u202f", "\x1c", "\x1f", "\x85", "\x0b", "\u2028", "\u200b", "\ufeff", "\t"]
@@ -140,7 +140,7 @@ def test_relevance_is_what_pycocoevalcap_computes(theirs: dict[str, Any], sets: 
             close(fitted.score(np.arange(captions.n_images), everything[::-1])[:, ::-1], wanted, name, "some captions")
             close(by_score(corpus, name), wanted, name, "score")
             close(by_class(corpus, name, mine), wanted, name, "class")
-            typed = scorer_of_unseen(measure, fitted, captions)
+            typed = measure.unseen(fitted, captions)
             if typed is not None:
                 close(np.stack([typed(text) for text in corpus.texts], axis=1), wanted, name, "typed")
             if name == "cider":
@@ -197,8 +197,8 @@ def vectors() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("capgrade.measures.sbert.embed", embed)
-        patch.setattr("capgrade.measures.unseen.load_encoder", lambda *_: None)
-        patch.setattr("capgrade.measures.unseen.encode", lambda _, texts: embed(texts))
+        patch.setattr("capgrade.measures.sbert.load_encoder", lambda *_: None)
+        patch.setattr("capgrade.measures.sbert.encode", lambda _, texts: embed(texts))
         yield
 
 

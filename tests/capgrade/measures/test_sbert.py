@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capgrade.measures import embeddings, products
-from capgrade.measures.sbert import FittedSbert, Sbert
+from capgrade.measures.sbert import FittedSbert, Sbert, SbertParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import SbertParams
 from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions, random_sets
 

@@ -9,11 +9,11 @@ from scipy.linalg import sqrtm
 from capgrade.labels.published import measures_block
 from capgrade.measures import choose
 from capgrade.measures import sbert_shared as module
+from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert_shared import PRIOR, shared, shared_map
 from capgrade.pipelines.publish.columns import meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.say import CapgradeWarning
 from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions, random_sets

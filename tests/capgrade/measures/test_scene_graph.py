@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import Graph, parse
-from capgrade.measures.scene_graph.tuples import TupleReader, Tuples
+from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader, Tuples
 from capgrade.pipelines.cli import app
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.params import SceneGraphParams
 from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import DATA, make_captions
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from capgrade.measures import spice
-from capgrade.measures.spice import FittedSpice, Spice
+from capgrade.measures.spice import FittedSpice, Spice, SpiceParams
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import SpiceParams
 from tests.capgrade.measures.test_definitions import slow_matrix
 from tests.conftest import make_captions
 

@@ -9,11 +9,12 @@ from capgrade.explorer.voices import measure_voices
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.on_device import on_device
 from capgrade.measures.own_pairs import own_left_out
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
 from tests.conftest import ROOT, caption_table, random_sets, write_captions_folder

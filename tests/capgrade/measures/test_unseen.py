@@ -7,10 +7,9 @@ import pytest
 
 from capgrade.measures import choose
 from capgrade.measures.frequencies import Frequencies
-from capgrade.measures.unseen import scorer_of_unseen
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams
 from tests.conftest import make_captions, random_sets
 
 NAMES = ("cider", "cider_plain", "rouge_l", "sbert", "mixed")
@@ -24,7 +23,7 @@ def _params(**given: dict) -> MeasuresParams:
 def _both(name: str, captions: Captions, params: MeasuresParams):
     measure = choose([name], params)[name]
     fitted = measure.fit(captions)
-    answer = scorer_of_unseen(measure, fitted, captions)
+    answer = measure.unseen(fitted, captions)
     assert answer is not None
     return fitted, answer
 
@@ -63,4 +62,4 @@ def test_others_answer_fitted_captions_only(name: str) -> None:
     captions = make_captions(random_sets(6))
     params = MeasuresParams.model_validate({"mixtures": {"mixed": {"cider": 0.5, "bleu": 0.5}}})
     measure = choose([name], params)[name]
-    assert scorer_of_unseen(measure, measure.fit(captions), captions) is None
+    assert measure.unseen(measure.fit(captions), captions) is None

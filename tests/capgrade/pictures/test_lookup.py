@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pictures.lookup import UNANSWERED, find
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.report import report
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.params import MeasuresParams, RelevanceParams
+from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 from tests.tools.served import Handler, serving

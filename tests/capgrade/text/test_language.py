@@ -8,8 +8,8 @@ import pytest
 from capgrade.coco import PTBTokenizer
 from capgrade.measures import choose
 from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.params import MeasuresParams
 from capgrade.reward import Cider, CiderReward
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.scoring import score
 from capgrade.text.language import not_english

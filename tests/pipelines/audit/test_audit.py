@@ -19,6 +19,7 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.labels import Labels
 from capgrade.labels.stored import ValuedPairs
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.errors import WAYS
@@ -36,7 +37,7 @@ from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, read_manifest, write_text
 from capgrade.schemas.judges import YES_OR_NO
-from capgrade.schemas.params import EvaluateParams, MeasuresParams, ScenesParams, ShardsParams
+from capgrade.schemas.params import EvaluateParams, ScenesParams, ShardsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.trainer.evaluation.evaluate import curves, evaluate
 from capgrade.trainer.evaluation.task import load_task

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 from typer.main import get_command
 
+from capgrade.params import Params
 from capgrade.pipelines import cli
 from capgrade.pipelines.cli.tables import COEFFICIENTS, agreement_table, matches_table
 from capgrade.pipelines.show import Match
-from capgrade.schemas.params import Params
 from capgrade.schemas.region_store import RegionStore
 from tests import tiny_detector
 from tests.conftest import call, caption_table, printed, random_sets, refusal, write_captions_folder

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import ShardsParams, WindowsParams
 from tests.conftest import caption_table, contents, random_sets, write_captions_folder
 
 PARAMS = ShardsParams(measures=("rouge_l",), top=3, uniform=4, windows=WindowsParams(per_window=1), block_images=6)

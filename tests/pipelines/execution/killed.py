@@ -21,13 +21,14 @@ from unittest.mock import patch
 
 os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  # numba's only one that may be forked
 
+from capgrade.measures.params import MeasuresParams  # noqa: E402
 from capgrade.pipelines.beam_shards import RUN, WriteBlock, WriteShards  # noqa: E402
 from capgrade.pipelines.execution import job as module  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E402
 from capgrade.schemas.errors import InputError  # noqa: E402
 from capgrade.schemas.files import digest, open_arrow  # noqa: E402
-from capgrade.schemas.params import MeasuresParams, RelevanceParams, ShardsParams, WindowsParams  # noqa: E402
+from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
 from tests.conftest import contents  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}

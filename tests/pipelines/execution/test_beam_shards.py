@@ -23,6 +23,7 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from apache_beam.typehints.decorators import TypeCheckError
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import beam_shards
 from capgrade.pipelines.beam_shards import CAPTIONS, RUN, WriteBlock, WriteShards, keyed, tokenized
 from capgrade.pipelines.captions import write_records
@@ -32,7 +33,7 @@ from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Caption, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, made_again
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import CaptionsParams, ShardsParams, WindowsParams
 from capgrade.schemas.shards import read_shards
 from tests.conftest import call, contents, random_sets, refusal
 from tests.pipelines.execution.conftest import PARAMS as ROUGE

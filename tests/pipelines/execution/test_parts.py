@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, ShardsParams, WindowsParams
+from capgrade.schemas.params import ShardsParams, WindowsParams
 from tests.conftest import contents
 from tests.pipelines.execution.conftest import PARAMS
 

@@ -17,6 +17,7 @@ import pytest
 from apache_beam.internal import pickler
 
 from capgrade.kernels import get_num_threads
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.job import Job, Worker, run_url
 from capgrade.pipelines.execution.remote import Remote, here
 from capgrade.pipelines.execution.runners import MakeBlock, graph, shares
@@ -26,7 +27,6 @@ from capgrade.pipelines.shards import SampledTables, job_of, source_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST
 from capgrade.schemas.output import output_folder
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import ROOT

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from capgrade.schemas.params import load_params
+from capgrade.params import load_params
 from tests.conftest import ROOT, call, printed, refusal
 from tests.layouts import LAYOUTS
 

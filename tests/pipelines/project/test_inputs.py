@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from capgrade.params import Params, load_params
 from capgrade.pipelines.project import inputs
 from capgrade.pipelines.project.inputs import walk, write_inputs
-from capgrade.schemas.params import Params, load_params
 from tests.conftest import contents
 
 

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.files import write_manifest, write_text
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .stand_in import TOKEN, Hub, running

@@ -18,13 +18,14 @@ from huggingface_hub import DatasetCard
 from PIL import Image
 
 from capgrade.labels.published import measures_block
+from capgrade.measures.params import MeasuresParams
+from capgrade.params import load_params
 from capgrade.pipelines.page.charts import palette
 from capgrade.pipelines.publish.card import size_category
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import COLOURS, publish
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
-from capgrade.schemas.params import MeasuresParams, load_params
 from tests.conftest import call
 
 from .conftest import PARAMS, SETS

@@ -13,6 +13,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
 from capgrade.measures import MEASURES
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree, who_judged
 from capgrade.pipelines.publish import card as card_module
 from capgrade.pipelines.publish import columns, tables
@@ -24,7 +25,7 @@ from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest
-from capgrade.schemas.params import AgreeParams, MeasuresParams, ShardsParams
+from capgrade.schemas.params import AgreeParams, ShardsParams
 from tests.conftest import write_matrix
 
 from .conftest import BOTH, PARAMS

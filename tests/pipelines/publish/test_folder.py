@@ -11,6 +11,7 @@ import yaml
 from datasets import Value, load_dataset
 
 from capgrade.agreement.calibration import SHIPPED
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish import tables
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
@@ -18,7 +19,7 @@ from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import CAPTIONS_FILE, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest, write_manifest
-from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams
+from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams
 from tests.conftest import caption_table, random_sets, write_captions_folder
 
 from .conftest import BOTH, PARAMS, SETS

@@ -9,11 +9,11 @@ import pytest
 from datasets import load_dataset
 
 from capgrade.labels import Labels
+from capgrade.params import load_params
 from capgrade.pipelines.publish.check import check
 from capgrade.pipelines.publish.folder import publish
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
-from capgrade.schemas.params import load_params
 from tests.conftest import call
 
 from .conftest import PARAMS as TINY

@@ -9,11 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_arrow
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, ModelParams, ScenesParams, TrainParams
+from capgrade.schemas.params import CaptionsParams, ModelParams, ScenesParams, TrainParams
 from capgrade.schemas.regions import Regions, write_regions
 from capgrade.trainer.alignment.align import ALIGNMENT_SIDE, align, panel
 from capgrade.trainer.alignment.pointing_game import Aligned, Phrase, Pointed, aligned, point, pointing, read_phrases

@@ -7,9 +7,9 @@ from capgrade.labels import Labels
 from capgrade.labels.batches import Neighbours
 from capgrade.labels.unsampled import Unknown
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.shards import Shards, read_shards
 from capgrade.trainer.data.batches import rows_of_share
 from capgrade.trainer.data.relevance import ExactRelevance, LookedUp, against_captions, learnt_from, own_spread

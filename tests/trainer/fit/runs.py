@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
+from capgrade.measures.params import MeasuresParams
+from capgrade.params import load_params
+from capgrade.schemas.params import TrainParams
 from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.measures.params import MeasuresParams
+from capgrade.params import load_params
 from capgrade.pretrained import fingerprint
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import unfinished_folder, write_text
-from capgrade.schemas.params import MeasuresParams, load_params
 from capgrade.trainer.fit import setup
 from capgrade.trainer.fit import train as stage
 from capgrade.trainer.fit.checkpoint import load_run

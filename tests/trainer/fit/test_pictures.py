@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capgrade.measures.params import MeasuresParams
+from capgrade.params import load_params
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import folder_digest
-from capgrade.schemas.params import MeasuresParams, TrainParams, load_params
+from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.images import PictureStore
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import Data, prepare

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import captions
 from capgrade.pipelines.features.convert import import_regions
 from capgrade.schemas import say
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import CaptionsParams, MeasuresParams, TrainParams
+from capgrade.schemas.params import CaptionsParams, TrainParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.trainer.fit.setup import Data, prepare, with_validation
 

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 
 from capgrade import evaluate
 from capgrade.measures import choose
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import MeasuresParams, TrainParams
+from capgrade.schemas.params import TrainParams
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import write_regions
 from capgrade.schemas.say import CapgradeWarning

@@ -13,12 +13,14 @@ import yaml
 
 from capgrade.losses import LossTerms
 from capgrade.measures.embeddings import embed as embed_texts
+from capgrade.measures.params import MeasuresParams
+from capgrade.measures.sbert import SbertParams
+from capgrade.params import load_params
 from capgrade.pipelines.publish.push import push
 from capgrade.pipelines.reproduce.recipe import SMALL
 from capgrade.schemas import say
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest, read_manifest, unfinished_folder
-from capgrade.schemas.params import MeasuresParams, SbertParams, load_params
 from capgrade.trainer.fit.checkpoint import load_run
 from capgrade.trainer.fit.setup import prepare
 from capgrade.trainer.fit.train import epoch_lines, scored_batch, train

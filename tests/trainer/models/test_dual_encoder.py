@@ -15,8 +15,9 @@ from torch.optim import AdamW
 
 from capgrade.losses import LossTerms
 from capgrade.losses.base import ScoredBatch
+from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.params import TrainParams, load_params
+from capgrade.schemas.params import TrainParams
 from capgrade.trainer.data.pairs import pad_texts
 from capgrade.trainer.data.text import ModelTokens, load_tokens
 from capgrade.trainer.fit.optimiser import make_optimiser

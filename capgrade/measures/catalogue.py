@@ -1,0 +1,64 @@
+"""Every measure by its name: those of this package, and those that other packages bring."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from capgrade.measures.base import Measure
+from capgrade.measures.bleu import Bleu
+from capgrade.measures.cider import Cider, CiderPlain
+from capgrade.measures.meteor import Meteor
+from capgrade.measures.rouge import RougeL
+from capgrade.measures.sbert import Sbert, SbertMean
+from capgrade.measures.sbert_shared import SbertShared, SbertSharedMean
+from capgrade.measures.scene_graph import SceneGraph
+from capgrade.measures.spice import Spice
+from capgrade.measures.tfidf import TfidfCosine
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.say import warn
+
+GROUP = "capgrade.measures"  # of entry points
+OURS: tuple[type[Measure[Any]], ...] = (
+    Bleu, Cider, CiderPlain, Meteor, RougeL, Sbert, SceneGraph, Spice, SbertMean, SbertShared, SbertSharedMean,
+    TfidfCosine,
+)  # fmt: skip
+# Columns of shards, of judged and of published pairs; rows of the agreement.
+TAKEN = frozenset(
+    ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight")
+    + ("score", "binary", "mixture", "human")
+)
+
+
+def require_name(name: str) -> None:
+    """InputError for a name that no file or column can have."""
+    if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:
+        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}"
+        raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
+
+
+def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[Measure[Any]]:
+    """The class that an entry point names. InputError where it is no measure, or its name is taken."""
+    kind = point.load()
+    if not (isinstance(kind, type) and issubclass(kind, Measure)):
+        raise InputError(f"{point.value} is no subclass of capgrade.measures.base.Measure")
+    require_name(kind.name)
+    if kind.name in known:
+        raise InputError(f"there is a measure '{kind.name}' already", remedy="call it otherwise")
+    return kind
+
+
+def _all_measures() -> dict[str, type[Measure[Any]]]:
+    known = {kind.name: kind for kind in OURS}
+    for point in entry_points(group=GROUP):
+        try:
+            kind = measure_of(point, known)
+        except Exception as error:  # a package that is broken must not take the other measures away
+            warn(f"measure '{point.name}' is left out: its package cannot be loaded ({error})")
+        else:
+            known[kind.name] = kind
+    return known
+
+
+MEASURES = _all_measures()

@@ -1,0 +1,65 @@
+"""The block `measures` of params.yaml, made of the blocks that measures declare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, create_model
+
+from capgrade.measures.base import NoParams
+from capgrade.measures.catalogue import MEASURES
+from capgrade.measures.mixture import MIXTURES
+from capgrade.schemas.params import Finite, ParamsBlock
+
+
+class _Shared(ParamsBlock):
+    """Parameters of every measure, shared by the stages that compute relevance."""
+
+    imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
+    mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}  # name -> measure -> weight
+
+    def of(self, name: str) -> ParamsBlock:
+        """The parameters of one of MEASURES."""
+        kind = MEASURES[name]
+        block = getattr(self, kind.block or name, None)
+        return (kind.parameters() if block is None else block).model_copy(update=kind.fixed)
+
+    @property
+    def all_mixtures(self) -> dict[str, dict[str, float]]:
+        """Those given, and the named ones where none given has their name."""
+        return {**MIXTURES, **self.mixtures}
+
+    def used(self, names: Sequence[str]) -> dict[str, Any]:
+        """The parameters of the named measures only, for metadata; an imported one is known by its file, a mixture by
+        its weights and the parameters of its parts."""
+        found: dict[str, Any] = {}
+        for name in names:
+            if name in self.imported:
+                found[name] = {"imported": self.imported[name]}
+            elif weights := self.all_mixtures.get(name):
+                found[name] = {"weights": weights, "measures": self.used(list(weights))}
+            else:
+                found[name] = self.of(name).model_dump()
+        return found
+
+
+# The measures that bring a block, by its name; their other forms have no blocks of their own.
+OWNERS = {
+    name: kind for name, kind in MEASURES.items() if kind.parameters is not NoParams and kind.block in (None, name)
+}
+if TYPE_CHECKING:
+
+    class MeasuresParams(_Shared):
+        """As made below; its blocks are not known beforehand."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    MeasuresParams = create_model(
+        "MeasuresParams",
+        __base__=_Shared,
+        __module__=__name__,
+        __doc__=_Shared.__doc__,
+        **{name: (kind.parameters, kind.parameters()) for name, kind in OWNERS.items()},
+    )

@@ -1,0 +1,72 @@
+"""params.yaml as a whole: one block per stage, and one for every measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from capgrade.measures.params import MeasuresParams
+from capgrade.schemas.params import (
+    AgreeParams,
+    AlignParams,
+    BenchParams,
+    CaptionsParams,
+    EvaluateParams,
+    ExploreParams,
+    JudgeParams,
+    ParamsBlock,
+    PublishParams,
+    RegionsParams,
+    RelevanceParams,
+    ScoreParams,
+    ShardsParams,
+    TrainParams,
+    override,
+    put,
+    read_yaml,
+    validated,
+    with_preset,
+)
+
+
+class Params(ParamsBlock):
+    """The whole params.yaml: one block per stage, under the stage's name."""
+
+    captions: CaptionsParams = CaptionsParams()
+    measures: MeasuresParams = MeasuresParams()
+    relevance: RelevanceParams = RelevanceParams()
+    regions: RegionsParams = RegionsParams()
+    shards: ShardsParams = ShardsParams()
+    train: TrainParams = TrainParams()
+    presets: dict[str, dict[str, Any]] = {}  # more of them, see schemas/presets.yaml
+    runs: tuple[str, ...] = ()  # presets that the pipeline trains and compares
+    evaluate: EvaluateParams = EvaluateParams()
+    publish: PublishParams = PublishParams()
+    agree: AgreeParams = AgreeParams()
+    align: AlignParams = AlignParams()
+    score: ScoreParams = ScoreParams()
+    explore: ExploreParams = ExploreParams()
+    judge: JudgeParams = JudgeParams()
+    bench: BenchParams = BenchParams()
+
+
+def load_params(
+    path: Path | None = None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> Params:
+    """Read params.yaml (None: every default), apply overrides such as `measures.sbert.references=mean`, then values by
+    their keys.
+
+    Raises InputError naming the file unless the fault was given beside it, the key, what is wrong with it and what
+    would be right.
+    """
+    tree = {} if path is None else read_yaml(path)
+    for text in overrides:
+        override(tree, text)
+    for key, value in (options or {}).items():
+        put(tree, key, value)
+    given = [*(text.partition("=")[0] for text in overrides), *(options or {})]
+    presets = tree.get("presets", {})
+    if isinstance(tree.get("train"), dict) and isinstance(presets, dict):
+        tree["train"] = with_preset(tree["train"], presets, None if "train.preset" in given else path)
+    return validated(Params, tree, file=path, given=given)

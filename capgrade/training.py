@@ -1,0 +1,37 @@
+"""`capgrade.train`: what `capgrade train` does, as a function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from capgrade.measures.params import MeasuresParams
+from capgrade.schemas.params import TrainParams, validated, with_preset
+from capgrade.trainer.fit import train as fit
+from capgrade.trainer.fit.setup import Data
+
+
+def train(
+    captions: str | Path,
+    out: str | Path,
+    preset: str | None = None,
+    *,
+    regions: str | Path | None = None,
+    images: str | Path | None = None,
+    shards: str | Path | None = None,
+    measures: Mapping[str, Any] | None = None,
+    restart: bool = False,
+    **parameters: Any,
+) -> dict[str, Any]:
+    """Train an image-text model, and write the best one, its epochs and its summary to `out`. Returns the summary.
+
+    captions: folder of `capgrade captions`; regions: of `capgrade regions`, or images: a folder of pictures, for models
+    that read them; shards: of `capgrade shards`, where relevance is looked up. preset: a name of docs/papers.md;
+    parameters: keys of the block `train` of params.yaml, above the preset; measures: its block `measures`.
+    A run that was stopped goes on, unless `restart`. Raises InputError as `capgrade train`.
+    """
+    block = with_preset({**({"preset": preset} if preset else {}), **parameters}, {})
+    data = Data(*(None if one is None else Path(one) for one in (captions, regions, shards, images)))  # type: ignore[arg-type]
+    how = validated(MeasuresParams, dict(measures or {}))
+    return fit.train(data, Path(out), validated(TrainParams, block), how, restart=restart)
