@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, Texts, best, coco_scorer, once
+from capgrade.measures.catalogue import MEASURES
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import given
-from capgrade.measures.scores.measures import MEASURES, scored
+from capgrade.measures.scores.measures import scored
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 
@@ -82,7 +83,7 @@ def _measure(name: str, corpus: Any, tokens: Corpus, gts: Texts, res: Texts) -> 
     def ours() -> Any:
         fresh = corpus()
         fresh.__dict__["tokens"] = tokens.tokens
-        return MEASURES[name](fresh).values()
+        return MEASURES[name]().of_corpus(fresh).values()
 
     seconds, scores = best(ours)
     begun, scorer = once(coco_scorer, name)

@@ -13,11 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from capgrade.measures.bleu import Bleu as BleuMeasure
+from capgrade.measures.cider import SIGMA, score_sentences
 from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.meteor import Meteor as MeteorMeasure
 from capgrade.measures.ngrams import MAX_ORDER
+from capgrade.measures.rouge import RougeL
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import Given, given
-from capgrade.measures.scores.measures import SIGMA, Scored, bleu, cider_scores, meteor, rouge_l
+from capgrade.measures.scores.scored import Scored
 from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.measures.spice import SpiceParams
 from capgrade.schemas.errors import InputError
@@ -100,7 +104,7 @@ class Cider(_Scorer):
         (4.1796, (2,))
         """
         corpus = Corpus(_given(gts, res), NO_TOKENIZER, self._frequencies)
-        values = cider_scores(corpus.given.pairs, corpus.grams, corpus.idf, self._sigma)
+        values = score_sentences(corpus.given.pairs, corpus.grams, corpus.idf, self._sigma)
         return values.mean(), values
 
 
@@ -121,7 +125,7 @@ class Bleu(_Scorer):
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """
-        found = list(bleu(Corpus(_given(gts, res), NO_TOKENIZER)).values())
+        found = list(BleuMeasure().of_corpus(Corpus(_given(gts, res), NO_TOKENIZER)).values())
         if verbose:
             words, closest, *counts = (int(value) for value in found[0].statistics.sum(axis=0))
             correct, guess = counts[: self._n], counts[MAX_ORDER:][: self._n]
@@ -143,7 +147,7 @@ class Rouge(_Scorer):
         >>> round(float(score), 4)
         0.5571
         """
-        values = _scored(rouge_l, gts, res).sentences
+        values = _scored(RougeL(), gts, res).sentences
         return values.mean(), values
 
 
@@ -162,7 +166,7 @@ class Meteor(_Scorer):
         spaced = {  # as pycocoevalcap's `_stat`
             image: [text.replace("|||", "").replace("  ", " ") for text in texts] for image, texts in res.items()
         }
-        found = _scored(meteor, gts, spaced)
+        found = _scored(MeteorMeasure(), gts, spaced)
         return found.corpus, found.sentences.tolist()
 
 
@@ -184,7 +188,7 @@ class Spice(_Scorer):
 
 
 def _scored(measure: Any, gts: Gts, res: Gts) -> Scored:
-    return next(iter(measure(Corpus(_given(gts, res), NO_TOKENIZER)).values()))
+    return next(iter(measure.of_corpus(Corpus(_given(gts, res), NO_TOKENIZER)).values()))
 
 
 class COCOEvalCap:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.base import ImagePairs
+from capgrade.measures.cider import SIGMA, score_sentences
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import numbered
 from capgrade.measures.scores.corpus import warn_of_one_image
 from capgrade.measures.scores.given import are_ids, given, token_ids
-from capgrade.measures.scores.measures import SIGMA, cider_scores
 from capgrade.schemas.errors import InputError
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import one_line_each, tokenized
@@ -82,7 +82,7 @@ class CiderReward:
         ngrams, n = numbered(words), int(sizes.sum())
         rows = np.arange(len(words.sizes))
         pairs = ImagePairs(np.repeat(np.arange(len(sizes)), sizes), rows[:n], ref_ptr, rows[n:])
-        return cider_scores(pairs, ngrams.sentences, self.frequencies.idf(ngrams), self.sigma), sizes
+        return score_sentences(pairs, ngrams.sentences, self.frequencies.idf(ngrams), self.sigma), sizes
 
     def _ids(self, candidates: Sequence, references: Sequence) -> tuple[Words, np.ndarray, np.ndarray]:
         if self.tokenizer != NO_TOKENIZER:

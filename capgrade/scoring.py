@@ -12,7 +12,8 @@ import numpy as np
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.scores.corpus import Corpus
 from capgrade.measures.scores.given import Captions, given
-from capgrade.measures.scores.measures import DEFAULT, Scored, scored
+from capgrade.measures.scores.measures import DEFAULT, scored
+from capgrade.measures.scores.scored import Scored
 from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
 from capgrade.schemas.errors import InputError
 

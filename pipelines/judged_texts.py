@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, create_model
 
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
-from capgrade.measures.scores.measures import BLEUS, MEASURES
+from capgrade.measures.scores.measures import known_scores
 from capgrade.pipelines.sources.fields import Text, Texts, entry, listed_cell
 from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
@@ -40,7 +40,7 @@ def agree_on_texts(
     Returns the number of rows, and name -> coefficient -> {"all": value}, and "intervals". Raises InputError for a
     column that is not there, and for a row without text, or with a score that is not a finite number.
     """
-    known = {*MEASURES, *BLEUS}
+    known = known_scores()
     own = [name for name in names if name not in known]
     rows = _rows(table, columns or JudgedColumns(), own)
     sets = [tuple(row["references"]) for row in rows]
@@ -66,7 +66,7 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
         for field, names in asked.items():
             found = next((name for name in names if name in present), None)
             if found is None:
-                other = f"name a measure ({', '.join((*MEASURES, *BLEUS))}) or a column"
+                other = f"name a measure ({', '.join(known_scores())}) or a column"
                 named = f"--set agree.columns.{field}=NAME, or --captions for judgements of ids"
                 remedy = named if field in _COLUMNS else other
                 remedy = f"{remedy}; there are: {', '.join(present)}"

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from capgrade.kernels import njit
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock
+
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
+    from capgrade.measures.scores.scored import Scored
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
@@ -174,6 +178,11 @@ class Measure(ABC, Generic[P]):
         is missing."""
         return {}
 
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """Its scores by name, for `capgrade.score`: of each candidate with the references of its own image. A measure
+        that has none leaves this as it is."""
+        raise NotImplementedError(f"{self.name} scores no candidates")
+
     def unseen(self, fitted: Any, captions: Captions) -> Scorer | None:
         """What scores captions that are not among the fitted ones; None where the measure has no such form.
 
@@ -293,6 +302,12 @@ def merged(rows, without, start, stop, item, value):
             found[used], most[used] = items[x], values[x]
             used += 1
     return found[:used], most[:used]
+
+
+def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
+    """float32 [candidates]: a measure fitted on a corpus' table, of each candidate with its own references."""
+    pairs = corpus.given.pairs
+    return fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
 
 
 def reference_sets(self_reference: str, captions: Captions) -> Sets:

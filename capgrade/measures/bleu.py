@@ -10,17 +10,21 @@ captions have.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, Measure, OfReferences, merged, reference_sets
-from capgrade.measures.ngrams import Postings, Sentences, count_ngrams, postings
+from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, count_ngrams, postings
+from capgrade.measures.scores.scored import Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
+
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
 
 TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}
@@ -205,6 +209,16 @@ class Bleu(Measure[BleuParams]):
 
     def meaning(self) -> str:
         return f"BLEU-{self.params.n}, 0..1: n-grams clipped by their largest count in any reference"
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """BLEU-1 to BLEU-4, 0..1, as pycocoevalcap `bleu/bleu_scorer.py` with the closest reference length."""
+        sentences = corpus.grams
+        counts = statistics_of_pairs(corpus.given.pairs, sentences, sentences)
+        values = bleu_of(counts)
+        return {
+            f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
+            for k in range(MAX_ORDER)
+        }
 
     def fit(self, captions: Captions) -> FittedBleu:
         """Index the captions. InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image

@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -50,13 +50,18 @@ from capgrade.measures.ngrams import (
     postings,
     sentences_of,
 )
-from capgrade.schemas.captions import FILE, Captions
+from capgrade.measures.scores.scored import Scored, averaged
+from capgrade.schemas.captions import CAPTIONS_FILE, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import tokens_of_text
 from capgrade.text.words import number_words, words_of
 
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
+
+SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
 DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
 
@@ -173,11 +178,18 @@ class FittedCider(OfReferences):
         return float(self.form.scale * (1 + self.weights.order.max(initial=0)))
 
 
+def score_sentences(pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, sigma: float) -> np.ndarray:
+    """CIDEr-D, 0..10, float64 [pairs], of sentences with others; `idf` float64, of each n-gram by its number."""
+    gain = idf**2
+    weighted = Weighted(sentences, inverse_norms(sentences, gain))
+    return score_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
+
+
 class CiderParams(ParamsBlock):
     """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among the references."""
 
     document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
-    sigma: Annotated[float, Field(gt=0)] = 6.0
+    sigma: Annotated[float, Field(gt=0)] = SIGMA
     self_reference: SelfReference = "included"
 
 
@@ -206,6 +218,11 @@ class Cider(Measure[CiderParams]):
     def meaning(self) -> str:
         corpus = named_corpus(self.params.document_frequency)
         return f"CIDEr-D, 0..10: {OVER_REFERENCES['mean']}, document frequencies of {corpus}"
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
+        values = score_sentences(corpus.given.pairs, corpus.grams, corpus.idf, self.params.sigma)
+        return {self.name: averaged(values)}
 
     def files(self) -> dict[str, str]:
         return frequency_files(self.name, self.params.document_frequency)
@@ -247,7 +264,7 @@ def frequency_files(measure: str, source: str | None) -> dict[str, str]:
     if source is None:
         return {}
     folder = Path(source.partition("#")[0])
-    path = folder / FILE if folder.is_dir() else Path(source)
+    path = folder / CAPTIONS_FILE if folder.is_dir() else Path(source)
     return {f"measures.{measure}.document_frequency": file_digest(path)}
 
 

@@ -11,7 +11,7 @@ nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -31,10 +31,14 @@ from capgrade.measures.base import (
     own_pairs,
     reference_sets,
 )
+from capgrade.measures.scores.scored import Scored, averaged
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.tokens import tokens_of_text
 from capgrade.text.words import tokens_of, without_empty_sentences
+
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
 
 SHORT = 16  # bits of a short lane
 IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
@@ -371,6 +375,11 @@ class RougeL(Measure[RougeParams]):
         if self.params.references == "max":
             f = "F of the largest precision and the largest recall over the references, which may be of two of them"
         return f"ROUGE-L, 0..1: {f}; beta {self.params.beta:g}"
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
+        texts = WordRows(corpus.tokens.ptr, corpus.tokens.word)
+        return {self.name: averaged(score_pairs(corpus.given.pairs, texts, texts))}
 
     def unseen(self, fitted: FittedRougeL, captions: Captions) -> Scorer:
         return UnseenRougeL(fitted, captions)

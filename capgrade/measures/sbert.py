@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,15 +23,20 @@ from capgrade.measures.base import (
     Measure,
     OfReferences,
     Scorer,
+    own_scores,
     reference_sets,
 )
 from capgrade.measures.embeddings import embed, encode, load_encoder
 from capgrade.measures.products import ONE, largest, padded
+from capgrade.measures.scores.scored import Scored, averaged
 from capgrade.pretrained import EMBEDDED, fingerprint
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
+
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
 
 REFERENCES = ("max", "mean", "first")
 MAX, FIRST = 0, 2  # of REFERENCES
@@ -169,6 +174,10 @@ class Sbert(Measure[SbertParams]):
 
     def files(self) -> dict[str, str]:
         return {"measures.sbert.model": fingerprint(self.params.model)}
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """The largest cosine of each candidate with a reference."""
+        return {self.name: averaged(own_scores(self.fit(corpus.table), corpus))}
 
     def unseen(self, fitted: FittedSbert, captions: Captions) -> Scorer | None:
         return UnseenSbert(self, fitted)

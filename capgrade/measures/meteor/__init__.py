@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,15 @@ from capgrade.measures.meteor import kernel
 from capgrade.measures.meteor.data import JAR, PARAPHRASES, meteor_files, read_lexicon
 from capgrade.measures.meteor.index import LONGEST_CAPTION, CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
+from capgrade.measures.scores.scored import Scored
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ParamsBlock, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.words import Words, tokens_of
+
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,14 @@ class Meteor(Measure[MeteorParams]):
 
     def files(self) -> dict[str, str]:
         return meteor_files(JAR, PARAPHRASES)
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
+        warn_unless_english(self.name, corpus.table)
+        pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
+        fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
+        values, counts = fitted.with_counts(pairs.images, pairs.captions)
+        return {self.name: Scored(values, added_up(counts), metrics)}
 
 
 def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:

@@ -9,19 +9,24 @@ our own. `docs/measures.md` has the grammar and how well it agrees with people.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Error, Fill, Measure, OfReferences, reference_sets
+from capgrade.measures.base import Error, Fill, Measure, OfReferences, own_scores, reference_sets
 from capgrade.measures.meteor.data import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
 from capgrade.measures.scene_graph.parse import parse
 from capgrade.measures.scene_graph.tuples import SceneGraphParams, TupleReader
+from capgrade.measures.scores.scored import Scored, averaged
 from capgrade.schemas.captions import Captions
 from capgrade.text.language import warn_unless_english
+
+if TYPE_CHECKING:
+    from capgrade.measures.scores.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,10 @@ class SceneGraph(Measure[SceneGraphParams]):
 
     def files(self) -> dict[str, str]:
         return meteor_files(JAR)  # it carries WordNet
+
+    def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
+        """The F-score of each candidate and its own references."""
+        return {self.name: averaged(own_scores(self.fit(corpus.table), corpus))}
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

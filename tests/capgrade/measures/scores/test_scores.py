@@ -126,7 +126,7 @@ def test_given_frequencies(pairs: list[tuple[str, list[str]]], others: list[tupl
     for counted in (others, pairs):
         sets = [references for _, references in counted]
         frequencies = Frequencies.of(sets, "none")
-        ours = MEASURES["cider"](corpus(pairs, frequencies=frequencies))["cider"].sentences
+        ours = MEASURES["cider"]().of_corpus(corpus(pairs, frequencies=frequencies))["cider"].sentences
         np.testing.assert_allclose(ours, [slow_cider(c, references, sets) for c, references in pairs], atol=1e-9)
 
 
