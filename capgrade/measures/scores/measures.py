@@ -14,7 +14,7 @@ from capgrade.measures.bleu import bleu_of, matches_of_pairs, statistics_of_pair
 from capgrade.measures.cider import cider_of_pairs, inverse_norms
 from capgrade.measures.cider import score_pairs as cider_pairs
 from capgrade.measures.cider_kernel import Form, Weighted
-from capgrade.measures.meteor import FittedMeteor, added_up, index_of, metrics
+from capgrade.measures.meteor import FittedMeteor, counts_to_add, index_captions, score_counts
 from capgrade.measures.meteor import kernel as meteor_kernel
 from capgrade.measures.ngrams import MAX_ORDER, Sentences
 from capgrade.measures.rouge import WordRows, rouge_l_of_pairs
@@ -89,10 +89,10 @@ def rouge_l(corpus: Corpus) -> dict[str, Scored]:
 def meteor(corpus: Corpus) -> dict[str, Scored]:
     """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
     warn_unless_english("meteor", corpus.table)
-    pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
+    pairs, index = corpus.given.pairs, index_captions(corpus.tokens, corpus.given.texts)
     fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
     values, counts = fitted.with_counts(pairs.images, pairs.captions)
-    return {"meteor": Scored(values, added_up(counts), metrics)}
+    return {"meteor": Scored(values, counts_to_add(counts), score_counts)}
 
 
 def scene_graph(corpus: Corpus) -> dict[str, Scored]:
