@@ -81,7 +81,7 @@ class Meteor(Measure[MeteorParams]):
         METEOR's data is missing."""
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
-        index = index_of(tokens_of(captions), captions.caption_ids)
+        index = index_captions(tokens_of(captions), captions.caption_ids)
         return FittedMeteor(*sets, *index)
 
     def meaning(self) -> str:
@@ -93,13 +93,13 @@ class Meteor(Measure[MeteorParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
         warn_unless_english(self.name, corpus.table)
-        pairs, index = corpus.given.pairs, index_of(corpus.tokens, corpus.given.texts)
+        pairs, index = corpus.given.pairs, index_captions(corpus.tokens, corpus.given.texts)
         fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
         values, counts = fitted.with_counts(pairs.images, pairs.captions)
-        return {self.name: Scored(values, added_up(counts), metrics)}
+        return {self.name: Scored(values, counts_to_add(counts), score_counts)}
 
 
-def index_of(tokens: Words, ids: Sequence[str]) -> MatchIndex:
+def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
     """Index captions, each tokens. InputError for one that METEOR's protocol would take for several, and for one of
     more words than the kernels can count."""
     refuse_bars(tokens, ids)
@@ -120,8 +120,8 @@ def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
         raise InputError(problem, remedy="remove it from the caption")
 
 
-def metrics(counts: np.ndarray) -> np.ndarray:
-    """METEOR, 0..1, from counts or sums of `added_up` counts [n, COUNTS], float64 [n].
+def score_counts(counts: np.ndarray) -> np.ndarray:
+    """METEOR, 0..1, from counts or sums of `counts_to_add` [n, COUNTS], float64 [n].
 
     Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
     (`MeteorScorer.computeMetrics`).
@@ -129,7 +129,7 @@ def metrics(counts: np.ndarray) -> np.ndarray:
     return np.array([kernel.metric(row) for row in np.ascontiguousarray(counts, np.float64)])
 
 
-def added_up(counts: np.ndarray) -> np.ndarray:
+def counts_to_add(counts: np.ndarray) -> np.ndarray:
     """The same counts as the jar adds them up for a corpus: a caption that is its reference adds no chunk
     (`MeteorStats.addStats`)."""
     matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the caption, of the reference

@@ -16,7 +16,7 @@ from capgrade.schemas.extras import package_folder
 from capgrade.schemas.inputs import file_digest
 
 JAR = "meteor-1.5.jar"
-AGAIN = "install pycocoevalcap again"
+REINSTALL = "install pycocoevalcap again"
 PARAPHRASES = "data/paraphrase-en.gz"
 _INFLECTIONS = (
     ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
@@ -30,7 +30,7 @@ def meteor_folder() -> Path:
     folder = package_folder("pycocoevalcap.meteor")
     for name in (JAR, PARAPHRASES):
         if not (folder / name).is_file():
-            raise InputError("METEOR's data is missing", file=folder / name, remedy=AGAIN)
+            raise InputError("METEOR's data is missing", file=folder / name, remedy=REINSTALL)
     return folder
 
 
@@ -70,7 +70,7 @@ class Lexicon:
 
     words: dict[str, Word] = field(default_factory=dict)  # those asked for
 
-    def known(self, word: str) -> Word:
+    def look_up(self, word: str) -> Word:
         """What there is to know of a word, found out once."""
         found = self.words.get(word)
         if found is None:
@@ -99,7 +99,7 @@ def read_jar(folder: Path, *names: str) -> list[list[str]]:
         with zipfile.ZipFile(folder / JAR) as jar:
             return [jar.read(name).decode().splitlines() for name in names]
     except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=AGAIN) from error
+        raise InputError(f"cannot be read: {error}", file=folder / JAR, remedy=REINSTALL) from error
 
 
 @cache

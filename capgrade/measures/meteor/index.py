@@ -59,7 +59,7 @@ class MatchIndex(NamedTuple):
 def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
     """Index captions of METEOR's words, each of at most LONGEST_CAPTION."""
     ptr, word, vocabulary = sentences
-    known = [lexicon.known(w) for w in vocabulary]
+    known = [lexicon.look_up(w) for w in vocabulary]
     key = np.array([one.key for one in known], np.int64)
     at, pairs = occurring_pairs(read_paraphrases(lexicon.paraphrases), vocabulary, ptr, word)
     unit, n_units = _phrase_units(at, pairs, word, len(vocabulary))

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from capgrade.bits import GOLDEN, mix_all
 from capgrade.measures.embeddings import cache_folder
-from capgrade.measures.meteor.data import AGAIN
+from capgrade.measures.meteor.data import REINSTALL
 from capgrade.measures.ngrams import counting_order
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, atomic
@@ -48,9 +48,9 @@ class Paraphrases(NamedTuple):
         return found
 
 
-def compiled(text: bytes) -> Paraphrases:
+def compile_table(text: bytes) -> Paraphrases:
     """From the table's text: probability, phrase and paraphrase on three lines each. ValueError for a broken entry."""
-    phrases = _phrases(text)
+    phrases = _read_phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
     known, begun = np.empty(len(sizes), np.uint64), []
@@ -68,7 +68,7 @@ def compiled(text: bytes) -> Paraphrases:
     return Paraphrases(every, starts, number[by_phrase, 1], rank[by_phrase])
 
 
-def _phrases(text: bytes) -> pa.DictionaryArray:
+def _read_phrases(text: bytes) -> pa.DictionaryArray:
     """Phrase and paraphrase of every entry, one after the other."""
     lines = pc.split_pattern(pa.array([text], pa.large_binary()).cast(pa.large_string()), "\n").flatten()
     n, rest = divmod(len(lines) - 1, 3)  # what follows the last line break is no line
@@ -100,11 +100,11 @@ def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray,
         rows = rows[longer]
         if not len(rows):
             return
-        hashes = _mixed(hashes[longer], data[ptr[rows] + k])
+        hashes = _mix_in(hashes[longer], data[ptr[rows] + k])
         yield rows, hashes
 
 
-def _mixed(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _mix_in(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """A step of 64-bit hashes."""
     return np.asarray(mix_all(hashes + numbers.astype(np.uint64) + GOLDEN))
 
@@ -126,7 +126,7 @@ def occurring_pairs(
         first = (np.diff(before[order], prepend=-1) != 0) | (np.diff(last[order], prepend=-1) != 0)
         which[longer[order]] = np.cumsum(first) - 1
         some = order[first]
-        begun = _mixed(begun[before[some]], hashes[last[some]])
+        begun = _mix_in(begun[before[some]], hashes[last[some]])
         at[longer, k] = table.numbers(begun)[which[longer]]
         longer = longer[at[longer, k] >= 0]
     seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
@@ -145,24 +145,24 @@ def read_paraphrases(path: Path) -> Paraphrases:
     InputError when the file cannot be read or is cut short.
     """
     folder = cache_folder().parent / "meteor" / f"{file_digest(path)[:16]}-{VERSION}"
-    found = _kept(folder)
+    found = _load(folder)
     if found is None:
-        found = _compile(path)
-        _keep(found, folder)
+        found = _read_table(path)
+        _save(found, folder)
     return found
 
 
-def _compile(path: Path) -> Paraphrases:
+def _read_table(path: Path) -> Paraphrases:
     tell("reading METEOR's paraphrases, once")
     try:
-        return compiled(gzip.decompress(path.read_bytes()))
+        return compile_table(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read: {error}", file=path, remedy=AGAIN) from error
+        raise InputError(f"cannot be read: {error}", file=path, remedy=REINSTALL) from error
     except ValueError as error:
-        raise InputError(str(error), file=path, remedy=AGAIN) from error
+        raise InputError(str(error), file=path, remedy=REINSTALL) from error
 
 
-def _kept(folder: Path) -> Paraphrases | None:
+def _load(folder: Path) -> Paraphrases | None:
     """None where there is none, or a file is damaged."""
     try:
         arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in Paraphrases._fields]
@@ -173,7 +173,7 @@ def _kept(folder: Path) -> Paraphrases | None:
     return found if whole else None
 
 
-def _keep(table: Paraphrases, folder: Path) -> None:
+def _save(table: Paraphrases, folder: Path) -> None:
     try:
         for name, array in table._asdict().items():
             with atomic(folder / f"{name}.npy", CACHE) as temporary, temporary.open("wb") as f:

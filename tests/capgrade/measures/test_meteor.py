@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.measures.meteor import FittedMeteor, index_of, paraphrases
-from capgrade.measures.meteor.paraphrases import Paraphrases, compiled
+from capgrade.measures.meteor import FittedMeteor, index_captions, paraphrases
+from capgrade.measures.meteor.paraphrases import Paraphrases, compile_table
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import CapgradeWarning
 from capgrade.text.words import tokens_of
@@ -40,7 +40,7 @@ def english_sets(images: int, seed: int, words: int) -> list[list[str]]:
 def fit(sets: list[list[str]], left_out: bool = False) -> FittedMeteor:
     """As `Meteor.fit`, whatever the language."""
     captions = make_captions(sets)
-    index = index_of(tokens_of(captions), captions.caption_ids)
+    index = index_captions(tokens_of(captions), captions.caption_ids)
     return FittedMeteor(captions.ref_ptr, captions.refs, left_out, *index)
 
 
@@ -66,7 +66,7 @@ TEXT = "".join(f"0.5\n{a}\n{b}\n" for a, b in TABLE)
 @pytest.mark.parametrize("text", ["", "0.5\na dog\n", "0.5\n", TEXT + "0.5\na\n"])
 def test_a_broken_entry_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=f"entry {text.count(chr(10)) // 3} of the paraphrase table is cut short"):
-        compiled(text.encode())
+        compile_table(text.encode())
 
 
 def test_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -75,7 +75,7 @@ def test_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     path.write_bytes(gzip.compress(TEXT.encode()))
     read = paraphrases.read_paraphrases.__wrapped__
     first = read(path)
-    monkeypatch.setattr(paraphrases, "compiled", lambda _: pytest.fail("it was kept"))
+    monkeypatch.setattr(paraphrases, "compile_table", lambda _: pytest.fail("it was kept"))
     same_arrays(read(path), first)
     monkeypatch.undo()
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))

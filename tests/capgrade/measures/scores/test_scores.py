@@ -65,6 +65,17 @@ METEOR = [
     ("the the the", ["a the", "the of the in the on the"]),
     ("xyzzy", ["a dog", "two cats " * 40]),  # the first of equal references counts, whatever their lengths
 ]
+# More words than a number has bits, and more matches than there is room for at first; many paraphrases of many words.
+LONG = [
+    ("a big house " * 25, ["a big house " * 8]),
+    (
+        "topical and urgent subjects of major importance " * 13,
+        [
+            "current emergencies emergency events news now pressing relevant timeliness urgency " * 10,
+            "a big house " * 9,
+        ],
+    ),
+]
 
 
 @settings(max_examples=300, deadline=None)
@@ -85,7 +96,7 @@ def test_meteor_equals_the_jar(request: pytest.FixtureRequest) -> None:
     """Corpus and sentences, also on COCO's captions where they are here."""
     from pycocoevalcap.meteor.meteor import Meteor
 
-    pairs = [*METEOR, *_coco(200)]
+    pairs = [*METEOR, *LONG, *_coco(200)]
     gts, res = dicts(pairs)
     whole, each = Meteor().compute_score(gts, res)
     ours = scored(corpus(pairs), ["meteor"])["meteor"]
