@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.devices import device_of
 from capgrade.pictures.decode import decoded, plan
 from capgrade.pictures.listing import PICTURES_TABLE, PictureList, list_pictures, match_pictures, read_pictures
 from capgrade.pictures.picture import Picture
@@ -22,7 +23,6 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.processes import Process, together
 from capgrade.schemas.captions import read_captions, splits_of
-from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import (
     entry_of,

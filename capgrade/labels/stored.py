@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from capgrade.devices import require_device
 from capgrade.measures import choose
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.devices import require_device
 from capgrade.schemas.extras import needs
 from capgrade.schemas.params import MeasuresParams
 from capgrade.schemas.relevance import Relevance, by_part

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capgrade.pickles import read_pickle, read_torch
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import (
@@ -31,7 +32,6 @@ from capgrade.pipelines.detectors.rpn import Conventions, ProposalRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.lines import read_lines
-from capgrade.schemas.pickles import read_pickle, read_torch
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM_EPSILON = 1e-5

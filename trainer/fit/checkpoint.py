@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from capgrade.metrics.base import check_choice
+from capgrade.pickles import read_torch
 from capgrade.pretrained import require_here
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -24,7 +25,6 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import csv_text, read_json
 from capgrade.schemas.params import TrainParams
-from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, VOCABULARY

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from capgrade.schemas.devices import Precision, autocast, device_of, precision_of
+from capgrade.devices import Precision, autocast, device_of, precision_of
 from capgrade.schemas.errors import InputError
 
 
