@@ -15,7 +15,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
 
-Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
+_Source = Literal["scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset"]
 _SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
 WITH_COLUMNS = ("tsv", "csv", "jsonl", "hub", "webdataset")
 Tokenizer = Literal["ptb_py", "ptb", "lower_split", "word_unigram", "characters"]
@@ -42,7 +42,7 @@ LanguageTag = Annotated[str, Field(pattern=r"^[A-Za-z]{2,}(-[A-Za-z0-9]+)*$")]
 Positive = Annotated[int, Field(gt=0), AfterValidator(_in_64_bits)]
 Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
 SplitSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_share_or_count)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "tf32", "bf16"]  # of convolutions and products
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
@@ -88,7 +88,7 @@ class ScenesParams(ParamsBlock):
 class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
-    source: Source = "scenes"
+    source: _Source = "scenes"
     input: str | tuple[str, ...] | None = None  # a file, a folder, a list of them or, for `hub`, a dataset id
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several
@@ -230,7 +230,7 @@ class MeasuresParams(ParamsBlock):
     scene_graph: SceneGraphParams = SceneGraphParams()
     spice: SpiceParams = SpiceParams()
     imported: dict[str, str] = {}  # name -> a relevance matrix that someone else computed
-    mixtures: dict[str, Annotated[dict[str, Finite], Field(min_length=1)]] = {}  # name -> measure -> weight
+    mixtures: dict[str, Annotated[dict[str, _Finite], Field(min_length=1)]] = {}  # name -> measure -> weight
 
     def of(self, name: str) -> Any:
         """The parameters of a measure; None where it has none."""
@@ -471,7 +471,7 @@ class PublishParams(ParamsBlock):
     left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
     layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
     measure: str | None = None  # of mteb's grades; None: the only one
-    grades: dict[str, Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
+    grades: dict[str, _Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade
 
     @property
     def languages(self) -> tuple[str, ...]:

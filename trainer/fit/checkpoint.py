@@ -33,7 +33,7 @@ from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import RetrievalModel
 
 AFRESH = "start afresh with --restart"
-Row = Mapping[str, float]
+_Row = Mapping[str, float]
 Parts = Mapping[str, Any]  # what has a `state_dict`, by name: model, optimiser, schedule, average; None: there is none
 
 
@@ -242,13 +242,13 @@ class History:
         }  # fmt: skip
 
 
-def _best(epochs: Sequence[Row], best_by: str) -> Row | None:
+def _best(epochs: Sequence[_Row], best_by: str) -> _Row | None:
     """The epoch of the best validation, the first of equal ones; None before any."""
     rows = [row for row in epochs if best_by in row]
     return max(rows, key=lambda row: row[best_by]) if rows else None
 
 
-def _over(epochs: Sequence[Row], params: TrainParams) -> bool:
+def _over(epochs: Sequence[_Row], params: TrainParams) -> bool:
     best = _best(epochs, params.best_by)
     stale = params.patience is not None and best is not None and len(epochs) - best["epoch"] >= params.patience
     return stale or len(epochs) >= params.epochs
