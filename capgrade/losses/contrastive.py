@@ -73,9 +73,8 @@ def info_nce(
         problem = "loss 'info_nce' of own targets takes no relevance"
         raise InputError(problem, remedy="give targets='relevance', or leave relevance and known out")
     batch = batch_of("info_nce", scores, own=own)
-    directions = both_directions(batch)
-    targets = [(one, one.itself.float(), torch.ones_like(one.own)) for one in directions]
-    return _cross_entropy(batch, targets, temperature)
+    own_alone = [(one, one.itself.float(), torch.ones_like(one.own)) for one in both_directions(batch)]
+    return _cross_entropy(batch, own_alone, temperature)
 
 
 def _cross_entropy(

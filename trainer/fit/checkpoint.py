@@ -172,8 +172,8 @@ def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
         raise InputError(problem, file=file, remedy=remedy)
     model.load_state_dict(fits, strict=False)
     if others:
-        known = f"train.init: {len(fits)} weights are those of {file}"
-        warn(f"{known}, {len(others)} do not match and start afresh: {some}")
+        taken = f"train.init: {len(fits)} weights are those of {file}"
+        warn(f"{taken}, {len(others)} do not match and start afresh: {some}")
     return others
 
 
