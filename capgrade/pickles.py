@@ -111,8 +111,8 @@ def read_torch(path: Path) -> Any:
 
 
 def _told(kind: str, of: str, error: Exception, path: Path) -> InputError:
-    told = " ".join(str(error).split())
-    if refused := REFUSED.search(told):
+    message = " ".join(str(error).split())
+    if refused := REFUSED.search(message):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"
         return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=_REMEDY)
-    return InputError(f"not a whole {kind} ({type(error).__name__}: {told:.200})", file=path, remedy=_REMEDY)
+    return InputError(f"not a whole {kind} ({type(error).__name__}: {message:.200})", file=path, remedy=_REMEDY)
