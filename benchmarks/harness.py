@@ -23,7 +23,7 @@ _ROWS, PRODUCT_ROWS = 1280, 12_800  # references that the product takes at a tim
 _T = TypeVar("_T")
 Rows = dict[str, dict[str, Any]]  # by what was timed, its figures by name
 Texts = Mapping[Any, list[str]]  # by image: references, or one candidate
-Scorer = Callable[[Texts, Texts], tuple[Any, Any]]  # of references and candidates: the corpus' score, and each image's
+_Scorer = Callable[[Texts, Texts], tuple[Any, Any]]  # of references and candidates: the corpus' score, and each image's
 COCO = {"bleu": "Bleu", "cider": "Cider", "meteor": "Meteor", "rouge_l": "Rouge"}  # pycocoevalcap's scorers
 
 
@@ -77,7 +77,7 @@ def product_seconds(n_captions: int) -> float:
     return once(multiply)[0].seconds * n_captions / multiplied
 
 
-def coco_scorer(name: str) -> Scorer:
+def coco_scorer(name: str) -> _Scorer:
     """One of pycocoevalcap's, by our name of the measure. METEOR's jar has started and read its data."""
     kind = COCO[name]
     scorer = getattr(import_module(f"pycocoevalcap.{kind.lower()}.{kind.lower()}"), kind)()

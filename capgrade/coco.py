@@ -33,7 +33,7 @@ from capgrade.text.words import NO_TOKENIZER
 __all__ = ["Bleu", "COCOEvalCap", "Cider", "Meteor", "PTBTokenizer", "Rouge", "Spice"]
 
 Gts = Mapping[Any, Sequence[str]]
-Array = NDArray[np.float64]
+_Array = NDArray[np.float64]
 
 
 class PTBTokenizer:
@@ -95,7 +95,7 @@ class Cider(_Scorer):
             raise InputError(f"CIDEr-D of n-grams of {n} words", remedy="leave n at 4")
         self._sigma, self._frequencies = sigma, frequencies
 
-    def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, Array]:
+    def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, _Array]:
         """Mean, and float64 [images] in the order of `gts`.
 
         >>> gts = {1: ["a dog runs", "the dog is running"], 2: ["two men talk", "men talking"]}
@@ -140,7 +140,7 @@ class Rouge(_Scorer):
 
     NAME = "Rouge"
 
-    def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, Array]:
+    def compute_score(self, gts: Gts, res: Gts) -> tuple[np.float64, _Array]:
         """Mean, and float64 [images] in the order of `gts`.
 
         >>> score, scores = Rouge().compute_score({1: ["a dog is running"]}, {1: ["a dog runs"]})

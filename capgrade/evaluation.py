@@ -19,7 +19,7 @@ from capgrade.metrics.base import Positives, Queries, as_numpy, check_choice, li
 from capgrade.metrics.catalogue import CATALOGUE, Metric, family_of, metric, reduced, score_all, usage
 from capgrade.metrics.lists import score_run
 from capgrade.metrics.pmrp import check_codes
-from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.ranking import Array, TieRule
 from capgrade.metrics.runs import Qrels, Run
 from capgrade.metrics.semantic_map import Collapse, collapse
 from capgrade.metrics.semantic_recall import extension_images, extension_name, extension_set
@@ -206,7 +206,7 @@ class Evaluation:
 def evaluate(
     scores: Any, relevance: Any = None, metrics: str | Sequence[str] | None = None, *, owner: Any = None,
     positives: Mapping[str, Pair] | None = None, classes: Any = None, measure: str | None = None,
-    direction: str = "both", fold: int | None = None, ties: Ties = "expected", intervals: Draws | None = _DRAWS,
+    direction: str = "both", fold: int | None = None, ties: TieRule = "expected", intervals: Draws | None = _DRAWS,
 ) -> Evaluation:  # fmt: skip
     """Every metric for every query, of a matrix of scores; print it for a table with bootstrap `intervals`, None for
     none.
@@ -310,7 +310,7 @@ def _directions(
     owner: Any = None,
     positives: Mapping[str, Pair] | None = None,
     classes: Any = None,
-    ties: Ties = "expected",
+    ties: TieRule = "expected",
 ) -> dict[str, Queries]:
     """Both directions of images x captions as queries x candidates, views only; arguments as `evaluate` has them.
 

@@ -1,4 +1,4 @@
-"""CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training, `Cider` for trl's trainers."""
+"""CIDEr-D of sampled captions as a reward: `CiderReward` for self-critical training, `CiderRewardFunction` for trl."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ class CiderReward:
         return words, ours, np.append(0, np.cumsum(theirs))
 
 
-class Cider:
+class CiderRewardFunction:
     """CIDEr-D, 0..10, as one of the `reward_funcs` of trl; `frequencies` and `options` as of `CiderReward`.
 
     The dataset has a column `references`, a list of captions in each row; other columns are not read. Completions are
     texts, or lists of messages, of which the last one counts. InputError for a completion that is neither.
 
     >>> references = [["a dog runs", "the dog is running"], ["two men talk", "men talking"]]
-    >>> reward = Cider(Frequencies.of(references))
+    >>> reward = CiderRewardFunction(Frequencies.of(references))
     >>> [round(value, 3) for value in reward(completions=["a dog runs", "two men"], references=references)]
     [4.106, 2.503]
     """

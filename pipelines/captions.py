@@ -96,15 +96,15 @@ def checked(records: list[Caption], params: CaptionsParams) -> tuple[list[Captio
     tokens = tokenize(params.tokenizer, texts)
     empty = [record for record, words in zip(records, tokens, strict=True) if not words]
     counts = dict(Counter(WORDLESS if record.text else ABSENT for record in empty))
-    told = " and ".join(f"{count:,} {reason}" for reason, count in counts.items())
+    summary = " and ".join(f"{count:,} {reason}" for reason, count in counts.items())
     if empty and params.empty == "refuse":
         what = f"has no words ({empty[0].text!r})" if empty[0].text else "is absent"
-        problem = f"caption '{empty[0].caption_id}' {what}; in all {told}"
+        problem = f"caption '{empty[0].caption_id}' {what}; in all {summary}"
         drop = 'empty="drop"' if params.source == "memory" else "--set captions.empty=drop"
         raise _refused(empty[0], problem, f"mend them, or leave them out: {drop}")
     kept = [record for record, words in zip(records, tokens, strict=True) if words]
     if not kept:
-        raise _refused(empty[0], f"no caption with words: {told}", "name the column or key that holds captions")
+        raise _refused(empty[0], f"no caption with words: {summary}", "name the column or key that holds captions")
     if bare := {record.image_id for record in empty} - {record.image_id for record in kept}:
         counts[BARE] = len(bare)
     return kept, [words for words in tokens if words], counts

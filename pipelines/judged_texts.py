@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, create_model
 from capgrade.agreement.coefficients import coefficients, intervals
 from capgrade.agreement.judgements import Judgements
 from capgrade.measures.scores.measures import known_scores
-from capgrade.pipelines.sources.fields import Text, Texts, entry, listed_cell
+from capgrade.pipelines.sources.fields import Text, TextList, entry, listed_cell
 from capgrade.pipelines.sources.table import table_rows
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
@@ -89,5 +89,5 @@ def _rows(table: Path, columns: JudgedColumns, own: Sequence[str]) -> list[dict[
     return rows
 
 
-References = Annotated[Texts, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)]
+References = Annotated[TextList, BeforeValidator(lambda value: listed_cell(value) if isinstance(value, str) else value)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST_FLOAT32, le=LARGEST_FLOAT32)]

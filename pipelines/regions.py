@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from capgrade.devices import device_of
 from capgrade.pictures.decode import decoded, plan
 from capgrade.pictures.listing import PICTURES_TABLE, PictureList, list_pictures, match_pictures, read_pictures
 from capgrade.pictures.picture import Picture
@@ -22,7 +23,6 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.processes import Process, together
 from capgrade.schemas.captions import read_captions, splits_of
-from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import (
     entry_of,
@@ -104,15 +104,15 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
     captions = read_captions(captions_dir, params.split or "+".join(splits_of(captions_dir)))
     there = list_pictures(source, params.image_column, params.image_id)
     match = match_pictures(captions.image_files, there, source)
-    told = match.lines()
+    match_lines = match.lines()
     left_out = _without_picture({image_id: captions.image_files[image_id] for image_id in match.missing}, there)
     if left_out and (params.unreadable == "fail" or not match.numbers):
         why = [f"{one['file']} ({one['problem']})" for one in left_out if one["reason"] != MISSING]
-        problem = told[0] + (f"; not taken: {first_of(why, NAMES_SHOWN)}" if why else "")
+        problem = match_lines[0] + (f"; not taken: {first_of(why, NAMES_SHOWN)}" if why else "")
         remedy = "give them, or the source they are in; --set regions.unreadable=skip leaves such images out"
         remedy += "" if params.split else "; --split NAME takes the images of one split"
         raise InputError(problem, file=source, remedy=remedy)
-    for line in told if Process.current().rank == 0 else ():
+    for line in match_lines if Process.current().rank == 0 else ():
         tell(f"{source}: {line}")
     pictures = [replace(there[k], image_id=image_id) for image_id, k in match.numbers.items()]
     return ChosenPictures(pictures, left_out, {"captions": captions.digest})

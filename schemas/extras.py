@@ -69,10 +69,10 @@ def needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        told = missing_extra(error, extra)
-        if told is None:
+        missing = missing_extra(error, extra)
+        if missing is None:
             raise
-        raise told from error
+        raise missing from error
 
 
 def package_folder(name: str) -> Path:

@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from capgrade.schemas.devices import Precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.licences import OTHER, SPDX, UNKNOWN_LICENCE
 from capgrade.schemas.lines import read_text
 
-Source = Literal[
+_Source = Literal[
     "scenes", "coco", "karpathy", "flickr", "precomp", "tsv", "csv", "jsonl", "hub", "webdataset", "memory"
 ]
 _SEVERAL = ("coco", "karpathy", "tsv", "csv", "jsonl", "webdataset")  # sources that take more than one input
@@ -47,6 +46,7 @@ Natural = Annotated[int, Field(ge=0), AfterValidator(_in_64_bits)]
 SplitSize = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_share_or_count)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Precision = Literal["float32", "tf32", "bf16"]  # of convolutions and products
 # The best epoch by sums of recall or NCS at 1, 5 and 10, both directions, or by NDCG@25 with the gain rel or 2^rel - 1.
 BestBy = Literal["rsum", "ndcg", "ndcg_exp", "ncs", "ncs_ordered"]
 MeasureDevice = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
@@ -90,7 +90,7 @@ class ScenesParams(ParamsBlock):
 class CaptionsParams(ParamsBlock):
     """`capgrade captions`: where captions come from and how they are tokenised."""
 
-    source: Source = "scenes"
+    source: _Source = "scenes"
     input: str | tuple[str, ...] | None = None  # a file, a folder, a list of them or, for `hub`, a dataset id
     split: str | None = None  # keep this split; or the name of the split where the source has none
     config: str | None = None  # of a Hugging Face dataset that has several

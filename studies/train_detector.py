@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from capgrade.boxes import iou
+from capgrade.devices import device_of
 from capgrade.pipelines.detectors.bottom_up import STRIDE, BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.checkpoint import refuse_weights, save_bottom_up
 from capgrade.pipelines.detectors.resnet import ConvNorm
 from capgrade.pipelines.detectors.rpn import ProposalRule, encode_boxes, place_anchors
 from capgrade.pipelines.detectors.weights import NORM, folded
-from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.progress import progress
 from studies.scene_objects import Annotated, Truth, measure, read_annotated

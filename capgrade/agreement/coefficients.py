@@ -41,14 +41,14 @@ def average_precision(value: np.ndarray, accepted: np.ndarray) -> float:
 
 _ACCEPTED = 0.5  # a share of yes above it is a yes
 SAMPLES, _FEWEST, MANY = 200, 40, 50_000
-Row = dict[str, dict[str, float]]
+_Row = dict[str, dict[str, float]]
 
 
 def varies(values: np.ndarray) -> bool:
     return len(values) > 1 and bool(np.ptp(values) > 0)
 
 
-def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -> Row:
+def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -> _Row:
     """coefficient -> scope -> value. Scopes: `all` pairs and `non_original` ones; with several ratings per pair also
     `all_ratings` and `non_original_ratings`, where every single rating is an observation.
 
@@ -56,7 +56,7 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
     `average_precision` of what most people accept. One that is not defined (a side is constant) is left out.
     """
     every = np.ones(len(original), bool)
-    result: Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
+    result: _Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
     for scope, mask in {"all": every, "non_original": ~original}.items():
         _add(result, scope, values[mask], people.score[mask])
         accepted = people.score[mask] > _ACCEPTED
@@ -73,7 +73,7 @@ def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -
     return result
 
 
-def _add(result: Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
+def _add(result: _Row, scope: str, x: np.ndarray, y: np.ndarray) -> None:
     if varies(x) and varies(y):
         tau_b, tau_c = taus(x, y)
         found = {"pearson": stats.pearsonr(x, y).statistic, "spearman": stats.spearmanr(x, y).statistic}

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from capgrade.labels import Labels
 from capgrade.labels.published import hub_name, published_captions, published_shards
-from capgrade.labels.stored import Dense, Part, Sampled, Stored
+from capgrade.labels.stored import Dense, Sampled, SampledPart, Stored
 from capgrade.measures.embeddings import cache_folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -140,7 +140,7 @@ def _sampled(
         offsets = batch["captions"].offsets.to_numpy().astype(np.int64)
         flat = {name: batch[name].flatten().to_numpy() for name in ("captions", "weight", "reasons", *names)}
         columns = flat.pop("captions"), flat.pop("weight"), flat.pop("reasons")
-        parts.append(Part(offsets - offsets[0], *columns, flat))
+        parts.append(SampledPart(offsets - offsets[0], *columns, flat))
     return Sampled(names, n_captions, parts, reasons)
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from capgrade.devices import require_device
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.measures.sbert import FittedSbert
 from capgrade.schemas.captions import Captions
-from capgrade.schemas.devices import require_device
 from capgrade.schemas.extras import needs
 from capgrade.schemas.relevance import Relevance, by_part
 
@@ -69,7 +69,7 @@ class ValuedPairs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class SampledPart:
     """Kept pairs of some images in order: where each one's run starts, int64 [images + 1]; captions int32 [pairs],
     no caption twice in a run; how many pairs each stands for, float32; why it was kept, uint32, a bit a reason; and
     each measure, float32. Arrays are in memory or mapped."""
@@ -87,7 +87,7 @@ class Sampled:
 
     measures: Sequence[str]
     n_captions: int
-    parts: Sequence[Part]
+    parts: Sequence[SampledPart]
     reasons: Sequence[str]  # the name of each bit
     sampled: bool = True
     stand_ins: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)  # for unknown pairs, of each image

@@ -16,7 +16,7 @@ from capgrade.schemas.errors import InputError
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Above0 = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # an option that something is divided or scaled by
-Form = Literal["paper", "authors"]
+LossForm = Literal["paper", "authors"]
 COUNTED = ("daa", "sigmoid")  # means and sums over all candidates, of which some were sampled
 
 
@@ -89,12 +89,12 @@ class ScoredBatch:
         return found[:, 0], found[:, 1]
 
 
-Scores = Tensor | ScoredBatch  # the first argument of a loss; a ScoredBatch has the other tensors with it
+ScoreMatrix = Tensor | ScoredBatch  # the first argument of a loss; a ScoredBatch has the other tensors with it
 
 
 def batch_of(
-    name: str, scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
-    weights: Tensor | None = None,
+    name: str, scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None,
+    known: Tensor | None = None, weights: Tensor | None = None,
 ) -> ScoredBatch:  # fmt: skip
     """The batch that a loss was given. InputError for tensors that are none, do not fit or lie elsewhere, and for rows
     or columns of this process alone among those of several."""

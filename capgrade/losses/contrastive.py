@@ -15,7 +15,7 @@ from capgrade.losses.base import (
     Direction,
     Finite,
     ScoredBatch,
-    Scores,
+    ScoreMatrix,
     batch_of,
     both_directions,
     nothing,
@@ -29,7 +29,7 @@ TEMPERATURE, SOFTNESS = 0.05, 0.1
 
 @declared("relevance")
 def soft_info_nce(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
     temperature: Above0 | Tensor = TEMPERATURE, softness: Above0 = SOFTNESS,
 ) -> Tensor:  # fmt: skip
     """-mean_i sum_j q_ij log softmax_j(S_ij / temperature), q_i = softmax(r_i / softness), in both directions.
@@ -54,7 +54,7 @@ def soft_info_nce(
 
 @declared("relevance")
 def info_nce(
-    scores: Scores, own: Tensor | None = None, relevance: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix, own: Tensor | None = None, relevance: Tensor | None = None, known: Tensor | None = None, *,
     temperature: Above0 | Tensor = TEMPERATURE, targets: Literal["own", "relevance"] = "own",
     softness: Above0 = SOFTNESS,
 ) -> Tensor:  # fmt: skip
@@ -73,9 +73,8 @@ def info_nce(
         problem = "loss 'info_nce' of own targets takes no relevance"
         raise InputError(problem, remedy="give targets='relevance', or leave relevance and known out")
     batch = batch_of("info_nce", scores, own=own)
-    directions = both_directions(batch)
-    targets = [(one, one.itself.float(), torch.ones_like(one.own)) for one in directions]
-    return _cross_entropy(batch, targets, temperature)
+    own_alone = [(one, one.itself.float(), torch.ones_like(one.own)) for one in both_directions(batch)]
+    return _cross_entropy(batch, own_alone, temperature)
 
 
 def _cross_entropy(
@@ -97,7 +96,7 @@ def check_range(low: float, high: float, **_: object) -> None:
 
 @declared("relevance", check_range)
 def sigmoid(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
     weights: Tensor | None = None, *, temperature: Above0 | Tensor = 0.1, bias: Finite | Tensor = -10.0,
     targets: Literal["own", "relevance"] = "relevance", low: Finite = 0.0, high: Finite = 1.0,
 ) -> Tensor:  # fmt: skip

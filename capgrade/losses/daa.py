@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, Scores, all_known, batch_of, both_directions, nothing
+from capgrade.losses.base import Above0, LossForm, ScoreMatrix, all_known, batch_of, both_directions, nothing
 from capgrade.losses.declared import declared
 
 STEEPEST = 50.0  # of an exponent: beyond it a difference gives no gradient
 
 
-def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Form = "paper") -> Tensor:
+def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: LossForm = "paper") -> Tensor:
     """1 + sum_{a != c} sigmoid((x_ba - x_bc) / temperature) over known a: [B, C] -> [B, C]; 1 is the best. `known`
     may be what each a counts.
 
@@ -26,8 +26,8 @@ def soft_ranks(x: Tensor, known: Tensor, temperature: float, form: Form = "paper
 
 @declared("relevance")
 def daa(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
-    weights: Tensor | None = None, *, temperature: Above0 = 0.001, form: Form = "paper",
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None,
+    weights: Tensor | None = None, *, temperature: Above0 = 0.001, form: LossForm = "paper",
 ) -> Tensor:  # fmt: skip
     """(1 - ASP of images) + (1 - ASP of captions), ASP = mean over pairs of min / max of the two soft ranks; in 0..2.
 
@@ -54,7 +54,7 @@ def daa(
 
 
 @declared()
-def smooth_ap(scores: Scores, own: Tensor | None = None, *, temperature: Above0 = 0.01) -> Tensor:
+def smooth_ap(scores: ScoreMatrix, own: Tensor | None = None, *, temperature: Above0 = 0.01) -> Tensor:
     """(1 - mean AP) of both directions, positives the own items: AP of query b is the mean over positives c of
     rank among positives / rank among all, by soft ranks (Brown et al. 2020, eq. 6); in 0..2.
 

@@ -8,20 +8,29 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capgrade.losses.base import Above0, Form, ScoredBatch, Scores, all_known, batch_of, both_directions, nothing
+from capgrade.losses.base import (
+    Above0,
+    LossForm,
+    ScoredBatch,
+    ScoreMatrix,
+    all_known,
+    batch_of,
+    both_directions,
+    nothing,
+)
 from capgrade.losses.declared import declared
 from capgrade.schemas.errors import InputError
 
 TOLERANCE = 1e-6  # of a relevance of size 1: rounding
 _LARGEST = 1.0  # of a margin in the code of SAM's authors
 Negative = Literal["hard", "random", "soft"]
-Negatives = Literal["hard", "random", "soft", "sum"]
+NegativeRule = Literal["hard", "random", "soft", "sum"]
 
 
 @declared()
 def triplet(
-    scores: Scores, own: Tensor | None = None, *,
-    margin: float = 0.2, negatives: Negatives = "hard", spare_own: bool = False,
+    scores: ScoreMatrix, own: Tensor | None = None, *,
+    margin: float = 0.2, negatives: NegativeRule = "hard", spare_own: bool = False,
 ) -> Tensor:  # fmt: skip
     """sum_i [margin + S_in - S_ii]+ over both directions, n the negatives of i.
 
@@ -43,7 +52,7 @@ def triplet(
 
 
 def _triplets(
-    batch: ScoredBatch, scores: Tensor, own: Tensor, margin: Tensor | float, allowed: Tensor, negatives: Negatives
+    batch: ScoredBatch, scores: Tensor, own: Tensor, margin: Tensor | float, allowed: Tensor, negatives: NegativeRule
 ) -> Tensor:
     """Of queries [P] over candidates [P, N], each with the score of its own one: hinges of the negatives chosen."""
     cost = (margin + scores - own[:, None]).clamp(min=0)
@@ -66,7 +75,7 @@ def choose(scores: Tensor, allowed: Tensor, negatives: Negative) -> Tensor:
 
 @declared("relevance")
 def triplet_sn(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
     margin: float = 0.2, gamma: Above0 = 50.0,
 ) -> Tensor:  # fmt: skip
     """sum_i [s_i - S_ii + margin]+ over both directions, s_i = 1/gamma log sum_n exp(gamma S_in).
@@ -96,8 +105,8 @@ def triplet_sn(
 
 @declared("relevance")
 def sam(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
-    tau: Above0 = 10.0, negatives: Negative = "hard", form: Form = "paper",
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    tau: Above0 = 10.0, negatives: Negative = "hard", form: LossForm = "paper",
 ) -> Tensor:  # fmt: skip
     """sum_p [(phi_pp - phi_pm) / tau + S_pm - S_pp]+ + [(phi_pp - phi_pk) / tau + S_kp - S_pp]+.
 
@@ -152,7 +161,7 @@ def _second(cost: Tensor, negatives: Negative) -> Tensor:
 
 @declared("relevance")
 def kendall(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
     alpha: float = 0.2,
 ) -> Tensor:  # fmt: skip
     """sum_ijk 1[r_ij > r_ik + alpha] [S_ik - S_ij]+ over both directions (BCLS, eq. 5 and 17, no margin).
@@ -182,7 +191,7 @@ def windows(alpha: float, beta: float) -> int:
 
 @declared("relevance", windows, (-1.0, 1.0))
 def kendall_windows(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
     alpha: Above0 = 0.2, beta: Above0 = 0.1,
 ) -> Tensor:  # fmt: skip
     """SW-HS (BCLS, eq. 19 and 20): 1/M sum over windows m and queries i of [max_neg S - min_pos S]+, both directions.
@@ -218,7 +227,7 @@ def check_rungs(thresholds: Sequence[float], margins: Sequence[float], weights: 
 
 @declared("relevance", check_rungs)
 def ladder(
-    scores: Scores, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
+    scores: ScoreMatrix, relevance: Tensor | None = None, own: Tensor | None = None, known: Tensor | None = None, *,
     thresholds: Sequence[float] = (0.63,), margins: Sequence[float] = (0.2, 0.01),
     weights: Sequence[float] = (1.0, 0.25),
 ) -> Tensor:  # fmt: skip

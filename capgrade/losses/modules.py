@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from capgrade.losses.base import ScoredBatch, Scores
+from capgrade.losses.base import ScoredBatch, ScoreMatrix
 from capgrade.losses.declared import LOSSES, checked
 from capgrade.losses.gather import gather
 from capgrade.schemas.errors import InputError
@@ -45,7 +45,7 @@ class LossModule(torch.nn.Module):
     def temperature(self) -> Tensor:
         return self.log_temperature.exp()
 
-    def forward(self, scores: Scores, *labels: Tensor | None, **named: Tensor | None) -> Tensor:
+    def forward(self, scores: ScoreMatrix, *labels: Tensor | None, **named: Tensor | None) -> Tensor:
         """What follows the scores is as the function has it: relevance, own, known, ..."""
         learned = {name: getattr(self, name) for name in self.LEARNED}
         return LOSSES[self.NAME].function(scores, *labels, **named, **self.options, **learned)

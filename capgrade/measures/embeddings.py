@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from platformdirs import user_cache_path
 
+from capgrade.devices import device_of
 from capgrade.pretrained import EMBEDDED, fingerprint, model_source, quiet_loading
-from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.files import CACHE, open_arrow, write_arrow

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capgrade.devices import device_of
 from capgrade.measures.base import Error, Fill, Fitted
 from capgrade.measures.cider import FittedCider
 from capgrade.measures.rouge import ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import ONE as SBERT_ONE
 from capgrade.measures.sbert import FittedSbert
-from capgrade.schemas.devices import device_of
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
 F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)

@@ -9,7 +9,7 @@ import numpy as np
 
 from capgrade.kernels import njit
 from capgrade.metrics.base import Matrix, QueryBlock, of_matrix
-from capgrade.metrics.ranking import Array, Ties, rank
+from capgrade.metrics.ranking import Array, TieRule, rank
 from capgrade.schemas.errors import InputError
 
 
@@ -64,7 +64,7 @@ def asp_of(block: QueryBlock, relevance: str) -> Array:
     return _kernel(ranking.order, ranking.end, ideal.order, ideal.end)
 
 
-def asp(scores: Matrix, relevance: Matrix, *, ties: Ties = "expected") -> Any:
+def asp(scores: Matrix, relevance: Matrix, *, ties: TieRule = "expected") -> Any:
     """ASP = mean over candidates of min / max of their ranks r by score and s by relevance; in (0, 1].
 
     About 0.5 for a random order of many candidates. Li et al. 2022 "DAA", appendix eq. 1; evaluation.py:ASP_compute

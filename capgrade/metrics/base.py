@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from capgrade.kernels import get_num_threads
-from capgrade.metrics.ranking import Array, Ranking, Ties, gains_by_place, rank
+from capgrade.metrics.ranking import Array, Ranking, TieRule, gains_by_place, rank
 from capgrade.schemas.errors import InputError
 
 Score: TypeAlias = "Callable[..., Array]"  # of a Block and options
@@ -125,7 +125,7 @@ class Queries:
     relevance: Mapping[str, Array] = field(default_factory=dict)
     positives: Mapping[str, Positives] = field(default_factory=dict)
     codes: tuple[Array, Array] | None = None
-    ties: Ties = "expected"
+    ties: TieRule = "expected"
     clip: bool = False  # negative relevance counts as no gain, instead of being refused
 
     def __post_init__(self) -> None:
@@ -294,7 +294,7 @@ def _dense(rows: Array) -> Array:
 
 def of_matrix(
     scores: Matrix, score: Score, *, relevance: Matrix = None, own: Matrix = None,
-    groups: tuple[Matrix, Matrix] = (None, None), codes: tuple[Array, Array] | None = None, ties: Ties = "expected",
+    groups: tuple[Matrix, Matrix] = (None, None), codes: tuple[Array, Array] | None = None, ties: TieRule = "expected",
     **options: Any,
 ) -> Any:  # fmt: skip
     """A metric of each row of `scores`, with its options: float64 [Q], numpy for numpy, a tensor on the scores' device

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.base import Matrix, QueryBlock, check_choice, check_k, of_matrix, share
-from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.ranking import Array, TieRule
 from capgrade.metrics.semantic_recall import sr_of
 from capgrade.schemas.errors import InputError
 
@@ -41,7 +41,7 @@ def ncs_of(block: QueryBlock, relevance: str, k: int, form: str = "paper", remov
 
 def ncs(
     scores: Matrix, relevance: Matrix, k: int = 5, *, form: str = "paper", query_group: Matrix = None,
-    candidate_group: Matrix = None, ties: Ties = "expected",
+    candidate_group: Matrix = None, ties: TieRule = "expected",
 ) -> Any:  # fmt: skip
     """NCS@k = relevance of the k retrieved / the k largest relevances; in [0, 1]. Biten et al. 2022.
 
@@ -71,7 +71,7 @@ def ndcg_of(block: QueryBlock, relevance: str, k: int, gain: str = "linear") -> 
     )
 
 
-def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: Ties = "expected") -> Any:
+def ndcg(scores: Matrix, relevance: Matrix, k: int = 25, *, gain: str = "linear", ties: TieRule = "expected") -> Any:
     """NDCG@k = sum_{p<=k} g(rel_p) / log2(p + 1) over that of the best order of all candidates; in [0, 1].
 
     relevance >= 0. g is rel (`linear`; Messina et al. 2021, eq. 7-8) or 2^rel - 1 (`exponential`; Burges et al. 2005,

@@ -48,15 +48,15 @@ def score_run(run: Run, qrels: Qrels, names: Sequence[str], above: float) -> np.
     judged = query * width + qrel_document
     order = np.argsort(judged)
     at = order[np.minimum(np.searchsorted(judged, key, sorter=order), len(order) - 1)]
-    found = Ranked(listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0))
+    found = _Ranked(listed, place + 1, np.where(judged[at] == key, qrels.relevance[at], 0))
     ideal = found
     if any(kind in _GRADED for kind, _ in chosen):
         descending = qrels.relevance[np.lexsort((-qrels.relevance, query))]
-        ideal = Ranked(query, _places(np.diff(qrels.start))[1] + 1, descending)
+        ideal = _Ranked(query, _places(np.diff(qrels.start))[1] + 1, descending)
     return np.stack([_values(*one, found, ideal, positives, above) for one in chosen], axis=1)
 
 
-class Ranked(NamedTuple):
+class _Ranked(NamedTuple):
     """Documents of one query after the other, best first: whose, at which place from 1, and the relevance."""
 
     query: np.ndarray
@@ -69,13 +69,13 @@ def _places(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(np.arange(len(sizes)), sizes), np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
-def _values(kind: str, k: int, found: Ranked, ideal: Ranked, positives: np.ndarray, above: float) -> np.ndarray:
+def _values(kind: str, k: int, found: _Ranked, ideal: _Ranked, positives: np.ndarray, above: float) -> np.ndarray:
     """A metric of each query: `found` is its list, `ideal` all that is judged; `positives` says how many count."""
 
-    def total(one: Ranked, terms: np.ndarray) -> np.ndarray:
+    def total(one: _Ranked, terms: np.ndarray) -> np.ndarray:
         return np.bincount(one.query, terms, len(positives))
 
-    def gains(one: Ranked) -> np.ndarray:
+    def gains(one: _Ranked) -> np.ndarray:
         gain = 2.0**one.relevance - 1 if kind == "ndcg_exp" else one.relevance
         return total(one, (one.place <= k) * (gain if kind == "ncs" else gain / np.log2(one.place + 1)))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.base import Matrix, QueryBlock, as_numpy, check_matrix, of_matrix, share
-from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.ranking import Array, TieRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 
@@ -38,7 +38,7 @@ def hamming(left: Array, right: Array) -> Array:
     return (x.sum(1)[:, None] + y.sum(1)[None] - 2 * (x @ y.T)).round().astype(np.int32)
 
 
-def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: Ties = "expected") -> Any:
+def pmrp(scores: Matrix, query_codes: Matrix, candidate_codes: Matrix, *, ties: TieRule = "expected") -> Any:
     """PMRP: R-Precision with the candidates as positives whose object classes differ from the query's in at most zeta
     places, mean over zeta = 0, 1, 2; in [0, 1].
 

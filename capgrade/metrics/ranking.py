@@ -16,7 +16,7 @@ import numpy.typing as npt
 from capgrade.kernels import njit
 
 Array: TypeAlias = npt.NDArray[Any]
-Ties: TypeAlias = Literal["expected", "reference"]
+TieRule: TypeAlias = Literal["expected", "reference"]
 
 _U32, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _SIGN, _ALL = np.uint64(1 << 31), np.uint64(0xFFFFFFFF)  # of float32's bits
@@ -112,7 +112,7 @@ def _settle(scores, order, end):
             pos = stop
 
 
-def rank(scores: Array, ties: Ties = "expected") -> Ranking:
+def rank(scores: Array, ties: TieRule = "expected") -> Ranking:
     """Rank each row of `scores` (b, n), C-contiguous float32 or float64 without NaN, best first: a
     least-significant-digit radix sort, O(n)."""
     order, tied_end = np.empty(scores.shape, np.int32), np.empty(scores.shape, np.int32)

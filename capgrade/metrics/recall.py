@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from capgrade.metrics.base import Matrix, Positives, QueryBlock, check_k, of_matrix, share
-from capgrade.metrics.ranking import Array, Ties
+from capgrade.metrics.ranking import Array, TieRule
 
 
 def _first(block: QueryBlock, lists: str | None) -> tuple[Array, Array, Array]:
@@ -72,7 +72,7 @@ def longest(positives: Positives) -> int:
     return max(1, int(positives.sizes.max(initial=0)))
 
 
-def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: Ties = "expected") -> Any:
+def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: TieRule = "expected") -> Any:
     """R@K of image-text retrieval: 1 if any own candidate is among the first k; NaN for a query without one, 0
     where the gallery lacks them all.
 
@@ -85,7 +85,7 @@ def recall(scores: Matrix, own: Matrix, k: int = 1, *, ties: Ties = "expected") 
     return of_matrix(scores, any_in_top, own=own, ties=ties, k=check_k(k))
 
 
-def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: Ties = "expected") -> Any:
+def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: TieRule = "expected") -> Any:
     """The share of the own candidates that is among the first k, as information retrieval has recall; in [0, 1].
 
     At most k / |own|: R@1 cannot exceed 0.2 with five captions an image. Biten et al. 2022, eq. 1.
@@ -96,7 +96,7 @@ def recall_share(scores: Matrix, own: Matrix, k: int = 5, *, ties: Ties = "expec
     return of_matrix(scores, share_in_top, own=own, ties=ties, k=check_k(k))
 
 
-def first_rank(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+def first_rank(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
     """The rank of the first own candidate, from 1; its median is medr, its mean meanr.
 
     Under ties its expectation a + (g + 1) / (p + 1): a above, p own ones in the group of g.
@@ -107,7 +107,7 @@ def first_rank(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     return of_matrix(scores, first_of, own=own, ties=ties)
 
 
-def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+def r_precision(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
     """The share of own candidates among the first R, R their number; in [0, 1].
 
     >>> r_precision(np.array([[0.9, 0.2, 0.5]]), np.array([[True, False, True]]))
@@ -116,7 +116,7 @@ def r_precision(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
     return of_matrix(scores, share_in_top, own=own, ties=ties)
 
 
-def map_at_r(scores: Matrix, own: Matrix, *, ties: Ties = "expected") -> Any:
+def map_at_r(scores: Matrix, own: Matrix, *, ties: TieRule = "expected") -> Any:
     """mAP@R = (1/R) sum over r = 1..R of [item r is own] * precision@r, R the number of own candidates; in [0, 1].
 
     NaN for a query without own candidates; under ties its exact expectation. Musgrave et al. 2020; Chun et al. 2022

@@ -18,7 +18,7 @@ from capgrade.metrics.base import (
     per_query,
     share,
 )
-from capgrade.metrics.ranking import Array, Ties, chances
+from capgrade.metrics.ranking import Array, TieRule, chances
 from capgrade.schemas.errors import InputError
 
 _WEIGHTS = ("hard", "soft")
@@ -36,7 +36,7 @@ def sr_of(block: QueryBlock, relevance: str, k: int, m: int, weight: str = "hard
 
 def semantic_recall(
     scores: Matrix, relevance: Matrix, k: int = 5, m: int = 5, *, weight: str = "hard",
-    query_group: Matrix = None, candidate_group: Matrix = None, ties: Ties = "expected",
+    query_group: Matrix = None, candidate_group: Matrix = None, ties: TieRule = "expected",
 ) -> Any:  # fmt: skip
     """SR@k(m) = |G~ ∩ Q_k| / |G~|: the share of the m most relevant that is among the k retrieved; in [0, 1].
 

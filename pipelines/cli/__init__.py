@@ -86,7 +86,8 @@ def _whole(
 
 
 def _named(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    """The command; beside its output it records what it took, and when it is stopped it says one line."""
+    """The command; beside its output it records what it took, and when it is stopped it says one
+    line."""
 
     @wraps(command)
     def run(**values: Any) -> None:

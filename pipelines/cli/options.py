@@ -29,7 +29,9 @@ _CAPTIONS = "Folder that `capgrade captions` wrote"
 _REGIONS = "Folder that `capgrade regions` wrote."
 
 ParamsFile = Annotated[Path | None, Option("--params", help="params.yaml to read. Default: none.")]
-Sets = Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE", help="One parameter of docs/reference.md.")]
+SetOptions = Annotated[
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="One parameter of docs/reference.md.")
+]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 Out = Annotated[Path, Option(help="Folder to write.")]
 OptionalOut = Annotated[Path | None, Option("--out", help="Folder to write.")]
@@ -47,7 +49,7 @@ Measures = Annotated[
         show_default=False,
     ),
 ]
-Images = Annotated[
+ImagesOption = Annotated[
     str | None, Option(help="Pictures: a folder, a zip, or a URL template like https://HOST/{file}, by the image file.")
 ]
 
@@ -57,7 +59,7 @@ class CommonOptions:
     """The options of nearly every command."""
 
     params: ParamsFile = None
-    sets: Sets = None
+    sets: SetOptions = None
     as_json: AsJson = False
 
 

@@ -14,10 +14,10 @@ from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
     CaptionsDir,
     CommonOptions,
-    Images,
+    ImagesOption,
     Measures,
     ParamsFile,
-    Sets,
+    SetOptions,
     Split,
     load,
     names_of,
@@ -56,12 +56,12 @@ def explore(
     indexes: Annotated[
         list[Path] | None, Option("--index", help="Folder of `evaluate --run`, one per run. Default: RUN/index.")
     ] = None,
-    images: Images = None,
+    images: ImagesOption = None,
     reviews: Annotated[Path, Option(help="Folder of the ratings that people give.")] = Path("reviews"),
     sample: Annotated[Path | None, Option(metavar="DIR", help="Only choose pairs to rate, into DIR.")] = None,
     export: Annotated[Path | None, Option(metavar="CSV", help="Only write mean scores of --reviews.")] = None,
     params: ParamsFile = None,
-    sets: Sets = None,
+    sets: SetOptions = None,
 ) -> None:
     """A local page: what each measure and model ranks first, where they disagree, and pairs for people to rate.
 
@@ -162,7 +162,7 @@ def judge(
     endpoint: Annotated[str, Option(help="An OpenAI-compatible endpoint, such as http://localhost:8000/v1.")],
     model: Annotated[str, Option(help="The model's name there, and the rater's in the judgements.")],
     out: Annotated[Path, Option(help="CSV to write: image_id, caption_id, score, rater.")],
-    images: Images = None,
+    images: ImagesOption = None,
     split: Split = None,
     max_cost: Annotated[
         float | None, Option(min=0, help="Stop before this run costs more; set judge.price_in, _out.")

@@ -18,7 +18,7 @@ from capgrade.pipelines.cli.options import (
 )
 from capgrade.schemas.errors import InputError
 
-Asked = Annotated[
+_Asked = Annotated[
     Path | None, Option("--captions", help="Folder of `capgrade captions`: its images alone, by their ids.")
 ]
 AskedSplit = Annotated[str | None, Option("--split", help="With --captions: these splits, as val+test. Default: all.")]
@@ -35,7 +35,7 @@ def regions(
     model: Annotated[str | None, Option(help="Of patches: a vision transformer, its folder or hub id.")] = None,
     weights: Annotated[str | None, Option(help="Checkpoint; or `random`, to try the speed.")] = None,
     boxes: Annotated[str | None, Option(help="N or MIN-MAX regions per image, e.g. 10-100. Default: 36.")] = None,
-    captions: Asked = None,
+    captions: _Asked = None,
     split: AskedSplit = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
@@ -98,7 +98,7 @@ def import_regions(
     names: Annotated[
         tuple[Path, Path] | None, Option(metavar="CLASSES ATTRIBUTES", help="Of weights: files, a name a line.")
     ] = None,
-    captions: Asked = None,
+    captions: _Asked = None,
     split: AskedSplit = None,
     as_json: AsJson = False,
 ) -> None:

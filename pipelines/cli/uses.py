@@ -15,7 +15,7 @@ from capgrade.pipelines.cli.options import (
     AsJson,
     CaptionsDir,
     CommonOptions,
-    Images,
+    ImagesOption,
     Measures,
     ParamsFile,
     Split,
@@ -116,7 +116,7 @@ def report(
     data: Annotated[Path, Option(help="Folder of the outputs, named as in dvc.yaml.")] = Path("data"),
     pictures: Annotated[Path | None, Option(help="Folder for the charts as PNG and SVG.")] = None,
     title: Annotated[str | None, Option(help="Default: publish.name of --params, else the folder's name.")] = None,
-    images: Images = None,
+    images: ImagesOption = None,
     params: ParamsFile = None,
 ) -> None:
     """Everything that a pipeline wrote on one HTML page, which opens from disk and needs no network.
@@ -138,7 +138,7 @@ def audit(
     captions: CaptionsDir,
     relevance: Annotated[Path | None, Option(help="Folder of `capgrade relevance`: every pair.")] = None,
     shards: Annotated[Path | None, Option(help="Folder of `capgrade shards`: estimates by their weights.")] = None,
-    images: Images = None,
+    images: ImagesOption = None,
     out: Annotated[Path, Option(help="HTML file to write, beside a folder of its lists.")] = Path("audit.html"),
     measure: Annotated[str | None, Option(help="Default: the first calibrated one, people before sbert.")] = None,
     calibration: Annotated[

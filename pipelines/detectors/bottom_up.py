@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from capgrade.devices import autocast, precision_of
 from capgrade.pipelines.detectors.pooling import roi_pool
 from capgrade.pipelines.detectors.preprocess import LONG_SIDE, SHORT_SIDE, CaffePrepare
 from capgrade.pipelines.detectors.resnet import ResNetC4, fold_norms, make_stage, scaled
@@ -19,7 +20,7 @@ from capgrade.pipelines.detectors.rpn import (
     select_proposals,
 )
 from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
-from capgrade.schemas.devices import Precision, autocast, precision_of
+from capgrade.schemas.params import Precision
 
 STRIDE = 16
 

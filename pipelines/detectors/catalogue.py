@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
+from capgrade.devices import device_of, require_precision
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpDetector
 from capgrade.pipelines.detectors.detectron import config_file, config_files
 from capgrade.pipelines.detectors.patches import PatchDetector
 from capgrade.pipelines.detectors.selection import AirsplayRule, Detector, RegionRule, SelectionRule
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.pretrained import fingerprint
-from capgrade.schemas.devices import Precision, device_of, require_precision
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, digest
-from capgrade.schemas.params import RegionsParams
+from capgrade.schemas.params import Precision, RegionsParams
 
 SCENES_DETECTOR = Path(__file__).with_name("scenes.safetensors")  # made by studies/train_detector.py
 _RANDOM = "random"  # in place of a weights file

@@ -13,9 +13,9 @@ import yaml
 from torch import Tensor
 from torch.nn import functional
 
+from capgrade.devices import precision_of
 from capgrade.pipelines.detectors.selection import DescribedProposals, ProposalDetector, RegionRule
 from capgrade.pipelines.detectors.weights import read_content
-from capgrade.schemas.devices import precision_of
 from capgrade.schemas.errors import InputError
 
 INSTALL = "pip install --no-build-isolation 'git+https://github.com/facebookresearch/detectron2.git'"

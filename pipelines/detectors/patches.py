@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capgrade.devices import autocast, precision_of
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pretrained import from_pretrained, load_weights
-from capgrade.schemas.devices import Precision, autocast, precision_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Precision
 from capgrade.schemas.region_store import RegionStore
 from capgrade.schemas.regions import Regions
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from capgrade.devices import autocast
 from capgrade.pipelines.detectors.ops import nms_batch
-from capgrade.schemas.devices import autocast
 
 # Whose rules of boxes a model follows. Caffe's boxes hold both border pixels, so a side is x2 - x1 + 1. airsplay's
 # (py-bottom-up-attention, detectron2 of 2020) have sides x2 - x1 and end at (width, height); its anchors are not

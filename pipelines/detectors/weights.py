@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capgrade.pickles import read_pickle, read_torch
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import (
@@ -31,7 +32,6 @@ from capgrade.pipelines.detectors.rpn import Conventions, ProposalRule
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import digest
 from capgrade.schemas.lines import read_lines
-from capgrade.schemas.pickles import read_pickle, read_torch
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM_EPSILON = 1e-5
@@ -71,10 +71,10 @@ def moved_from_zero(theirs: Tensor) -> Tensor:
     return torch.cat([torch.zeros_like(moves[:4]), moves])
 
 
-Rows = Mapping[str, tuple[Callable[[int], int], Callable[[Tensor], Tensor]]]
+_Rows = Mapping[str, tuple[Callable[[int], int], Callable[[Tensor], Tensor]]]
 # By our layer: how many of our n rows detectron2 has, and ours of its. Classes, their embeddings and attributes count
 # background and none last instead of first. A logit x through a sigmoid is the softmax of 0 and x.
-BACKGROUND_LAST: Rows = {
+BACKGROUND_LAST: _Rows = {
     "rpn.objectness_logits": (lambda n: n // 2, lambda x: torch.cat([torch.zeros_like(x), x])),
     "head.bbox_pred": (lambda n: n - 4, moved_from_zero),
     **dict.fromkeys(("head.cls_score", "head.cls_embed", "head.attr_linear2"), (int, lambda x: x.roll(1, dims=0))),
@@ -97,7 +97,7 @@ class WeightLayout:
     config: BottomUpConfig
     tensor: Callable[[str], str]
     norm: tuple[str, ...] = NORM
-    rows: Rows = dataclasses.field(default_factory=dict)
+    rows: _Rows = dataclasses.field(default_factory=dict)
 
     def sources(self, shapes: Shapes) -> dict[str, dict[str, tuple[int, ...]]]:
         """The tensors of a file that each of ours is made of, with their shapes, for a model of these shapes."""

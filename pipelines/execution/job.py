@@ -27,12 +27,12 @@ import numba
 import numpy as np
 import pyarrow as pa
 
+from capgrade.devices import require_device
 from capgrade.kernels import limited_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.remote import TEMPORARY, Remote, fetch_folder
 from capgrade.schemas.captions import Captions, read_captions
-from capgrade.schemas.devices import require_device
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
     MANIFEST,

@@ -78,11 +78,11 @@ def _asked(
     """The captions' image id by the id of the file, and the images that the files lack, as a manifest's `left_out` has
     them. What is missing, and what is not asked for, is said. InputError for a missing one without `skip`."""
     match = match_images(captions.image_files, ids, source)
-    told = match.lines("features")
+    match_lines = match.lines("features")
     if match.missing and (not skip or not match.numbers):
         remedy = "give the other files too, or --split NAME for the images of one split; --unreadable skip leaves "
-        raise InputError(told[0], file=source, remedy=f"{remedy}such images out")
-    for line in told:
+        raise InputError(match_lines[0], file=source, remedy=f"{remedy}such images out")
+    for line in match_lines:
         tell(f"{source.name}: {line}")
     files = captions.image_files
     left_out = [

@@ -84,7 +84,7 @@ def absolute(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Found:
+class DatasetSummary:
     """What captions and pictures were seen: images by split, captions, how many images have a picture of those looked
     for, and lines about the others."""
 
@@ -107,19 +107,19 @@ class Found:
         return f"{said}, {self.with_picture:,} of {self.looked_for:,} pictures found"
 
 
-def look(dataset: Dataset) -> Found:
+def look(dataset: Dataset) -> DatasetSummary:
     """Read the captions, and find a picture, or regions, for each image. InputError for captions that cannot be read,
     and where there is a picture of none."""
     params = validated(CaptionsParams, dataset.captions)
     if params.source == "scenes":
         scenes = params.scenes
         splits = {"train": scenes.train, "val": scenes.val, "test": scenes.test}
-        return Found(splits, scenes.captions_per_image * sum(splits.values()), {})
+        return DatasetSummary(splits, scenes.captions_per_image * sum(splits.values()), {})
     captions = list(read_source(params))
     split_of = {caption.image_id: caption.split for caption in captions}
     if not captions:
         raise InputError("no captions", file=params.inputs[0], remedy="check the source and its input")
-    found = Found(dict(Counter(split_of.values())), len(captions), _files(captions))
+    found = DatasetSummary(dict(Counter(split_of.values())), len(captions), _files(captions))
     if (without := count_without_english(caption.text for caption in captions)) > len(captions) / 2:
         found = replace(found, not_english=without)
     if dataset.images:
@@ -131,7 +131,7 @@ def _files(captions: Sequence[Caption]) -> dict[str, str | None]:
     return {caption.image_id: caption.image_file for caption in captions}
 
 
-def _with_pictures(found: Found, images: str) -> Found:
+def _with_pictures(found: DatasetSummary, images: str) -> DatasetSummary:
     pictures = list_pictures(images)
     matched = match_pictures(found.files, pictures, images)
     if not matched.numbers:
@@ -143,7 +143,7 @@ def _with_pictures(found: Found, images: str) -> Found:
     return replace(found, with_picture=len(matched.numbers), looked_for=len(found.files), notes=notes)
 
 
-def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
+def _with_features(found: DatasetSummary, features: Mapping[str, Any]) -> DatasetSummary:
     params = validated(FeaturesParams, dict(features))
     sources, files = [Path(path) for path in params.input], [Path(path) for path in params.ids]
     ids = [one.image_id for one in islice(list_found(params.format, sources, files, params.input_dtype), _FIRST)]
@@ -156,7 +156,7 @@ def _with_features(found: Found, features: Mapping[str, Any]) -> Found:
     return replace(found, notes=[note])
 
 
-def split_names(found: Found, sets: Sequence[str]) -> dict[str, str | None]:
+def split_names(found: DatasetSummary, sets: Sequence[str]) -> dict[str, str | None]:
     """Which split is learnt from, validated and evaluated on: as `sets` say it, else by the usual names. InputError
     where none can be learnt from or evaluated."""
     given = {key: value for key, _, value in (text.partition("=") for text in sets)}
@@ -174,7 +174,7 @@ def split_names(found: Found, sets: Sequence[str]) -> dict[str, str | None]:
 
 
 def params_of(
-    dataset: Dataset, found: Found, name: str, presets: Sequence[str], license: str, language: str | None,
+    dataset: Dataset, found: DatasetSummary, name: str, presets: Sequence[str], license: str, language: str | None,
     sets: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     """The tree of params.yaml, upon which `sets` are put. InputError for what no stage would take."""

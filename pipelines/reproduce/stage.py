@@ -38,7 +38,7 @@ from capgrade.trainer.fit.setup import Data
 from capgrade.trainer.fit.train import train
 from capgrade.trainer.search.index import INDEX, SIMILARITY, embed, made_from
 
-Numbers = list[float | None]
+_Numbers = list[float | None]
 _LISTS = {"map@r": "eccv", "r_precision": "eccv", "eccv_recall": "eccv", "cxc_recall": "cxc"}  # of people
 _KIND = "reproduction"
 JSON, MARKDOWN = "table.json", "table.md"
@@ -140,7 +140,7 @@ class _Inputs:
         labels, parts, images = self._labels(), [], self.captions.n_images
         for section in self.recipe.sections:
             fold = None if self.settings.small else section.fold
-            ours: list[Numbers] = []
+            ours: list[_Numbers] = []
             for row in section.rows:
                 if not row.runs or row not in chosen:
                     ours.append([None] * len(row.published))
@@ -195,7 +195,7 @@ class _Inputs:
                 found |= agree(self.captions_dir, self.judgements, names, self.settings.measures, self.captions.split)
         parts = []
         for section in self.recipe.sections:
-            ours: list[Numbers] = []
+            ours: list[_Numbers] = []
             for row in section.rows:
                 of = found.get(row.measure) if row in chosen else None
                 values = [(one, of[one.metric].get(one.scope or "all") if of else None) for one in section.parsed]
@@ -206,7 +206,7 @@ class _Inputs:
 
 def metrics_of(
     task: Task, section: Section, labels: Mapping[str, Path], captions: Captions, fold: int | None
-) -> tuple[Numbers, dict[str, Collapse]]:
+) -> tuple[_Numbers, dict[str, Collapse]]:
     """A number for each column, None where its labels or lists are not there; beside lambda@K, whether each direction
     has collapsed."""
     columns, found = section.parsed, {}

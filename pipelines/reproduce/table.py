@@ -44,8 +44,8 @@ def keep_rows(table: dict[str, Any], before: dict[str, Any], chosen: Sequence[st
                 if row["row"] not in left and all(value is None for value in row["ours"]):
                     left.append(row["row"])
     of_chosen = tuple(f"{row}, " for row in chosen)
-    told = [note for note in before.get("notes", ()) if not note.startswith((NOT_ASKED, *of_chosen))]
-    table["notes"] += [note for note in told if note not in table["notes"]]
+    other_notes = [note for note in before.get("notes", ()) if not note.startswith((NOT_ASKED, *of_chosen))]
+    table["notes"] += [note for note in other_notes if note not in table["notes"]]
     table["notes"] += [NOT_ASKED + ", ".join(left)] if left else []
 
 

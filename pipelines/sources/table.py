@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, Ids, entry, listed_cell
+from capgrade.pipelines.sources.fields import CaptionTexts, File, Id, IdList, entry, listed_cell
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.dataset_files import SAVED, path_here, row_id, split_of
 from capgrade.schemas.errors import InputError
@@ -26,7 +26,7 @@ from capgrade.schemas.say import tell
 if TYPE_CHECKING:
     from datasets import Dataset
 
-_KINDS = {"image_id": Id, "caption": CaptionTexts, "caption_id": Ids, "split": Id, "image_file": File}
+_KINDS = {"image_id": Id, "caption": CaptionTexts, "caption_id": IdList, "split": Id, "image_file": File}
 # What the column of a field is called where no name is asked for, the first that is there.
 _NAMES = {"image_id": ("image_id",), "caption": ("caption",), "caption_id": ("caption_id",), "split": ("split",),
          "image_file": ("image_file", "file_name", "filename")}  # fmt: skip

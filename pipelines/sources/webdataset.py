@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, create_model
 
-from capgrade.pipelines.sources.fields import Texts, entry
+from capgrade.pipelines.sources.fields import TextList, entry
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import decoded, parse_json
@@ -62,5 +62,5 @@ def _texts(member: Member, key_of_json: str | None) -> list[str]:
     value = parse_json(text, path, first_row=1)
     if isinstance(value, dict) and value.get(key_of_json) in (None, "", []):
         return []
-    fields: Any = create_model("Fields", caption=(Texts, Field(alias=key_of_json)))
+    fields: Any = create_model("Fields", caption=(TextList, Field(alias=key_of_json)))
     return entry(fields, value, member.tar, member.name, KEY_OF_JSON).caption

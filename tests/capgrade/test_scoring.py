@@ -317,7 +317,7 @@ def test_files_of_references_and_results_that_people_have(tmp_path: Path, capsys
 
 
 def test_the_reward_takes_references_as_a_dataset_of_numpy_has_them() -> None:
-    reward = capgrade.reward.Cider(capgrade.Frequencies.of(list(REFERENCES.values())))
+    reward = capgrade.reward.CiderRewardFunction(capgrade.Frequencies.of(list(REFERENCES.values())))
     sets = list(REFERENCES.values())
     arrays = [np.array(texts) for texts in sets]
     texts = [text for own in CANDIDATES.values() for text in own]

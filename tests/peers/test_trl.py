@@ -1,4 +1,4 @@
-"""`capgrade.reward.Cider` as a reward function of trl's trainers."""
+"""`capgrade.reward.CiderRewardFunction` as a reward function of trl's trainers."""
 
 import pickle
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 
 from capgrade import CiderReward, Frequencies
-from capgrade.reward import Cider
+from capgrade.reward import CiderRewardFunction
 from capgrade.schemas.errors import InputError
 from tests.conftest import WORDS, random_sets
 
@@ -32,7 +32,7 @@ def test_grpo_trains_two_steps_on_cider(tmp_path: Path) -> None:
         str(tmp_path), max_steps=2, per_device_train_batch_size=8, num_generations=4, max_completion_length=12,
         use_cpu=True, bf16=False, report_to="none", logging_steps=1, save_strategy="no", learning_rate=0.01,
     )  # fmt: skip
-    reward = Cider(Frequencies.of(dataset["references"]))
+    reward = CiderRewardFunction(Frequencies.of(dataset["references"]))
     trainer = GRPOTrainer(model, reward_funcs=reward, args=arguments, train_dataset=dataset, processing_class=tokenizer)
     trainer.train()
     means = [row["rewards/Cider/mean"] for row in trainer.state.log_history if "rewards/Cider/mean" in row]
@@ -42,7 +42,7 @@ def test_grpo_trains_two_steps_on_cider(tmp_path: Path) -> None:
 
 def test_a_reward_is_that_of_the_caption_alone() -> None:
     frequencies = Frequencies.of(SETS)
-    reward = Cider(frequencies)
+    reward = CiderRewardFunction(frequencies)
     completions, references = [own[0] for own in SETS[::-1]], SETS[:20] + SETS[:20] + SETS[20:40]
     references[3] = references[2]  # two completions of one image after each other, one of most others
     alone = [CiderReward(frequencies)([[c]], [r])[0, 0] for c, r in zip(completions, references, strict=True)]

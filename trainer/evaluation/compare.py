@@ -32,7 +32,7 @@ from capgrade.trainer.evaluation.tables import first_measure, is_graded
 SHORT_TABLE = 12  # rows of the short table
 # Of a short table, the first come first: what papers on retrieval report, in both directions, then by one number.
 PAPERS = (*RECALL, "rsum", "map@r", "ndcg", "nsum", "medr", "ncs")
-Column = tuple[str, str]  # direction, "" of a sum, and metric
+_Column = tuple[str, str]  # direction, "" of a sum, and metric
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def reported(folder: Path) -> list[str]:
 class _Values:
     """What the columns need of a run: values of each query by direction and metric, the parts of sums too."""
 
-    def __init__(self, run: StoredQueries, columns: Sequence[Column]) -> None:
+    def __init__(self, run: StoredQueries, columns: Sequence[_Column]) -> None:
         self.run = run
         summed = [part for _, name in columns for part in SUM_OF.get(name, ())]
         parts = [(direction, part) for part in summed for direction in DIRECTIONS]
@@ -142,10 +142,10 @@ class _Values:
             return reduced(name, self.queries[direction][name])
         return 100 * sum(self.of(direction, part) for direction in DIRECTIONS for part in SUM_OF[name])
 
-    def tests(self, other: "_Values", options: Mapping[str, Any], method: str) -> dict[Column, PairedTest | None]:
+    def tests(self, other: "_Values", options: Mapping[str, Any], method: str) -> dict[_Column, PairedTest | None]:
         """This run less the other, by column."""
-        exchanged: dict[Column, Array] = {}
-        drawn: dict[Column, Array] = {}
+        exchanged: dict[_Column, Array] = {}
+        drawn: dict[_Column, Array] = {}
         for direction in DIRECTIONS:
             ours, theirs = self.queries[direction], other.queries[direction]
             for name in ours:
@@ -171,7 +171,7 @@ class _Values:
         return {column: self._tested(other, column, drawn, exchanged, method) for column in drawn}
 
     def _tested(
-        self, other: "_Values", column: Column, drawn: Mapping[Column, Array], exchanged: Mapping[Column, Array],
+        self, other: "_Values", column: _Column, drawn: Mapping[_Column, Array], exchanged: Mapping[_Column, Array],
         method: str,
     ) -> PairedTest | None:  # fmt: skip
         direction, name = column
@@ -185,7 +185,7 @@ class _Values:
         return paired_result(gap, drawn[column], None if method == "bootstrap" else exchanged[column], queries)
 
 
-def _columns(known: Mapping[str, Sequence[str]]) -> list[Column]:
+def _columns(known: Mapping[str, Sequence[str]]) -> list[_Column]:
     """Every metric in each direction that has it, then the sums whose parts are there."""
     names = dict.fromkeys(name for direction in DIRECTIONS for name in known[direction])
     columns = [(direction, name) for name in names for direction in DIRECTIONS if name in known[direction]]
@@ -194,9 +194,9 @@ def _columns(known: Mapping[str, Sequence[str]]) -> list[Column]:
     return [*columns, *(("", name) for name in sums)]
 
 
-def _reported(columns: Sequence[Column]) -> list[Column]:
+def _reported(columns: Sequence[_Column]) -> list[_Column]:
     """Of these columns at most MOST, by the order of PAPERS, of the first measure; in the order of columns."""
-    kept: list[Column] = []
+    kept: list[_Column] = []
     for name in PAPERS:  # of ndcg and ncs at several cut-offs the first
         like = [metric for _, metric in columns if name in (metric, metric.partition("@")[0]) and "[" not in metric]
         kept += [column for column in columns if column[1] in like[:1]]
@@ -205,10 +205,10 @@ def _reported(columns: Sequence[Column]) -> list[Column]:
 
 def _chosen(
     known: Mapping[str, Collection[str]], metrics: Sequence[str], measure: str | None, file: Path
-) -> list[Column]:
+) -> list[_Column]:
     """The columns of metrics by name, of the first measure with or without its name."""
     there = _columns({direction: list(names) for direction, names in known.items()})
-    found: list[Column] = []
+    found: list[_Column] = []
     for metric in metrics:
         name = metric.removesuffix(f"[{measure}]")
         if not (some := [column for column in there if column[1] == name]):

@@ -12,7 +12,7 @@ import numpy as np
 from capgrade.evaluation import DIRECTIONS, Draws, Evaluation, cosines, is_graded
 from capgrade.evaluation import evaluate as of_arrays
 from capgrade.metrics.mined import mined_precision, mined_precision_classes
-from capgrade.metrics.ranking import Ties
+from capgrade.metrics.ranking import TieRule
 from capgrade.schemas.files import atomic, write_json, write_manifest
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import output_folder
@@ -113,7 +113,7 @@ def averaged(inputs: Mapping[str, str]) -> int:
 CURVE = (1, 2, 3, 5, 10, 20, 30, 50)
 
 
-def curves(task: Task, ks: Sequence[int], ties: Ties) -> dict[str, list[dict[str, Any]]]:
+def curves(task: Task, ks: Sequence[int], ties: TieRule) -> dict[str, list[dict[str, Any]]]:
     """Rows for plots: recall, NCS and NDCG against K; SR@K against m; precision of mined positives."""
     first = dict(list(task.relevance.items())[:1])
     bases = ("recall", "r", *(("ncs", "ndcg") if first else ()))

@@ -424,7 +424,7 @@ def _read_matrix(path: Path, ids: Sequence[str], column: str, names: Sequence[st
         return read_csv(path, ids, names)
     try:
         if path.suffix in (".pt", ".pth"):
-            from capgrade.schemas.pickles import read_torch
+            from capgrade.pickles import read_torch
 
             matrix = as_numpy(read_torch(path))
         elif path.suffix == ".npz":

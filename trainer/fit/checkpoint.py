@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from capgrade.metrics.base import check_choice
+from capgrade.pickles import read_torch
 from capgrade.pretrained import require_here
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import (
@@ -24,7 +25,6 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.lines import csv_text, read_json
 from capgrade.schemas.params import TrainParams
-from capgrade.schemas.pickles import read_torch
 from capgrade.schemas.say import warn
 from capgrade.trainer.data.text import Tokens, load_tokens
 from capgrade.trainer.fit import CONFIG, EPOCHS, MODEL, STATE, STEPS, SUMMARY, VOCABULARY
@@ -33,7 +33,7 @@ from capgrade.trainer.models.alignment import Pooling
 from capgrade.trainer.models.base import RetrievalModel
 
 AFRESH = "start afresh with --restart"
-Row = Mapping[str, float]
+_Row = Mapping[str, float]
 Parts = Mapping[str, Any]  # what has a `state_dict`, by name: model, optimiser, schedule, average; None: there is none
 
 
@@ -172,8 +172,8 @@ def start_from(model: RetrievalModel, file: Path, strict: bool) -> list[str]:
         raise InputError(problem, file=file, remedy=remedy)
     model.load_state_dict(fits, strict=False)
     if others:
-        known = f"train.init: {len(fits)} weights are those of {file}"
-        warn(f"{known}, {len(others)} do not match and start afresh: {some}")
+        taken = f"train.init: {len(fits)} weights are those of {file}"
+        warn(f"{taken}, {len(others)} do not match and start afresh: {some}")
     return others
 
 
@@ -242,13 +242,13 @@ class History:
         }  # fmt: skip
 
 
-def _best(epochs: Sequence[Row], best_by: str) -> Row | None:
+def _best(epochs: Sequence[_Row], best_by: str) -> _Row | None:
     """The epoch of the best validation, the first of equal ones; None before any."""
     rows = [row for row in epochs if best_by in row]
     return max(rows, key=lambda row: row[best_by]) if rows else None
 
 
-def _over(epochs: Sequence[Row], params: TrainParams) -> bool:
+def _over(epochs: Sequence[_Row], params: TrainParams) -> bool:
     best = _best(epochs, params.best_by)
     stale = params.patience is not None and best is not None and len(epochs) - best["epoch"] >= params.patience
     return stale or len(epochs) >= params.epochs

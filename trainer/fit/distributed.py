@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import Parameter
 
+from capgrade.devices import device_of
 from capgrade.processes import Process
-from capgrade.schemas.devices import device_of
 from capgrade.schemas.errors import InputError
 
 _T = TypeVar("_T")

@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from capgrade.devices import autocast, precision_of
 from capgrade.losses import LossTerms, ScoredBatch, gather
 from capgrade.losses.declared import ACTIVE
 from capgrade.measures.params import MeasuresParams
 from capgrade.processes import Process, together
-from capgrade.schemas.devices import autocast, precision_of
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, package_version, parse_manifest, write_json, write_text
 from capgrade.schemas.output import output_folder, refuse_foreign

@@ -10,16 +10,16 @@ from torch.nn.functional import leaky_relu, normalize
 from capgrade.trainer.models.base import CaptionTokens, Encoded, Images, RetrievalModel
 from capgrade.trainer.models.encoders import EVAL_IMAGES, GruConfig, WordGru, linear, scored_by_length, unit_regions
 
-Direction = Literal["t2i", "i2t"]
-Pooling = Literal["lse", "mean", "max", "sum"]
+_Direction = Literal["t2i", "i2t"]
+_Pooling = Literal["lse", "mean", "max", "sum"]
 FirstNorm = Literal["clipped_l2norm", "l2norm", "clipped_l1norm", "l1norm", "clipped", "no_norm", "softmax"]
 EPS = 1e-8
 
 
 @dataclass(frozen=True)
 class ScanConfig(GruConfig):
-    direction: Direction = "t2i"  # t2i: every word attends to the regions; i2t: every region to the words
-    pooling: Pooling = "lse"  # of the cosines of the words (t2i) or regions (i2t)
+    direction: _Direction = "t2i"  # t2i: every word attends to the regions; i2t: every region to the words
+    pooling: _Pooling = "lse"  # of the cosines of the words (t2i) or regions (i2t)
     temperature: float = 9.0  # lambda of the attention; the authors take 9 (t2i) and 4 (i2t)
     sharpness: float = 6.0  # lambda of lse; the authors take 6 (t2i) and 5 or 20 (i2t)
     first_norm: FirstNorm = "clipped_l2norm"  # of the products before the attention, over those who ask

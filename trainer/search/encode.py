@@ -70,16 +70,16 @@ ENCODED_PARTS = ("vector", "parts", "mask")
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: type = np.float32) -> np.memmap:
-    """An .npy file of zeros as an array on disk, of which nothing is in memory. Its room is taken first: OSError on a
-    full disk, where the array would end the process."""
+    """An .npy file of zeros as an array on disk, of which nothing is in memory. Its room is taken
+    first: OSError on a full disk, where the array would end the process."""
     array = np.lib.format.open_memmap(path, "w+", dtype, shape)
     reserve(path, path.stat().st_size)
     return array
 
 
 def create_arrays(folder: Path, side: str, encoded: Encoded, rows: int, longest: int) -> dict[str, np.memmap]:
-    """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector" is in
-    images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
+    """Arrays on disk for `rows` items encoded as these, sets padded to `longest`: "images.vector" is
+    in images.vector.npy; masks are bool, others float32. OSError as `create_array`."""
     arrays = {}
     for name in ENCODED_PARTS:
         if (tensor := getattr(encoded, name)) is not None:

@@ -15,7 +15,7 @@ from capgrade.pipelines.sources.scenes.world import OBJECT_COLOURS
 FINER = 3  # drawn at this many times the size, then averaged: Pillow's shapes have hard edges
 BANDS = 48  # of a gradient
 Rgb = tuple[int, ...]
-Numbers = Sequence[float]
+_Numbers = Sequence[float]
 DRAWN = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
@@ -58,53 +58,53 @@ class Pen:
             return self.colour(looks[self.look % len(looks)])
         return ImageColor.getrgb(f"#{DRAWN['colours'].get(name, name)}")
 
-    def ellipse(self, at: Numbers, fill: Rgb, edge: float = 1) -> None:
+    def ellipse(self, at: _Numbers, fill: Rgb, edge: float = 1) -> None:
         self.canvas.ellipse(self._rectangle(at), fill, dark(fill) if edge else None, self.stroke)
 
-    def rect(self, at: Numbers, fill: Rgb, round: float = 0, edge: float = 1) -> None:  # noqa: A002
+    def rect(self, at: _Numbers, fill: Rgb, round: float = 0, edge: float = 1) -> None:  # noqa: A002
         """`round` is the corners' radius as a share of the shorter side."""
         x0, y0, x1, y1 = box = self._rectangle(at)
         radius = round * min(x1 - x0, y1 - y0)
         self.canvas.rounded_rectangle(box, radius, fill, dark(fill) if edge else None, self.stroke)
 
-    def poly(self, at: Numbers, fill: Rgb, edge: float = 1) -> None:
+    def poly(self, at: _Numbers, fill: Rgb, edge: float = 1) -> None:
         self.canvas.polygon(self._points(at), fill, dark(fill) if edge else fill, self.stroke)
 
-    def line(self, at: Numbers, fill: Rgb, width: float = 1) -> None:
+    def line(self, at: _Numbers, fill: Rgb, width: float = 1) -> None:
         """`width` in strokes."""
         self.canvas.line(self._points(at), fill, max(1, round(width * self.stroke)), joint="curve")
 
-    def bar(self, at: Numbers, fill: Rgb, width: float) -> None:
+    def bar(self, at: _Numbers, fill: Rgb, width: float) -> None:
         """An outlined line; `width` is a share of the box's width."""
         thick = width * (self.box[2] - self.box[0]) / self.stroke
         self.line(at, dark(fill), thick)
         self.line(at, fill, max(thick - 2, 1))
 
-    def arc(self, at: Numbers, fill: Rgb) -> None:
+    def arc(self, at: _Numbers, fill: Rgb) -> None:
         """Part of an ellipse's edge: its box, then degrees clockwise from the right."""
         self.canvas.arc(self._rectangle(at), *self._degrees(at), fill, 2 * self.stroke)
 
-    def pie(self, at: Numbers, fill: Rgb) -> None:
+    def pie(self, at: _Numbers, fill: Rgb) -> None:
         """A slice of an ellipse, as `arc` takes it."""
         self.canvas.pieslice(self._rectangle(at), *self._degrees(at), fill, dark(fill), self.stroke)
 
-    def ring(self, at: Numbers, fill: Rgb, width: float) -> None:
+    def ring(self, at: _Numbers, fill: Rgb, width: float) -> None:
         """An ellipse's edge; `width` in strokes."""
         self.canvas.ellipse(self._rectangle(at), None, fill, max(1, round(width * self.stroke)))
 
-    def eye(self, at: Numbers) -> None:
+    def eye(self, at: _Numbers) -> None:
         """The middle, then the radius as a share of the box's width."""
         [(x, y)], r = self._points(at[:2]), max(at[2] * (self.box[2] - self.box[0]), self.stroke)
         self.canvas.ellipse((x - r, y - r, x + r, y + r), self.colour("ink"))
 
-    def wheel(self, at: Numbers) -> None:
+    def wheel(self, at: _Numbers) -> None:
         """Round, on the ground: the middle, and the radius as a share of the box's width."""
         x, radius = at
         high = self._height(radius)
         self.ellipse((x - radius, 1 - 2 * high, x + radius, 1), self.colour("tyre"))
         self.ellipse((x - radius / 2, 1 - 1.5 * high, x + radius / 2, 1 - high / 2), self.colour("metal"))
 
-    def bicycle(self, _: Numbers, fill: Rgb, radius: float) -> None:
+    def bicycle(self, _: _Numbers, fill: Rgb, radius: float) -> None:
         high, ink, metal = self._height(radius), self.colour("ink"), self.colour("metal")
         hub = 1 - high
         for x in (radius, 1 - radius):
@@ -118,28 +118,28 @@ class Pen:
         self.ellipse((0.43, hub - 0.08, 0.53, hub + 0.08), metal)
         self.rect((0.74, 0, 0.84, 0.06), ink, 0.5)
 
-    def windows(self, _: Numbers, lit: Rgb, unlit: Rgb) -> None:
+    def windows(self, _: _Numbers, lit: Rgb, unlit: Rgb) -> None:
         """Eight rows of three, a quarter of them lit."""
         for row, column in np.ndindex(8, 3):
             x, y = 0.10 + 0.29 * column, 0.19 + 0.095 * row
             fill = unlit if (row * 3 + column * 5 + self.look) % 4 else lit
             self.rect((x, y, x + 0.20, y + 0.055), fill, edge=0)
 
-    def rays(self, _: Numbers, fill: Rgb) -> None:
+    def rays(self, _: _Numbers, fill: Rgb) -> None:
         for turn in range(12):
             corners = [(0.5, turn * pi / 6), (0.3, turn * pi / 6 - 0.16), (0.3, turn * pi / 6 + 0.16)]
             self.poly([0.5 + r * of(angle) for r, angle in corners for of in (cos, sin)], fill)
 
-    def hours(self, _: Numbers, fill: Rgb) -> None:
+    def hours(self, _: _Numbers, fill: Rgb) -> None:
         for turn in range(12):
             self.line([0.5 + r * of(turn * pi / 6) for r in (0.32, 0.38) for of in (cos, sin)], fill)
 
-    def banana(self, _: Numbers, fill: Rgb) -> None:
+    def banana(self, _: _Numbers, fill: Rgb) -> None:
         angles = [pi * t / 10 for t in range(11)]
         outer = [xy for a in angles for xy in (0.5 - 0.5 * cos(a), 0.06 + 0.94 * sin(a))]
         self.poly(outer + [xy for a in angles for xy in (0.5 + 0.42 * cos(a), 0.06 + 0.44 * sin(a))], fill)
 
-    def crescent(self, _: Numbers, fill: Rgb) -> None:
+    def crescent(self, _: _Numbers, fill: Rgb) -> None:
         angles = [pi * t / 16 for t in range(17)]
         outer = [xy for a in angles for xy in (1 - sin(a), 0.5 - 0.5 * cos(a))]
         self.poly(outer + [xy for a in angles[1:-1] for xy in (1 - 0.55 * sin(a), 0.5 + 0.5 * cos(a))], fill)
@@ -148,18 +148,18 @@ class Pen:
         """The same length as a share of the box's height."""
         return width * (self.box[2] - self.box[0]) / (self.box[3] - self.box[1])
 
-    def _points(self, at: Numbers) -> list[tuple[float, float]]:
+    def _points(self, at: _Numbers) -> list[tuple[float, float]]:
         x0, y0, x1, y1 = self.box
         return [
             (x0 + (1 - x if self.flip else x) * (x1 - x0), y0 + y * (y1 - y0))
             for x, y in zip(at[::2], at[1::2], strict=True)
         ]
 
-    def _rectangle(self, at: Numbers) -> Box:
+    def _rectangle(self, at: _Numbers) -> Box:
         (a, b), (c, d) = self._points(at[:4])
         return min(a, c), b, max(a, c), d
 
-    def _degrees(self, at: Numbers) -> tuple[float, float]:
+    def _degrees(self, at: _Numbers) -> tuple[float, float]:
         return (180 - at[5], 180 - at[4]) if self.flip else (at[4], at[5])
 
 
@@ -170,28 +170,28 @@ class Ground(Pen):
         super().__init__(canvas, (0, 0, side, side), {}, stroke=1, look=0, flip=False)
         self.rng, self.side = rng, side
 
-    def flat(self, at: Numbers, fill: Rgb) -> None:
+    def flat(self, at: _Numbers, fill: Rgb) -> None:
         self.canvas.rectangle(self._rectangle(at), fill)
 
-    def area(self, at: Numbers, fill: Rgb) -> None:
+    def area(self, at: _Numbers, fill: Rgb) -> None:
         self.canvas.polygon(self._points(at), fill)
 
-    def dash(self, at: Numbers, fill: Rgb) -> None:
+    def dash(self, at: _Numbers, fill: Rgb) -> None:
         """Of a road's middle line, from its left."""
         self.area((at[0], 0.835, at[0] + 0.15, 0.835, at[0] + 0.14, 0.86, at[0] - 0.01, 0.86), fill)
 
-    def fade(self, at: Numbers, above: Rgb, below: Rgb) -> None:
+    def fade(self, at: _Numbers, above: Rgb, below: Rgb) -> None:
         """A vertical gradient from one height to another."""
         top, step = at[0], (at[1] - at[0]) / BANDS
         for band in range(BANDS):
             self.flat((0, top + band * step, 1, top + (band + 1) * step), mix(above, below, band / (BANDS - 1)))
 
-    def hill(self, at: Numbers, fill: Rgb) -> None:
+    def hill(self, at: _Numbers, fill: Rgb) -> None:
         """The middle, the top, the width and the foot."""
         x, top, wide, foot = at
         self.ellipse((x - wide / 2, top, x + wide / 2, 2 * foot - top), fill, edge=0)
 
-    def specks(self, at: Numbers, fill: Rgb) -> None:
+    def specks(self, at: _Numbers, fill: Rgb) -> None:
         """How many, between which heights, how wide and high; lower ones are larger, as nearer ones look."""
         count, top, bottom, wide, high = at
         for x, t in self.rng.random((int(count), 2)).tolist():
@@ -199,39 +199,39 @@ class Ground(Pen):
             a, b, w, h = x * self.side, y * self.side, wide * scale * self.side, high * scale * self.side
             self.canvas.ellipse((a - w, b - h, a + w, b + h), fill)
 
-    def houses(self, _: Numbers) -> None:
+    def houses(self, _: _Numbers) -> None:
         for i in range(7):
             top, shade = 0.30 + 0.16 * self.rng.random(), int(self.rng.integers(168, 206))
             self.flat((i / 7, top, (i + 1) / 7, 0.60), (shade, shade, shade + 10))
 
-    def wallpaper(self, _: Numbers, *walls: Rgb) -> None:
+    def wallpaper(self, _: _Numbers, *walls: Rgb) -> None:
         wall = walls[int(self.rng.integers(len(walls)))]
         self.flat((0, 0, 1, 0.72), wall)
         for i in range(0, 12, 2):
             self.flat((i / 12, 0, (i + 1) / 12, 0.72), mix(wall, (0, 0, 0), 0.04))
         self.flat((0, 0.69, 1, 0.72), mix(wall, (255, 255, 255), 0.6))
 
-    def joints(self, _: Numbers, fill: Rgb) -> None:
+    def joints(self, _: _Numbers, fill: Rgb) -> None:
         for x in self.rng.random(9).tolist():
             self.flat((x, 0.77, x + 0.004, 0.83), fill)
 
-    def tiles(self, _: Numbers, *tiles: Rgb) -> None:
+    def tiles(self, _: _Numbers, *tiles: Rgb) -> None:
         tile = tiles[int(self.rng.integers(len(tiles)))]
         self.flat((0, 0, 1, 0.76), tile)
         for i in range(1, 10):
             self.flat((i / 10, 0, i / 10 + 0.005, 0.46), mix(tile, (0, 0, 0), 0.1))
             self.flat((0, i / 10, 1, i / 10 + 0.005), mix(tile, (0, 0, 0), 0.1))
 
-    def checks(self, _: Numbers, fill: Rgb) -> None:
+    def checks(self, _: _Numbers, fill: Rgb) -> None:
         for row in range(4):
             for column in range(row % 2, 12, 2):
                 self.flat((column / 12, 0.76 + row * 0.06, (column + 1) / 12, 0.82 + row * 0.06), fill)
 
-    def trunks(self, _: Numbers, fill: Rgb) -> None:
+    def trunks(self, _: _Numbers, fill: Rgb) -> None:
         for x in np.sort(self.rng.random(13)).tolist():
             self.flat((x, 0.10, x + (0.02 + 0.02 * self.rng.random()), 0.62), fill)
 
-    def blocks(self, _: Numbers, wall: Rgb, window: Rgb) -> None:
+    def blocks(self, _: _Numbers, wall: Rgb, window: Rgb) -> None:
         for i in range(9):
             top = 0.28 + 0.22 * self.rng.random()
             self.flat((i / 9, top, (i + 1) / 9 - 0.006, 0.66), wall)

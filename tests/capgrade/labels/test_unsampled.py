@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capgrade import Labels
-from capgrade.labels.stored import Part, Sampled
+from capgrade.labels.stored import Sampled, SampledPart
 from capgrade.labels.unsampled import UNKNOWN_RULES, bounds, estimates
 from capgrade.pipelines.sampling.plan import Plan, id_keys
 from capgrade.pipelines.sampling.sampler import keep
@@ -29,7 +29,7 @@ def of_pairs(runs: list[list[tuple[int, float, float]]], n_captions: int = 4) ->
         caption, value, weight = np.array(run).reshape(-1, 3).T
         captions, top = caption.astype(np.int32), np.where(caption < 2, 2, 0).astype(np.uint32)
         values = {"m": value.astype(np.float32)}
-        parts.append(Part(np.array([0, len(run)]), captions, weight.astype(np.float32), top, values))
+        parts.append(SampledPart(np.array([0, len(run)]), captions, weight.astype(np.float32), top, values))
     return Sampled(["m"], n_captions, parts, ["own", "top_m"])
 
 

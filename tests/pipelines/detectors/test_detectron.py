@@ -18,7 +18,7 @@ from capgrade.pipelines.detectors.detectron import DetectronDetector, as_regions
 from capgrade.pipelines.detectors.rpn import decode_boxes
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.errors import InputError
-from tests.schemas.test_pickles import WRITERS, Runs
+from tests.capgrade.test_pickles import WRITERS, Runs
 from tests.tiny_detector import SELECTIONS
 
 TINY = {

@@ -18,7 +18,7 @@ from capgrade.pipelines.sources import read_source
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import CaptionsParams
 from capgrade.schemas.regions import Regions
-from tests.schemas.test_pickles import Runs
+from tests.capgrade.test_pickles import Runs
 
 from .made import assert_same, made
 

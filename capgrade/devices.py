@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
@@ -13,8 +13,9 @@ from capgrade.schemas.extras import needs
 if TYPE_CHECKING:
     import torch
 
+    from capgrade.schemas.params import Precision
+
 _NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
-Precision = Literal["float32", "tf32", "bf16"]
 
 
 def device_of(name: str, local: int = 0) -> torch.device:

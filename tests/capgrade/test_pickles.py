@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from capgrade.pickles import read_pickle, read_torch
 from capgrade.pipelines.detectors.weights import load_bottom_up
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.pickles import read_pickle, read_torch
 
 
 class Runs:

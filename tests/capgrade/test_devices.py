@@ -5,8 +5,9 @@ import sys
 import pytest
 import torch
 
-from capgrade.schemas.devices import Precision, autocast, device_of, precision_of
+from capgrade.devices import autocast, device_of, precision_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import Precision
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

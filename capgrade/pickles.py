@@ -23,7 +23,7 @@ TEXT = "latin1"  # of Python 2, as detectron2's checkpointer reads it
 REFUSED = re.compile(r"GLOBAL (\S+)|array of '\S*', not of numbers")  # in what an error of either reader says
 
 
-class Numbers:
+class _Numbers:
     """A numpy type of numbers, with the byte order that the file gives it afterwards. UnpicklingError for another."""
 
     def __init__(self, name: Any, align: Any = False, copy: Any = False) -> None:
@@ -52,11 +52,11 @@ def _reconstruct(*_: Any) -> Filled:
     return Filled()
 
 
-def _scalar(kind: Numbers, data: str | bytes) -> Any:
+def _scalar(kind: _Numbers, data: str | bytes) -> Any:
     return np.frombuffer(_bytes(data), kind.dtype)[0]
 
 
-def _buffer(data: bytes, kind: Numbers, shape: tuple[int, ...], order: Any) -> np.ndarray:
+def _buffer(data: bytes, kind: _Numbers, shape: tuple[int, ...], order: Any) -> np.ndarray:
     return np.frombuffer(data, kind.dtype).reshape(shape, order=order)
 
 
@@ -67,7 +67,7 @@ def _bytes(text: str | bytes = b"", encoding: str = TEXT) -> bytes:
 
 
 _NAMES: dict[str, Any] = {  # as numpy 1 and 2 write them, for Python 2 and 3
-    "collections.OrderedDict": OrderedDict, "_codecs.encode": _bytes, "numpy.dtype": Numbers, "numpy.ndarray": Filled,
+    "collections.OrderedDict": OrderedDict, "_codecs.encode": _bytes, "numpy.dtype": _Numbers, "numpy.ndarray": Filled,
     **{f"{module}.set": set for module in ("builtins", "__builtin__")},
     **{f"{module}.bytes": _bytes for module in ("builtins", "__builtin__")},
     **{f"numpy.{core}.multiarray._reconstruct": _reconstruct for core in ("core", "_core")},
@@ -111,8 +111,8 @@ def read_torch(path: Path) -> Any:
 
 
 def _told(kind: str, of: str, error: Exception, path: Path) -> InputError:
-    told = " ".join(str(error).split())
-    if refused := REFUSED.search(told):
+    message = " ".join(str(error).split())
+    if refused := REFUSED.search(message):
         why = f"it names {refused[1]}" if refused[1] else f"it holds an {refused[0]}"
         return InputError(f"a {kind} of more than {of}, not read: {why}", file=path, remedy=_REMEDY)
-    return InputError(f"not a whole {kind} ({type(error).__name__}: {told:.200})", file=path, remedy=_REMEDY)
+    return InputError(f"not a whole {kind} ({type(error).__name__}: {message:.200})", file=path, remedy=_REMEDY)
