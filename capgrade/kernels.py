@@ -36,10 +36,12 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     if function is None:
         return lambda function: njit(function, cache=cache, **options)
     folder = cache_folder() if cache else None
+    if folder is None:
+        return numba.njit(function, **options)
     # numba reads the setting here alone. Kernels of the caller keep the one that they have.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
     try:
-        return numba.njit(function, cache=folder is not None, **options)
+        return numba.njit(function, cache=True, **options)
     finally:
         numba.config.CACHE_DIR = before
 
@@ -50,7 +52,7 @@ def cache_folder() -> Path | None:
 
     None, after a warning, where it may not be written: numba would take a folder without a digest.
     """
-    root = Path(os.environ.get("NUMBA_CACHE_DIR") or user_cache_path("capgrade") / "kernels")
+    root = Path(numba.config.CACHE_DIR or user_cache_path("capgrade") / "kernels")
     folder = root / f"capgrade-{source_digest(PACKAGE)[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
