@@ -12,7 +12,8 @@ WAIT = 5.0  # seconds
 def hub_source(
     name: str, kind: str = "model", revision: str | None = None, files: list[str] | None = None
 ) -> str:  # fmt: skip
-    """What a library loads `name` from, which may be a folder or a `kind` (model, dataset) of the hub: the name itself.
+    """What a library loads `name` from, which may be a folder or a `kind` (model, dataset) of the
+    hub: the name itself.
 
     Where the hub does not answer within WAIT, it is the folder that an earlier run has fetched, with
     all that fits the patterns `files` (None: every file); InputError where there is none.

@@ -1,4 +1,4 @@
-"""Dataset repositories of the Hugging Face hub: their names, errors in one line, and what is fetched from them."""
+"""Dataset repositories of the Hugging Face hub: names, errors in one line, and published folders."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
 
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
 )
-from huggingface_hub.utils import httpx, validate_repo_id  # httpx2 from version 2 of huggingface_hub on
+from huggingface_hub.utils import httpx, validate_repo_id  # version 2 gives httpx2 by this name
 
 from capgrade.labels.published import LAYOUT
 from capgrade.schemas.errors import InputError
@@ -23,6 +23,7 @@ from capgrade.schemas.hub import hub_source
 LOGIN = "check the name, and log in with `hf auth login` or set HF_TOKEN"
 NETWORK = "check the network and HF_ENDPOINT, unset HF_HUB_OFFLINE, and run it again"
 LATER = "run the same command again: files that have arrived are not sent again"
+NO_ANSWER = OfflineModeIsEnabled, LocalEntryNotFoundError, httpx.TransportError, httpx.InvalidURL
 
 
 def require_name(repo_id: str) -> None:
@@ -41,15 +42,15 @@ def address_of(repo_id: str) -> str:
 
 @contextmanager
 def asking(repo_id: str) -> Iterator[None]:
-    """One InputError, with the client's own words on one line, for whatever the hub's client raises."""
+    """One InputError, in the client's own words on one line, for whatever goes wrong in the block: a
+    request, a connection, a file, or an answer or a card that is not right."""
     try:
         yield
-    # A refused request, a broken connection, a file that cannot be had, an answer or a card that is not right.
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError, RuntimeError) as error:
         remedy = LATER
         if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404):
             remedy = LOGIN
-        elif isinstance(error, (OfflineModeIsEnabled, LocalEntryNotFoundError, httpx.TransportError, httpx.InvalidURL)):
+        elif isinstance(error, NO_ANSWER):
             remedy = NETWORK
         said = shorten(str(error) or type(error).__name__, 400, placeholder=" ...")
         raise InputError(f"the hub: {said}", file=address_of(repo_id), remedy=remedy) from None
@@ -58,10 +59,13 @@ def asking(repo_id: str) -> Iterator[None]:
 def download(repo_id: str, revision: str | None = None) -> Path:
     """A folder, in the client's cache, with what `publish` wrote of a branch, tag or commit.
 
-    Where the hub does not answer it is what the cache has of that revision.
+    Without a network it is what the cache has of that revision.
     """
     with asking(repo_id):
         found = hub_source(repo_id, "dataset", revision, LAYOUT)
         if found == repo_id:
+            # Where the hub refuses, snapshot_download would say nothing and take what the cache has.
+            if not constants.is_offline_mode():
+                HfApi().dataset_info(repo_id, revision=revision)
             found = snapshot_download(repo_id, repo_type="dataset", revision=revision, allow_patterns=LAYOUT)
     return Path(found)

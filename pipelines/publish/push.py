@@ -1,4 +1,4 @@
-"""Upload of a published folder by `huggingface_hub`: what changed, upon the commit it was compared with, and a tag."""
+"""Upload of a published folder: what changed, upon the commit it was compared with, and a tag."""
 
 from __future__ import annotations
 

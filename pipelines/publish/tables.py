@@ -28,8 +28,10 @@ from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.params import PublishParams
 
 PICTURE = "figures/distributions.png"
-ROW_GROUP = 128 * 1024
-# As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader finds its rows.
+# As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader
+# finds its rows. A chunk is up to 1 MiB of one column, so small groups of rows would leave nothing
+# to share: where rows are put in, every group's ends change.
+ROW_GROUP = 2**20
 AS_DATASETS: dict[str, Any] = {
     "compression": "zstd",
     "use_content_defined_chunking": True,
@@ -111,14 +113,21 @@ def _pair_batches(
 def write_parquet(
     path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], most: int | None = None
 ) -> tuple[int, int]:
-    """Write batches until there are none, or `most` rows are reached; the rows written and their bytes in memory."""
+    """Write batches until there are none, or `most` rows are reached, in groups of ROW_GROUP rows;
+    the rows written and their bytes in memory."""
     rows = nbytes = 0
+    waiting = schema.empty_table()
     with atomic(path) as temporary, pq.ParquetWriter(temporary, schema, **AS_DATASETS) as writer:
         for batch in batches:
-            writer.write_batch(batch, row_group_size=ROW_GROUP)
+            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+            while waiting.num_rows >= ROW_GROUP:
+                writer.write_table(waiting.slice(0, ROW_GROUP), row_group_size=ROW_GROUP)
+                waiting = waiting.slice(ROW_GROUP)
             rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
             if most is not None and rows >= most:
                 break
+        if waiting.num_rows:
+            writer.write_table(waiting, row_group_size=ROW_GROUP)
     return rows, nbytes
 
 

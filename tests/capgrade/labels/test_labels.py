@@ -354,6 +354,10 @@ def test_a_pushed_dataset_is_read_from_the_hub(made, hub: Hub, tmp_path, monkeyp
         assert all(np.array_equal(*cells) for cells in zip(found, wanted, strict=True))
     with pytest.raises(InputError, match="Revision Not Found"):
         Labels.load("user/pushed", revision="9.9.9")
+    hub.fail("info", 503)
+    with pytest.raises(InputError, match="503 "):  # and does not take what was fetched
+        Labels.load("user/pushed")
+    hub.failures.clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     before = len(hub.log)
     for where in ("user/pushed", "user/pushed@1.0.0"):
