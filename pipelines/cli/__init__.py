@@ -165,9 +165,12 @@ def _out(arguments: Sequence[str]) -> Path | None:
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
-    """Not Beam's word at import that Google Cloud's client is not there, nor its traceback of a Ctrl-C."""
-    message = record.getMessage()
-    return "apitools not found" not in message and not message.startswith("KeyboardInterrupt")
+    """Not Beam's word at import that Google Cloud's client is not there, nor its tracebacks: what a worker raises is
+    the command's one line."""
+    if os.environ.get("CAPGRADE_DEBUG"):
+        return True
+    of_beam = record.name.startswith("apache_beam") and record.levelno < logging.CRITICAL
+    return not of_beam and "apitools not found" not in record.getMessage()
 
 
 def _interrupted(error: BaseException) -> bool:
