@@ -89,24 +89,11 @@ class WriteShards(beam.PTransform):
     """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and last a manifest with
     their digests; PCollection of one element, the manifest.
 
-    An element is a mapping, a beam.Row or a NamedTuple; an id that is an integer becomes a text in decimal. Windows do
-    not matter: shards are of all captions of a bounded PCollection, those of `capgrade shards` on the captions sorted
-    by image id and caption id, as texts.
-    With `captions`, the URL of a folder that `capgrade captions` wrote, the transform begins a pipeline; order, tokens
-    and split (`params.split`) are those of the folder.
-
-    `out` is any URL of fsspec. Workers write there; nothing passes through the machine that starts the pipeline. Arrow
-    files with their manifest are a folder of `capgrade shards`, to be copied and read as one; `format="parquet"` is the
-    same table for other programs. Until there is a manifest `run.json` says what the files are of. A folder that holds
-    anything else is refused before the first file is written.
-
-    One worker gets tables of all captions, fits the measures and puts them below `url`, a folder that every worker
-    reaches (any URL of fsspec, or file:// on machines that share it). What is there, in a folder of this run, is yours
-    to delete when the pipeline is done. Nothing is computed when the pipeline is built, and its graph has a fixed size,
-    so it works in a template.
-    Raises InputError for a tokenizer or a format that there is not, for captions from both sides or none, and for an
-    unbounded PCollection; workers raise it for an element without one of the fields, for no captions, for captions that
-    `capgrade captions` refuses, for a folder that is not whole, as `shards` does, and when `out` holds something else.
+    Elements are mappings, beam.Rows or NamedTuples, bounded, in any windows. With `captions`, the URL of a folder that
+    `capgrade captions` wrote, the transform begins a pipeline instead. `out` and `url` are any URLs of fsspec: `out`
+    holds nothing but these shards, and below `url` one worker puts the fitted measures, for the others to read.
+    Raises InputError for options that cannot be, and for captions from both sides or neither. Workers raise it for an
+    element without a field, for captions that `capgrade captions` refuses, and where `out` holds something else.
     """
 
     def __init__(

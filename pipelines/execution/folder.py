@@ -65,7 +65,7 @@ class Folder:
             return bool(self.files.exists(f"{self.root}/{name}"))
 
     def write(self, name: str, write: Callable[[Path], object]) -> None:
-        """Make a file with a function that writes to a local path, whole or not at all."""
+        """Make a file by a function that writes one at a local path, whole or not at all."""
         if self.local:
             write(self.local / name)
             return
@@ -77,10 +77,6 @@ class Folder:
     def put(self, file: Path, name: str) -> None:
         """Copy a local file into the folder."""
         path = f"{self.root}/{name}"
-        if self.local:
-            with atomic(self.local / name) as temporary:
-                shutil.copyfile(file, temporary)
-            return
         kinds = self.files.protocol
         with self._errors():
             # A store has no folders to be made: s3fs would make a bucket that is not there.

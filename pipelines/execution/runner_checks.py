@@ -2,8 +2,6 @@
 
 import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.dask.dask_runner import DaskOptions, DaskRunner
@@ -43,26 +41,18 @@ def _check_portable(runner: PortableRunner, options: PipelineOptions) -> None:
         server = (FlinkJarJobServer if isinstance(runner, FlinkRunner) else SparkJarJobServer)(options)
         if shutil.which(server._java_launcher) is None:
             raise InputError("no Java, which its job server runs on", remedy="install a JRE, or give --job_endpoint")
-        jar = server.path_to_jar()
-        with _quick_answers():
-            try:
-                server.local_jar(jar)  # the one that is there, else a download, as the runner itself does
-            except (OSError, RuntimeError) as error:
-                reason = " ".join(str(error).split())
-                remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, or give --job_endpoint"
-                raise InputError(f"the job server's jar is not here ({reason})", file=jar, remedy=remedy) from None
+        jar, before = server.path_to_jar(), socket.getdefaulttimeout()
+        socket.setdefaulttimeout(ANSWER)
+        try:
+            server.local_jar(jar)  # the one that is there, else a download, as the runner itself does
+        except (OSError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, or give --job_endpoint"
+            raise InputError(f"the job server's jar is not here ({reason})", file=jar, remedy=remedy) from None
+        finally:
+            socket.setdefaulttimeout(before)
     else:
         raise InputError(f"{type(runner).__name__} needs a job server", remedy="give --job_endpoint=HOST:PORT")
-
-
-@contextmanager
-def _quick_answers() -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(ANSWER)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _check_address(option: str, address: str) -> None:
