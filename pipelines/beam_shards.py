@@ -10,6 +10,7 @@ import json
 import reprlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -204,9 +205,11 @@ class Target:
         if other := sorted(names - known - own if known else names):
             raise InputError(f"{folder}: holds {other[0]}, which is not of these shards", remedy=remedy)
         for name in known:
+            found = None
             with tempfile.TemporaryDirectory(prefix="capgrade-") as copy:
                 folder.get(name, Path(copy) / name)
-                found = read_json(Path(copy) / name)
+                with suppress(InputError):  # somebody's file, which is no JSON
+                    found = read_json(Path(copy) / name)
             if not isinstance(found, dict) or {key: found.get(key) for key in run.facts} != run.facts:
                 raise InputError(f"{folder}: holds shards of other captions or parameters", remedy=remedy)
         if not known:

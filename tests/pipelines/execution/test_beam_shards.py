@@ -249,8 +249,8 @@ def test_unfinished_shards_of_other_captions_stay(captions_dir: Path, tmp_path: 
     one = transform.target.begun(transform.fit.run(NOTHING))
     transform.target.begun(one)  # they are its own
     before = contents(tmp_path / "out")
-    for found in ({**one.facts, "inputs": {"captions": "others"}}, [1]):
-        (tmp_path / "out" / "run.json").write_text(json.dumps(found))
+    for found in (json.dumps({**one.facts, "inputs": {"captions": "others"}}), "[1]", "mine"):
+        (tmp_path / "out" / "run.json").write_text(found)
         with pytest.raises(InputError, match="holds shards of other captions or parameters -> give the URL"):
             transform.target.begun(one)
     assert list(before) == ["run.json"]

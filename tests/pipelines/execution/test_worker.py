@@ -158,6 +158,15 @@ def test_parts_in_a_store_are_not_made_again(
     assert made_blocks == [0, 1, 2, 3, 2]
 
 
+def test_a_path_is_no_url(tmp_path: Path) -> None:
+    """Whatever its name means in a URL of fsspec."""
+    folder = Folder(f"{tmp_path}/zip::a #1*")
+    folder.write("parts/a", lambda file: write_text(file, "content"))
+    write_text(tmp_path / "zip::a #1*" / "parts" / ".b.1.2.tmp", "being written")
+    assert folder.names("parts") == folder.names() == {"parts/a"} and folder.exists("parts/a")
+    assert (tmp_path / "zip::a #1*" / "parts" / "a").read_text() == "content"
+
+
 class Sftp(MemoryFileSystem):
     """A file system of which nothing says that a put is whole."""
 
