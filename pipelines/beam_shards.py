@@ -87,14 +87,15 @@ class Shard:
 @beam.typehints.with_input_types(Element)
 @beam.typehints.with_output_types(dict[str, Any])
 class WriteShards(beam.PTransform):
-    """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and last a manifest with
-    their digests; PCollection of one element, the manifest.
+    """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and
+    last a manifest with their digests; PCollection of one element, the manifest.
 
-    Elements are mappings, beam.Rows or NamedTuples, bounded, in any windows. With `captions`, the URL of a folder that
-    `capgrade captions` wrote, the transform begins a pipeline instead. `out` and `url` are any URLs of fsspec: `out`
-    holds nothing but these shards, and below `url` one worker puts the fitted measures, for the others to read.
-    Raises InputError for options that cannot be, and for captions from both sides or neither. Workers raise it for an
-    element without a field, for captions that `capgrade captions` refuses, and where `out` holds something else.
+    Elements are mappings, beam.Rows or NamedTuples, bounded, in any windows. With `captions`, the
+    URL of a folder that `capgrade captions` wrote, the transform begins a pipeline instead. `out`
+    and `url` are any URLs of fsspec: `out` holds nothing but these shards, and below `url` one
+    worker puts the fitted measures, for the others to read. Raises InputError for options that
+    cannot be, and for captions from both sides or neither. Workers raise it for an element without
+    a field, for captions that `capgrade captions` refuses, and where `out` holds something else.
     """
 
     def __init__(
@@ -198,7 +199,8 @@ class Target:
         return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{self.format}").name
 
     def begun(self, run: ShardsRun) -> ShardsRun:
-        """The run, if nothing but its own files is there; a file says what they are of. InputError otherwise."""
+        """The run, if nothing but its own files is there; a file says what they are of. InputError
+        otherwise."""
         folder, remedy = Folder(self.out), "give the URL of an empty folder"
         names, own = folder.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
         known = names & {MANIFEST, RUN_FILE}
@@ -232,7 +234,8 @@ class Target:
         return found
 
     def finished(self, written: Iterable[Shard]) -> dict[str, Any]:
-        """All files -> the manifest, which is written there. A file that was written twice has the same bytes."""
+        """All files -> the manifest, which is written there. A file that was written twice has the
+        same bytes."""
         files = {one.name: one for one in written}
         run = next(one.run for one in files.values() if one.run)
         entries = {name: one.entry for name, one in sorted(files.items())}

@@ -34,7 +34,8 @@ SECRETS = {  # in URLs
 
 
 class Folder:
-    """A folder at a path or URL; `local` is its path where it lies in a file system of this machine."""
+    """A folder at a path or URL; `local` is its path where it lies in a file system of this
+    machine."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -90,7 +91,8 @@ class Folder:
                 self.files.mv(temporary, path)
 
     def get(self, name: str, file: Path, allow: str = OUT) -> None:
-        """Copy one of its files to a local path; `allow` is the remedy where that may not be written."""
+        """Copy one of its files to a local path; `allow` is the remedy where that may not be
+        written."""
         with atomic(file, allow) as temporary, self._errors():
             self.files.get_file(f"{self.root}/{name}", str(temporary))
 
@@ -101,9 +103,9 @@ class Folder:
             self.files.rm(f"{self.root}/{name}" if name else self.root, recursive=True)
 
     def local_copy(self, folders: Iterable[str]) -> Path:
-        """Itself where it is local; else a copy of these of its folders, in the temporary folder of this
-        machine: memory maps need local files. One process makes it, others wait. InputError where that
-        cannot be written."""
+        """Itself where it is local; else a copy of these of its folders, in the temporary folder
+        of this machine: memory maps need local files. One process makes it, others wait.
+        InputError where that cannot be written."""
         if self.local:
             return self.local
         copy = self._copy()
@@ -143,8 +145,8 @@ class Folder:
 def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
     """Copy a stage's finished folder from a URL: the files that are not here as its manifest says.
 
-    Returns the local folder. InputError when it is not finished, when a file is not as the manifest says,
-    and when the local folder may not be written, with `allow` as the remedy.
+    Returns the local folder. InputError when it is not finished, when a file is not as the
+    manifest says, and when the local folder may not be written, with `allow` as the remedy.
     """
     source = Folder(url)
     with writing(folder, allow):
@@ -164,8 +166,8 @@ def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
 
 
 def local_folder(given: str) -> Path:
-    """A folder at a path, or the copy of one at a URL below `$CAPGRADE_CACHE/fetched`. InputError as
-    `fetch_finished`."""
+    """A folder at a path, or the copy of one at a URL below `$CAPGRADE_CACHE/fetched`. InputError
+    as `fetch_finished`."""
     if "://" not in given:
         return Path(given)
     name = hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]

@@ -1,10 +1,11 @@
-"""The run under `relevance` and `shards`: blocks of images, each made by a worker into a part file.
+"""The run under `relevance` and `shards`: blocks of images, each made by a worker into a part
+file.
 
 Blocks are made one after the other in this process, or wherever a runner of Beam or somebody's own
-pipeline hands them out. A part that exists is whole, so a run that was stopped goes on with those that
-are missing. What every worker reads, the fitted measures and the ids, stands in the folder of the run
-beside the parts. That is the work folder of the output, or one at a URL. The bytes do not depend on
-the runner, on the number of workers, or on interruptions.
+pipeline hands them out. A part that exists is whole, so a run that was stopped goes on with those
+that are missing. What every worker reads, the fitted measures and the ids, stands in the folder of
+the run beside the parts. That is the work folder of the output, or one at a URL. The bytes do not
+depend on the runner, on the number of workers, or on interruptions.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ class Source:
         return count_blocks(self.captions.n_images, self.params.block_images)
 
     def job(self, work: Path, table: Callable[[], Table]) -> Job:
-        """For workers, who find the fitted measures and the ids in the folder of the run. `table` is called when all
-        are fitted: before, imported ones do not know their range."""
+        """For workers, who find the fitted measures and the ids in the folder of the run. `table`
+        is called when all are fitted: before, imported ones do not know their range."""
         require_device(self.params.device)
         url, kinds = run_url(self.params.exchange, work), {}
         for name, measure in self.chosen.items():
@@ -170,10 +171,11 @@ def count_blocks(n_images: int, block_images: int) -> int:
 
 
 def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
-    """Make the parts of all blocks, or of `blocks`, that are not there: on a Beam runner if there are `options`,
-    which are Beam's own, else in this process.
+    """Make the parts of all blocks, or of `blocks`, that are not there: on a Beam runner if there
+    are `options`, which are Beam's own, else in this process.
 
-    Returns the local files of the parts, in order. Raises the InputError that a worker raised, if it did.
+    Returns the local files of the parts, in order. Raises the InputError that a worker raised, if
+    it did.
     """
     folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
     there = folder.names(PARTS)
@@ -248,8 +250,8 @@ def ids_of(images: np.ndarray, folder: Path) -> list[str]:
 
 
 def run_url(exchange: str | None, work: Path) -> str:
-    """Where parts go: the work folder, or a folder below the URL that a run into the same output finds again.
-    InputError, before anything is computed, when there is no way to it."""
+    """Where parts go: the work folder, or a folder below the URL that a run into the same output
+    finds again. InputError, before anything is computed, when there is no way to it."""
     if exchange is None:
         return str(work.resolve())
     key = [str(work.resolve()), (work / RUN_FILE).read_text(encoding="utf-8")]
@@ -257,5 +259,6 @@ def run_url(exchange: str | None, work: Path) -> str:
 
 
 def run_name(made_of: Any) -> str:
-    """Of a folder at a URL, by what its files depend on. Another version may read fitted measures differently."""
+    """Of a folder at a URL, by what its files depend on. Another version may read fitted measures
+    differently."""
     return run_key([made_of, package_version()])[:16]
