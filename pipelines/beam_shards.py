@@ -6,12 +6,12 @@ fits the measures.
 
 from __future__ import annotations
 
+import json
 import reprlib
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -27,30 +27,22 @@ from pydantic import BaseModel
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, write_table
-from capgrade.pipelines.execution.job import Job, run_name
-from capgrade.pipelines.execution.remote import Remote, fetch_folder
-from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
-from capgrade.pipelines.shards import TABLE, job_of, source_of
+from capgrade.pipelines.execution.folder import Folder, fetch_finished
+from capgrade.pipelines.execution.job import Job, run_name, share
+from capgrade.pipelines.execution.runners import SHARES, MeasureDoFn, processes_here, shares
+from capgrade.pipelines.shards import job_of, source_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    MANIFEST,
-    canonical,
-    manifest_of,
-    package_version,
-    parse_manifest,
-    write_arrow,
-    write_json,
-)
-from capgrade.schemas.output import run_key
+from capgrade.schemas.files import MANIFEST, RUN_FILE, atomic, entry_of, manifest_of, write_arrow, write_json
+from capgrade.schemas.lines import read_json
 from capgrade.schemas.params import CaptionsParams, ShardsParams, validated
 from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize
 
 KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
-RUN, CAPTIONS = "run", "captions"  # what one worker fits from
+ALWAYS, CAPTIONS = "always", "captions"  # what one worker fits from
 WHERE = "captions of the pipeline"
 REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
 TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
@@ -79,12 +71,12 @@ class ShardsRun:
     """What workers are told: small, as it goes with every block."""
 
     job: Job
-    facts: Mapping[str, Any]  # for a manifest
+    facts: Mapping[str, Any]  # parameters, inputs and counts, for a manifest
 
 
 @dataclass(frozen=True)
-class Written:
-    """A file, for the manifest."""
+class Shard:
+    """A file that a worker wrote, for the manifest."""
 
     name: str
     entry: dict[str, Any]  # of the manifest
@@ -95,27 +87,15 @@ class Written:
 @beam.typehints.with_input_types(Element)
 @beam.typehints.with_output_types(dict[str, Any])
 class WriteShards(beam.PTransform):
-    """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and last a manifest with
-    their digests; PCollection of one element, the manifest.
+    """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and
+    last a manifest with their digests; PCollection of one element, the manifest.
 
-    An element is a mapping, a beam.Row or a NamedTuple; an id that is an integer becomes a text in decimal. Windows do
-    not matter: shards are of all captions of a bounded PCollection, those of `capgrade shards` on the captions sorted
-    by image id and caption id, as texts.
-    With `captions`, the URL of a folder that `capgrade captions` wrote, the transform begins a pipeline; order, tokens
-    and split (`params.split`) are those of the folder.
-
-    `out` is any URL of fsspec. Workers write there; nothing passes through the machine that starts the pipeline. Arrow
-    files with their manifest are a folder of `capgrade shards`, to be copied and read as one; `format="parquet"` is the
-    same table for other programs. A file that is written twice, or by a worker that was lost, has the same bytes. A
-    folder without a manifest is not finished; shards of other captions or parameters in it are refused.
-
-    One worker gets tables of all captions, fits the measures and puts them below `url`, a folder that every worker
-    reaches (any URL of fsspec, or file:// on machines that share it). What is there, in a folder of this run, is yours
-    to delete when the pipeline is done; each machine keeps a copy of it in its temporary folder. Nothing is computed
-    when the pipeline is built, and its graph has a fixed size, so it works in a template.
-    Raises InputError for a tokenizer or a format that there is not, for captions from both sides or none, and for an
-    unbounded PCollection; workers raise it for an element without one of the fields, for no captions, for captions that
-    `capgrade captions` refuses, for a folder that is not whole, as `shards` does, and when `out` holds something else.
+    Elements are mappings, beam.Rows or NamedTuples, bounded, in any windows. With `captions`, the
+    URL of a folder that `capgrade captions` wrote, the transform begins a pipeline instead. `out`
+    and `url` are any URLs of fsspec: `out` holds nothing but these shards, and below `url` one
+    worker puts the fitted measures, for the others to read. Raises InputError for options that
+    cannot be, and for captions from both sides or neither. Workers raise it for an element without
+    a field, for captions that `capgrade captions` refuses, and where `out` holds something else.
     """
 
     def __init__(
@@ -144,12 +124,12 @@ class WriteShards(beam.PTransform):
         captions = {} if isinstance(given, beam.pvalue.PBegin) else self._captions(given)
         # Always there, so that no captions are an error; on Dask what follows a beginning has as many partitions.
         each = range(1 if captions else SHARES)
-        always = given.pipeline | beam.Create(each) | "Run" >> beam.Map(lambda _: (0, uuid.uuid4().hex))
+        always = given.pipeline | beam.Create(each) | "Always" >> beam.Map(lambda _: (0, None))
         return (
-            {RUN: always, **captions}
+            {ALWAYS: always, **captions}
             | "Together" >> beam.CoGroupByKey()
             | "Fit" >> beam.Map(self.fit.run)
-            | "Claim" >> beam.Map(self.target.claimed)
+            | "Begin" >> beam.Map(self.target.begun)
             | "Shares"
             >> beam.FlatMap(lambda run: [(k, (run, one)) for k, one in enumerate(shares(range(run.job.n_blocks)))])
             | "Apart" >> beam.GroupByKey()  # Dask does not reshuffle
@@ -188,19 +168,18 @@ class FitCaptions:
 
     def run(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> ShardsRun:
         """From the tables of captions, or of the folder at a URL."""
-        parts = element[1]
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             work = Path(folder)
             if self.captions is None:
-                write_sorted(work / "captions", parts[CAPTIONS], self.read)
+                write_sorted(work / "captions", element[1][CAPTIONS], self.read)
             else:
-                fetch_folder(self.captions, work / "captions")
+                fetch_finished(self.captions, work / "captions")
             source = source_of(work / "captions", self.params, self.measures)
             job = job_of(source, self.params, work)
-            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(run_key(source.made_of), min(parts[RUN]))}")
-            job.share()
+            job = replace(job, url=f"{self.url.rstrip('/')}/{run_name(source.made_of)}")
+            share(work, Folder(job.url))
         facts = {"params": source.made_with, "inputs": source.inputs, "n_captions": source.captions.n_captions}
-        return ShardsRun(replace(job, work=Path()), facts)
+        return ShardsRun(job, json.loads(json.dumps(facts)))  # as a manifest holds them
 
 
 def _blocks(element: tuple[int, Iterable[tuple[ShardsRun, tuple[int, int]]]]) -> Iterator[tuple[ShardsRun, int]]:
@@ -219,67 +198,67 @@ class Target:
         """Of a block's file."""
         return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{self.format}").name
 
-    def claimed(self, run: ShardsRun) -> ShardsRun:
-        """The run, if nothing but its own files is there; they are its own from then on."""
-        if not self._is_of(run):
-            Remote(self.out).write(_claim(run), lambda file: write_json(file, run.facts))
-            self._is_of(run)  # again: of two that begin at once, one sees the other's claim
+    def begun(self, run: ShardsRun) -> ShardsRun:
+        """The run, if nothing but its own files is there; a file says what they are of. InputError
+        otherwise."""
+        folder, remedy = Folder(self.out), "give the URL of an empty folder"
+        names, own = folder.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
+        known = names & {MANIFEST, RUN_FILE}
+        if other := sorted(names - known - own if known else names):
+            raise InputError(f"{folder}: holds {other[0]}, which is not of these shards", remedy=remedy)
+        for name in known:
+            found = None
+            with tempfile.TemporaryDirectory(prefix="capgrade-") as copy:
+                folder.get(name, Path(copy) / name)
+                with suppress(InputError):  # somebody's file, which is no JSON
+                    found = read_json(Path(copy) / name)
+            if not isinstance(found, dict) or {key: found.get(key) for key in run.facts} != run.facts:
+                raise InputError(f"{folder}: holds shards of other captions or parameters", remedy=remedy)
+        if not known:
+            folder.write(RUN_FILE, lambda file: write_json(file, run.facts))
         return run
 
-    def _is_of(self, run: ShardsRun) -> bool:
-        """Whether the folder is known to be this run's, or is empty. InputError when it is somebody else's."""
-        remote, remedy = Remote(self.out), "give the URL of an empty folder"
-        names, own = remote.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
-        known = names & {MANIFEST, _claim(run)}
-        if other := sorted(names - known - own if known else names):
-            raise InputError(f"{remote}: holds {other[0]}, which is not of these shards", remedy=remedy)
-        if MANIFEST in names:
-            with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
-                remote.get(MANIFEST, Path(folder))
-                found = parse_manifest(Path(folder) / MANIFEST)
-            made = {**run.facts, "package": package_version()}
-            if any(canonical(found.get(name)) != canonical(fact) for name, fact in made.items()):
-                problem = "holds shards of other captions or parameters, or of another version"
-                raise InputError(f"{remote}: {problem}", remedy=remedy)
-        return bool(known)
+    def write(self, name: str, batch: pa.RecordBatch) -> dict[str, Any]:
+        """Write a file. Returns what a manifest says of it."""
+        found: dict[str, Any] = {}
 
-    def finished(self, written: Iterable[Written]) -> dict[str, Any]:
-        """All files -> the manifest, which is written there."""
-        remote, files = Remote(self.out), dict[str, Written]()
-        for one in written:
-            if files.setdefault(one.name, one).entry != one.entry:
-                problem = f"{one.name} was written twice, with other bytes"
-                raise InputError(f"{remote}: {problem}", remedy="give all workers the same versions of packages")
+        def write(file: Path) -> None:
+            if self.format == "arrow":
+                write_arrow(file, batch.schema, [batch])
+            else:
+                with atomic(file) as temporary:
+                    pq.write_table(pa.Table.from_batches([batch]), temporary)
+            found.update(entry_of(file, rows=batch.num_rows))
+
+        Folder(self.out).write(name, write)
+        return found
+
+    def finished(self, written: Iterable[Shard]) -> dict[str, Any]:
+        """All files -> the manifest, which is written there. A file that was written twice has the
+        same bytes."""
+        files = {one.name: one for one in written}
         run = next(one.run for one in files.values() if one.run)
         entries = {name: one.entry for name, one in sorted(files.items())}
         pairs = sum(one.pairs for one in files.values())
         manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, **run.facts)
-        remote.drop_partial({*entries, MANIFEST, _claim(run)})
-        remote.write(MANIFEST, lambda file: write_json(file, manifest))
-        remote.delete(_claim(run))
+        folder = Folder(self.out)
+        folder.write(MANIFEST, lambda file: write_json(file, manifest))
+        folder.delete(RUN_FILE)
         return manifest
 
 
-def _claim(run: ShardsRun) -> str:
-    """The name of the file that says whose an unfinished folder is: the same whenever these shards are made."""
-    return f".capgrade-{run_key(run.facts)[:32]}"
-
-
-class WriteBlock(Opening):
+class WriteBlock(MeasureDoFn):
     """A block -> its file at the URL."""
 
     def __init__(self, target: Target, workers: int = 1) -> None:
         super().__init__(workers)
         self.target = target
 
-    def process(self, element: tuple[ShardsRun, int]) -> Iterator[tuple[int, Written]]:
+    def process(self, element: tuple[ShardsRun, int]) -> Iterator[tuple[int, Shard]]:
         run, block = element
-        batch, name = self.worker(run.job).tables(block)[TABLE], self.target.name(run, block)
-        write = partial(write_arrow, schema=batch.schema, batches=[batch])
-        if self.target.format == "parquet":
-            write = partial(pq.write_table, pa.Table.from_batches([batch]))
-        entry = {"rows": batch.num_rows, **Remote(self.target.out).write(name, write)}
-        yield 0, Written(name, entry, len(batch["captions"].flatten()), None if block else run)
+        batch, name = self.worker(run.job).table(block), self.target.name(run, block)
+        entry, pairs = self.target.write(name, batch), len(batch["captions"].flatten())
+        yield 0, Shard(name, entry, pairs, None if block else run)
 
 
 def keyed(element: Element) -> tuple[int, Fields]:

@@ -30,7 +30,6 @@ from capgrade.schemas.files import (
     output_of,
     parse_manifest,
     unfinished_folder,
-    whole,
     write_json,
     write_manifest,
 )
@@ -77,9 +76,9 @@ class PictureShards:
         return self.folder / PARTS / f"{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
-        """Its receipt is there, its file is what the receipt says, and its pictures are unchanged."""
-        receipt = whole(self.folder, self.receipt_file(shard))
-        return receipt is not None and receipt["stamp"] == self.stamp(shard)
+        """Its receipt is there, which is written after its file, and its pictures are unchanged."""
+        receipt = self.receipt_file(shard)
+        return receipt.is_file() and parse_manifest(receipt)["stamp"] == self.stamp(shard)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Stage `relevance`: the dense relevance matrix of each measure, for an evaluation split."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.own_pairs import FILE, write_own_pairs
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
+from capgrade.pipelines.execution.folder import Folder
+from capgrade.pipelines.execution.job import Source, ids_of, run_blocks
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import with_metadata, write_arrow, write_text
+from capgrade.schemas.files import open_arrow, with_metadata, write_arrow, write_text
 from capgrade.schemas.output import PARTS, output_folder
 from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
@@ -25,13 +26,22 @@ _BINS = 100
 
 @dataclass(frozen=True)
 class DenseTables:
-    """One table per measure, one column per caption."""
+    """The columns of a block's part: image ids, and relevance by each measure under its name."""
 
     schemas: dict[str, pa.Schema]
 
-    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
-        ids = ids_of(images, folder)
-        return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
+    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
+        ids, columns = ids_of(images, folder), dict[str, pa.Array]()
+        for name, schema in self.schemas.items():
+            batch = relevance_batch(ids, fitted[name].score(images), schema)
+            columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
+        return pa.RecordBatch.from_pydict(columns)
+
+    def joined(self, name: str, parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
+        """The table of one measure from the parts, memory-mapped."""
+        for part in parts:
+            batch = open_arrow(part).get_batch(0)
+            yield pa.record_batch([batch["image_id"], batch[name]], schema=self.schemas[name])
 
 
 def relevance(
@@ -62,22 +72,26 @@ def relevance(
     with output_folder(out, "relevance", source.made_of) as folder:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
-        job = source.job(folder, lambda: DenseTables(schemas))
+        tables = DenseTables(schemas)
+        job = source.job(folder, lambda: tables)
         most = float(np.finfo(params.dtype).max)
         if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
             problem = f"{large[0]}: values above {most:g}, which {params.dtype} cannot hold"
             raise InputError(problem, remedy="set relevance.dtype=float32")
-        run_blocks(job, f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images", beam_options)
+        what = f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images"
+        parts = run_blocks(job, folder, what, beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
             counts = Distribution(measure.low, measure.high, captions.owner)
-            rows[f"{name}.arrow"] = write_arrow(folder / f"{name}.arrow", schemas[name], counts.watch(job.joined(name)))
+            batches = counts.watch(tables.joined(name, parts))
+            rows[f"{name}.arrow"] = write_arrow(folder / f"{name}.arrow", schemas[name], batches)
             rows[f"distribution-{name}.csv"] = counts.write(folder / f"distribution-{name}.csv")
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
         rows[FILE] = write_own_pairs(folder, captions, chosen, own, facts)
         manifest = source.finish(folder, "relevance", rows)
-    job.forget()
+    if params.exchange:
+        Folder(job.url).delete_all()
     return manifest
 
 

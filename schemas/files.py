@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -303,15 +303,6 @@ def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any
     """A manifest's content: of each file by name "rows", "bytes" and "sha256"; params, inputs and other facts."""
     manifest = {"kind": kind, "format": MANIFEST_FORMAT, "package": package_version(), "files": files, **facts}
     return {**manifest, SELF: self_digest(manifest)}
-
-
-def whole(folder: Path, manifest: Path) -> dict[str, Any] | None:
-    """A manifest of files in a folder, if it and each of them are here as they were written."""
-    with suppress(InputError, OSError):
-        found = parse_manifest(manifest)
-        if all(digest(folder / name) == entry["sha256"] for name, entry in found["files"].items()):
-            return found
-    return None
 
 
 def self_digest(manifest: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ from capgrade.schemas.locks import LOCK, first_process, only_run
 from capgrade.schemas.say import tell
 from capgrade.schemas.space import size_of, spoken
 
-PARTS = "parts"  # in the folder of a run: finished parts, with a receipt for each
+PARTS = "parts"  # in the folder of a run: finished parts
 BEFORE = "before.json"  # there too: the manifest of the run before, while files take their places
 SIGNATURE, WITHIN = "capgrade", 4096
 _STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -47,7 +47,7 @@ MadeOf = Mapping[str, Any]  # what the parts of a run depend on: a format versio
 
 def done_parts(folder: Path) -> str:
     """What of a run is done, in words."""
-    parts = len(list((folder / PARTS).glob("*.json")))
+    parts = len(list((folder / PARTS).glob("[!.]*")))  # those with a dot are being written
     return f"{parts} finished parts" if parts else f"{sum(1 for _ in _files(folder))} files"
 
 

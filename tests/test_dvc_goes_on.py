@@ -41,7 +41,7 @@ COMMANDS = {  # its output is data/STAGE
     "--set train.batch_size=8 --set train.epochs=60 --set train.device=cpu "
     "--set 'train.model={name: vse, options: {embed: 16, word: 8}}'",
 }
-KILLED_AT = {"regions": ("parts/*.json", 3), "relevance": ("parts/*-.json", 3), "shards": ("parts/*-.json", 3),
+KILLED_AT = {"regions": ("parts/*.json", 3), "relevance": ("parts/*.arrow", 3), "shards": ("parts/*.arrow", 3),
              "train": ("state.pt", 1)}  # fmt: skip
 KEPT = {
     "regions": rf"goes on, (\d+) of {MANY} pictures are done", "relevance": r"goes on, (\d+) of 12 blocks are done",

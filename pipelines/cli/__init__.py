@@ -174,9 +174,12 @@ def main() -> None:
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
-    """Not Beam's word at import that Google Cloud's client is not there, nor its traceback of a Ctrl-C."""
-    message = record.getMessage()
-    return "apitools not found" not in message and not message.startswith("KeyboardInterrupt")
+    """Not Beam's word at import that Google Cloud's client is not there, nor its tracebacks: what a worker raises is
+    the command's one line."""
+    if os.environ.get("CAPGRADE_DEBUG"):
+        return True
+    of_beam = record.name.startswith("apache_beam") and record.levelno < logging.CRITICAL
+    return not of_beam and "apitools not found" not in record.getMessage()
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -134,10 +134,10 @@ def relevance(
     Options after `--` go to Apache Beam: `-- --direct_num_workers=2 --direct_running_mode=multi_processing`.
     """
     block, how, options = _scored(context, "relevance", measures, split, given)
-    from capgrade.pipelines.execution.remote import here
+    from capgrade.pipelines.execution.folder import local_folder
     from capgrade.pipelines.relevance import relevance as stage
 
-    done = stage(here(captions), out, block, how, options)
+    done = stage(local_folder(captions), out, block, how, options)
     rows = {name: entry["rows"] for name, entry in done["files"].items() if name.endswith(".arrow")}
     files = ", ".join(f"{name} {count:,} x {done['n_captions']:,}" for name, count in rows.items())
     say(done, given.as_json, f"{files} -> {out}")
@@ -162,11 +162,11 @@ def shards(
     if part is not None and join:
         raise InputError("--part and --join together", remedy="make the parts first, then join them")
     block, how, options = _scored(context, "shards", measures, split, given)
-    from capgrade.pipelines.execution.remote import here
+    from capgrade.pipelines.execution.folder import local_folder
     from capgrade.pipelines.shards import ShardsPart, join_shards
     from capgrade.pipelines.shards import shards as stage
 
-    folder = here(captions)
+    folder = local_folder(captions)
     mine = ShardsPart.parse(part) if part is not None else None
     done = join_shards(folder, out, block, how) if join else stage(folder, out, block, how, options, mine)
     out = mine.folder(out) if mine else out

@@ -1,25 +1,20 @@
-"""The run under `relevance` and `shards`: blocks of images, each made by a worker, joined in image order.
+"""The run under `relevance` and `shards`: blocks of images, each made by a worker into a part
+file.
 
-Blocks are made one after the other in this process, or wherever a runner of Beam or somebody's own pipeline hands them
-out. A worker writes one part file a table, then a receipt with their digests. So nothing large passes between workers,
-and a run that was stopped goes on with the blocks that are missing. What every worker reads, the fitted measures and
-the ids, is in the work folder or copied from the URL, once per machine. The bytes do not depend on the runner, on the
-number of workers, or on interruptions.
+Blocks are made one after the other in this process, or wherever a runner of Beam or somebody's own
+pipeline hands them out. A part that exists is whole, so a run that was stopped goes on with those
+that are missing. What every worker reads, the fitted measures and the ids, stands in the folder of
+the run beside the parts. That is the work folder of the output, or one at a URL. The bytes do not
+depend on the runner, on the number of workers, or on interruptions.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,39 +26,23 @@ from capgrade.devices import require_device
 from capgrade.kernels import limited_threads
 from capgrade.measures import FITTED, Fitted, Measure, choose, read_by
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.execution.remote import TEMPORARY, Remote, fetch_folder
+from capgrade.pipelines.execution.folder import Folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import (
-    MANIFEST,
-    RUN_FILE,
-    digest,
-    entry_of,
-    manifest_of,
-    open_arrow,
-    output_of,
-    whole,
-    write_arrow,
-    write_json,
-    write_manifest,
-    write_text,
-    writing,
-)
+from capgrade.schemas.files import RUN_FILE, open_arrow, output_of, package_version, write_arrow, write_manifest
 from capgrade.schemas.inputs import require_unchanged
-from capgrade.schemas.output import PARTS
+from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import tell
 
-Batches = dict[str, pa.RecordBatch]  # by table name
-# What a stage makes of images, by fitted measures and what it saved in the work folder. Sent to workers, so small.
-Tables = Callable[[np.ndarray, Mapping[str, Fitted], Path], Batches]
+# What a stage makes of images, by fitted measures and what it saved in the work folder. Small: it is sent to workers.
+Table = Callable[[np.ndarray, Mapping[str, Fitted], Path], pa.RecordBatch]
 FORMAT = 1  # of parts: to be raised when a measure, the sampler or a table gives other values of the same parameters
 NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
 KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
-SHARED = ("fit", "keys")  # folders of the work folder that workers read
+SHARED = ("fit", "keys")  # folders of a run that workers read
 IDS = "image_ids"  # in `keys`
-RUN = "run"  # in the work folder: the name of the run's folder at the URL
 FETCHES = 16  # parts on their way from a URL at a time
 
 
@@ -114,9 +93,9 @@ class Source:
     def n_blocks(self) -> int:
         return count_blocks(self.captions.n_images, self.params.block_images)
 
-    def job(self, work: Path, tables: Callable[[], Tables]) -> Job:
-        """For workers, who find the fitted measures and the ids in the work folder. `tables` is called when all are
-        fitted: before, imported ones do not know their range."""
+    def job(self, work: Path, table: Callable[[], Table]) -> Job:
+        """For workers, who find the fitted measures and the ids in the folder of the run. `table`
+        is called when all are fitted: before, imported ones do not know their range."""
         require_device(self.params.device)
         url, kinds = run_url(self.params.exchange, work), {}
         for name, measure in self.chosen.items():
@@ -126,8 +105,8 @@ class Source:
         ids = pa.record_batch({IDS: pa.array(self.captions.image_ids, pa.large_string())})  # runners take no million
         write_arrow(work / "keys" / f"{IDS}.arrow", ids.schema, [ids])
         return Job(
-            work=work, kinds=kinds, tables=tables(), n_images=self.captions.n_images,
-            block_images=self.params.block_images, device=self.params.device, url=url,
+            url=url, kinds=kinds, table=table(), n_images=self.captions.n_images,
+            block_images=self.params.block_images, device=self.params.device,
         )  # fmt: skip
 
     def finish(self, out: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
@@ -141,174 +120,73 @@ class Source:
 class Job:
     """Blocks of images to score: where the fitted measures and the parts are, and what to make of a block."""
 
-    work: Path
+    url: str  # of the folder of the run
     kinds: dict[str, str]  # measure -> class of its fitted form
-    tables: Tables
+    table: Table
     n_images: int
     block_images: int
     device: str = "cpu"
-    url: str | None = None  # of a folder that workers on other machines exchange files by; None: they see `work`
 
     @property
     def n_blocks(self) -> int:
         return count_blocks(self.n_images, self.block_images)
 
-    @property
-    def remote(self) -> Remote | None:
-        return Remote(self.url) if self.url else None
-
     def images(self, block: int) -> np.ndarray:
         """Image numbers of a block, int64."""
         return np.arange(block * self.block_images, min((block + 1) * self.block_images, self.n_images))
 
-    def part(self, block: int, table: str) -> Path:
-        """The file of one of a block's tables."""
-        return self.work / PARTS / f"{block:06d}-{table}.arrow"
-
-    def receipt(self, block: int) -> Path:
-        """A manifest of a block's parts, written after them: a block without a whole one is computed again."""
-        return self.work / PARTS / f"{block:06d}-.json"
-
-    def name(self, file: Path) -> str:
-        """A file of the work folder as the URL names it."""
-        return file.relative_to(self.work).as_posix()
-
-    def finished(self, block: int) -> bool:
-        """Its receipt and its parts are here, and they fit."""
-        return whole(self.work, self.receipt(block)) is not None
-
-    def done(self, block: int) -> bool:
-        """It needs no second time: finished here, or its receipt, which is written last, is at the URL."""
-        return self.remote.has(self.name(self.receipt(block))) if self.remote else self.finished(block)
-
-    def write(self, batches: Batches, block: int) -> None:
-        """Write a block's tables, then its receipt, here or to the URL."""
-        found = {}
-        for table, batch in batches.items():
-            file = self.part(block, table)
-            found[self.name(file)] = self.put(file, partial(write_arrow, schema=batch.schema, batches=[batch]))
-        self.put(self.receipt(block), lambda file: write_json(file, manifest_of("parts", found)))
-
-    def put(self, file: Path, write: Callable[[Path], object]) -> dict[str, Any]:
-        """Write a file of the work folder, here or to the URL; its size and digest."""
-        if self.remote:
-            return self.remote.write(self.name(file), write)
-        write(file)
-        return entry_of(file)
-
-    def fetch(self, block: int) -> bool:
-        """Bring a block's parts here from the URL. False where they are not as they were written: their receipt is
-        deleted there, so that they are computed again."""
-        assert self.remote is not None
-        receipt = self.name(self.receipt(block))
-        with suppress(OSError):
-            self.remote.get_listed(receipt, self.work)
-            return True
-        self.remote.delete(receipt)
-        return False
-
-    def done_elsewhere(self) -> set[int]:
-        names = self.remote.names(PARTS, depth=1) if self.remote else set()
-        return {int(Path(name).name.removesuffix("-.json")) for name in names if name.endswith("-.json")}
-
-    def receipts(self) -> int:
-        """How many are here or at the URL; a store that does not answer now has none: workers say so where it
-        matters."""
-        try:
-            return max(sum(1 for _ in (self.work / PARTS).glob("*-.json")), len(self.done_elsewhere()))
-        except InputError:
-            return 0
-
-    def joined(self, table: str, blocks: range | None = None) -> Iterator[pa.RecordBatch]:
-        """The parts of one table in image order, memory-mapped."""
-        for block in blocks or range(self.n_blocks):
-            yield open_arrow(self.part(block, table)).get_batch(0)
-
-    def share(self) -> None:
-        """Copy what workers read to the URL, if there is one, and last a manifest: where that is, all is."""
-        if self.remote and not self.remote.has(MANIFEST):
-            files = [file for folder in SHARED for file in (self.work / folder).rglob("*") if file.is_file()]
-            found = {self.name(file): entry_of(file) for file in sorted(files)}
-            self.remote.put(self.work, found)
-            self.put(self.work / MANIFEST, lambda file: write_json(file, manifest_of("parts", found)))
-
-    def forget(self) -> None:
-        """Delete what a finished run left at the URL, and its copies on this machine."""
-        if self.remote:
-            self.remote.delete("")
-            shutil.rmtree(self._copy(), ignore_errors=True)
-
-    def here(self) -> Job:
-        """The job with a local copy of what is at the URL, if there is one: one worker of a machine fetches it, the
-        others wait, and find it there."""
-        if self.url is None:
-            return self
-        copy = self._copy()
-        with writing(copy, TEMPORARY):
-            copy.mkdir(mode=0o700, exist_ok=True)
-        if copy.lstat().st_uid != os.getuid():
-            raise InputError("belongs to another user", file=copy, remedy="set TMPDIR to a folder of your own")
-        fetch_folder(self.url, copy, "delete the folder and run again", TEMPORARY, last=PARTS)
-        return replace(self, work=copy)
-
-    def _copy(self) -> Path:
-        name = hashlib.sha256(str(self.url).encode()).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"capgrade-{os.getuid()}-{name}"
+    def part(self, block: int) -> str:
+        """The name of a block's file in the folder of the run."""
+        return f"{PARTS}/{block:06d}.arrow"
 
 
 class Worker:
     """A job with its fitted measures opened; `workers` share the cores of this machine."""
 
     def __init__(self, job: Job, workers: int = 1) -> None:
-        self.job, self.workers = job.here(), workers
-        folder = self.job.work / "fit"
-        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / name) for name, kind in job.kinds.items()}
+        self.job, self.workers, self.folder = job, workers, Folder(job.url)
+        self.local = self.folder.local_copy(SHARED)
+        fit = self.local / "fit"
+        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()}
         if job.device != "cpu":
             from capgrade.measures.on_device import on_device  # torch only where it is needed
 
             self.fitted = {name: on_device(one, job.device) for name, one in self.fitted.items()}
 
     def make(self, block: int) -> None:
-        """Write the parts of a block unless they are there: a runner may hand it out twice."""
-        if not self.job.done(block):
-            self.job.write(self.tables(block), block)
+        """Write the part of a block unless it is there: a runner may hand it out twice."""
+        name = self.job.part(block)
+        if not self.folder.exists(name):
+            batch = self.table(block)
+            self.folder.write(name, lambda file: write_arrow(file, batch.schema, [batch]))
 
-    def tables(self, block: int) -> Batches:
+    def table(self, block: int) -> pa.RecordBatch:
         threads = max(1, numba.config.NUMBA_NUM_THREADS // self.workers)  # this machine's, not the starter's
         with KERNEL, limited_threads(threads):
-            return self.job.tables(self.job.images(block), self.fitted, self.job.work)
+            return self.job.table(self.job.images(block), self.fitted, self.local)
 
 
 def count_blocks(n_images: int, block_images: int) -> int:
     return -(-n_images // block_images)
 
 
-def run_blocks(job: Job, what: str, options: Sequence[str] = (), blocks: range | None = None) -> None:
-    """Make the unfinished of all blocks, or of `blocks`: on a Beam runner if there are `options`, which are Beam's own,
-    else in this process.
+def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
+    """Make the parts of all blocks, or of `blocks`, that are not there: on a Beam runner if there
+    are `options`, which are Beam's own, else in this process.
 
-    Raises the InputError that a worker raised, if it did.
+    Returns the local files of the parts, in order. Raises the InputError that a worker raised, if
+    it did.
     """
-    wanted = blocks or range(job.n_blocks)
-    todo = [block for block in wanted if not job.finished(block)]
-    elsewhere = job.done_elsewhere()
-    damaged = fetch(job, [block for block in todo if block in elsewhere])
-    todo = sorted([*damaged, *(block for block in todo if block not in elsewhere)])
+    folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
+    there = folder.names(PARTS)
+    todo = [block for block in wanted if job.part(block) not in there]
     if kept := len(wanted) - len(todo):
-        tell(f"{output_of(job.work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
+        tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
     if todo:
-        job.share()
-        with watch(job, what, len(todo)):
+        share(work, folder)
+        with watch(folder, what, len(todo)):
             _run(job, todo, options)
-    if job.remote and (damaged := fetch(job, todo)):
-        problem = f"{job.name(job.receipt(damaged[0]))} and its parts do not fit, {len(damaged)} such in all"
-        raise InputError(f"{job.remote}: {problem}", remedy="run again, it computes them anew")
-
-
-def fetch(job: Job, blocks: Sequence[int]) -> list[int]:
-    """Bring parts here from the URL, many at a time. Returns the blocks to be computed again."""
-    with ThreadPoolExecutor(FETCHES) as threads:
-        return [block for block, whole in zip(blocks, threads.map(job.fetch, blocks), strict=True) if not whole]
+    return fetch_parts(folder, [job.part(block) for block in wanted], work)
 
 
 def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
@@ -322,18 +200,39 @@ def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
         worker.make(block)
 
 
+def share(work: Path, folder: Folder) -> None:
+    """Put what workers read into the folder of the run, where that is not the work folder itself."""
+    if folder.local != work.resolve():
+        for path in sorted(path for name in SHARED for path in (work / name).rglob("*") if path.is_file()):
+            folder.put(path, path.relative_to(work).as_posix())
+
+
+def fetch_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]:
+    """The local files of parts: those at a URL are copied into the work folder, many at a time."""
+    files = [(folder.local or work) / name for name in names]
+    missing = [(name, file) for name, file in zip(names, files, strict=True) if not file.is_file()]
+    if missing and folder.local:
+        problem = f"{len(missing)} of {len(names)} parts are not here, though workers have ended"
+        remedy = "let workers see --out under this path, or give a URL that they reach as `exchange`"
+        raise InputError(problem, file=folder.local, remedy=remedy)
+    with ThreadPoolExecutor(FETCHES) as threads:
+        list(threads.map(lambda one: folder.get(*one), missing))
+    return files
+
+
 @contextmanager
-def watch(job: Job, what: str, total: int) -> Iterator[None]:
-    """A progress bar that counts receipts: it works for any runner."""
-    stop, shown = threading.Event(), job.receipts()
+def watch(folder: Folder, what: str, total: int) -> Iterator[None]:
+    """A progress bar that counts parts: it works for any runner."""
+    stop, shown = threading.Event(), len(folder.names(PARTS))
     with progress(what, total, "blocks") as advance:
 
         def count() -> None:
             nonlocal shown
-            while not stop.wait(10 if job.url else 0.3):
-                new = max(0, job.receipts() - shown)
-                advance(new)
-                shown += new
+            while not stop.wait(0.5 if folder.local else 10):
+                with suppress(InputError):  # where a store does not answer, workers say so
+                    now = len(folder.names(PARTS))
+                    advance(now - shown)
+                    shown = now
 
         thread = threading.Thread(target=count, daemon=True)
         thread.start()
@@ -350,18 +249,16 @@ def ids_of(images: np.ndarray, folder: Path) -> list[str]:
     return column.take(pa.array(images)).to_pylist()
 
 
-def run_url(url: str | None, work: Path) -> str | None:
-    """The folder of this run at the URL, and of no other: equal runs may go on at once, and each deletes its own. One
-    that was stopped has the same again. InputError, before anything is computed, when there is no way to it."""
-    if url is None:
-        return None
-    if not (work / RUN).is_file():
-        write_text(work / RUN, run_name(digest(work / RUN_FILE), uuid.uuid4().hex))
-    folder = f"{url.rstrip('/')}/{(work / RUN).read_text(encoding='utf-8')}"
-    Remote(folder)
-    return folder
+def run_url(exchange: str | None, work: Path) -> str:
+    """Where parts go: the work folder, or a folder below the URL that a run into the same output
+    finds again. InputError, before anything is computed, when there is no way to it."""
+    if exchange is None:
+        return str(work.resolve())
+    key = [str(work.resolve()), (work / RUN_FILE).read_text(encoding="utf-8")]
+    return Folder(f"{exchange.rstrip('/')}/{run_name(key)}").url
 
 
-def run_name(key: str, run: str) -> str:
-    """Of a run's folder at a URL: by the digest of what is run, and by what tells this run from equal ones."""
-    return f"{key[:16]}-{run[:8]}"
+def run_name(made_of: Any) -> str:
+    """Of a folder at a URL, by what its files depend on. Another version may read fitted measures
+    differently."""
+    return run_key([made_of, package_version()])[:16]

@@ -2,10 +2,6 @@
 
 import shutil
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.dask.dask_runner import DaskOptions, DaskRunner
@@ -17,8 +13,7 @@ from apache_beam.runners.runner import create_runner
 from capgrade.schemas.errors import InputError
 
 ANSWER = 10.0  # seconds for a server to answer
-WORKERS = 30.0  # seconds for the first of Dask's workers to come, or another one after the last
-ASKED = 2.0  # seconds between two looks at Dask's workers
+WORKERS = 30.0  # seconds for the first of Dask's workers to come
 IN_PROCESS = {"embed", "[local]", "[auto]"}
 
 
@@ -46,26 +41,18 @@ def _check_portable(runner: PortableRunner, options: PipelineOptions) -> None:
         server = (FlinkJarJobServer if isinstance(runner, FlinkRunner) else SparkJarJobServer)(options)
         if shutil.which(server._java_launcher) is None:
             raise InputError("no Java, which its job server runs on", remedy="install a JRE, or give --job_endpoint")
-        jar = server.path_to_jar()
-        with _quick_answers():
-            try:
-                server.local_jar(jar)  # the one that is there, else a download, as the runner itself does
-            except (OSError, RuntimeError) as error:
-                reason = " ".join(str(error).split())
-                remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, or give --job_endpoint"
-                raise InputError(f"the job server's jar is not here ({reason})", file=jar, remedy=remedy) from None
+        jar, before = server.path_to_jar(), socket.getdefaulttimeout()
+        socket.setdefaulttimeout(ANSWER)
+        try:
+            server.local_jar(jar)  # the one that is there, else a download, as the runner itself does
+        except (OSError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, or give --job_endpoint"
+            raise InputError(f"the job server's jar is not here ({reason})", file=jar, remedy=remedy) from None
+        finally:
+            socket.setdefaulttimeout(before)
     else:
         raise InputError(f"{type(runner).__name__} needs a job server", remedy="give --job_endpoint=HOST:PORT")
-
-
-@contextmanager
-def _quick_answers() -> Iterator[None]:
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(ANSWER)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _check_address(option: str, address: str) -> None:
@@ -81,65 +68,25 @@ def _check_address(option: str, address: str) -> None:
         raise InputError(problem, file=f"{option}={address}", remedy="start the job server, or correct it") from None
 
 
-def _client(options: PipelineOptions, name: str) -> tuple[Any, str]:
-    """A client of Dask beside Beam's, and the scheduler's address; None where Beam starts a cluster of its own."""
+def _check_dask(options: PipelineOptions) -> None:
+    """Beam starts a cluster of its own where no scheduler is named."""
     from distributed import Client
 
     given = options.view_as(DaskOptions)
-    if not given.address and not given.scheduler_file:
-        return None, ""
-    place = given.address or f"--dask_scheduler_file={given.scheduler_file}"
     where = {"address": given.address} if given.address else {"scheduler_file": given.scheduler_file}
+    place = next(iter(where.values()))
+    if not place:
+        return
     try:
-        return Client(**where, timeout=ANSWER, set_as_default=False, name=name), place
+        client = Client(**where, timeout=ANSWER, set_as_default=False, name="capgrade-check")
     except (OSError, ValueError, TimeoutError) as error:
         reason = " ".join(str(error).split())
         remedy = "start it: dask scheduler --port 8786"
         raise InputError(f"no Dask scheduler answers ({reason})", file=place, remedy=remedy) from None
-
-
-def _check_dask(options: PipelineOptions) -> None:
-    client, place = _client(options, "capgrade-check")
-    if client is None:
-        return
     with client:
         try:
             client.wait_for_workers(1, timeout=WORKERS)
         except TimeoutError:
-            raise InputError("the Dask scheduler has no workers", file=place, remedy=_start(place)) from None
-
-
-def _start(place: str) -> str:
-    named = place.replace("--dask_scheduler_file=", "--scheduler-file ")
-    return f"start some, each with capgrade installed: dask worker {named}"
-
-
-@contextmanager
-def dask_watched(options: PipelineOptions, lose: Callable[[str, str], None]) -> Iterator[None]:
-    """While a run of Dask goes on, `lose(problem, remedy)` when its last worker is gone and none comes."""
-    runner = str(options.view_as(StandardOptions).runner)
-    client, place = _client(options, "capgrade-watch") if runner.endswith(".DaskRunner") else (None, "")
-    if client is None:
-        yield
-        return
-    left = threading.Event()
-
-    def watch() -> None:
-        alone = 0.0
-        while not left.wait(ASKED):
-            alone = 0.0 if client.scheduler_info(n_workers=1)["workers"] else alone + ASKED
-            if alone >= WORKERS:
-                lose("the last Dask worker is gone", f"{_start(place)}; then run again, it goes on")
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        with client:
-            try:
-                yield
-            finally:
-                left.set()
-                watcher.join(ANSWER)
-    finally:
-        left.set()
+            named = place if given.address else f"--scheduler-file {place}"
+            remedy = f"start some, each with capgrade installed: dask worker {named}"
+            raise InputError("the Dask scheduler has no workers", file=place, remedy=remedy) from None

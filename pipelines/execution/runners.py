@@ -1,36 +1,22 @@
-"""Beam's runners: the pipeline of a job, the options, and what Beam says and does where it has no interface to ask: its
-texts, its workers' processes, its log.
+"""Beam's runners: the pipeline of a job, Beam's options, and what a worker raises."""
 
-Written for Beam 2.77. tests/pipelines/execution/test_beam_workers.py fails where another version says it otherwise.
-"""
-
-import logging
 import os
 import re
-import signal
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
-from types import FrameType
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.utils.shared import Shared
 
 from capgrade.pipelines.execution.job import Job, Worker
-from capgrade.pipelines.execution.runner_checks import check_runner, dask_watched
+from capgrade.pipelines.execution.runner_checks import check_runner
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import output_of
 
 SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
-ENDED = re.compile(r"Worker subprocess exited with return code (-?\d+)")  # raised in the thread that waits for it
-UNWINDS = 5.0  # seconds in which Beam, after an error of a worker's own, raises it and ends all workers
 RAISED = re.compile(r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE)
-GONE = "grpc.RpcError"  # raised in the threads of Beam's server that read from a worker which is gone
-WORKER = b"sdk_worker_main"  # in the command line of a worker
 # FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
 # its full name alone.
 RUNNERS = {
@@ -42,15 +28,11 @@ RUNNERS = {
 def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
     """Make these blocks, rising numbers, on the runner that Beam's options name.
 
-    Raises the InputError that a worker raised, if it did, one where a worker process was killed, and one for a runner
-    that is not there.
+    Raises the InputError that a worker raised, if it did, and one for a runner that is not there.
     """
     given = PipelineOptions(arguments(options))
     check_runner(given)
-    with (
-        workers_watched(output_of(job.work)) as lose, dask_watched(given, lose), said_once(), plain_errors(),
-        beam.Pipeline(options=given) as pipeline,
-    ):  # fmt: skip
+    with plain_errors(), beam.Pipeline(options=given) as pipeline:
         graph(pipeline, job, todo, processes_here(given))
 
 
@@ -75,7 +57,7 @@ def shares(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([*starts, len(numbers)])]
 
 
-class Opening(beam.DoFn):
+class MeasureDoFn(beam.DoFn):
     """One of `workers` processes on its machine, whose threads share what one of them has opened."""
 
     def __init__(self, workers: int = 1) -> None:
@@ -87,16 +69,15 @@ class Opening(beam.DoFn):
         return self.opened
 
 
-class MakeBlock(Opening):
-    """A block -> its parts on disk; yields the same."""
+class MakeBlock(MeasureDoFn):
+    """A block -> its part in the folder of the run."""
 
     def __init__(self, job: Job, workers: int = 1) -> None:
         super().__init__(workers)
         self.job = job
 
-    def process(self, block: int) -> Iterator[int]:
+    def process(self, block: int) -> None:
         self.worker(self.job).make(block)
-        yield block
 
 
 def arguments(options: Sequence[str]) -> list[str]:
@@ -130,100 +111,3 @@ def plain_errors() -> Iterator[None]:
         if raised := RAISED.findall("".join(traceback.format_exception_only(error))):
             raise InputError(raised[-1]) from None
         raise
-
-
-@contextmanager
-def workers_watched(out: Path) -> Iterator[Callable[[str, str], None]]:
-    """InputError when one of Beam's worker processes ended before its work: Beam would wait for its answer for ever.
-    Ctrl-C ends them all. Yields what another thread calls, with problem and remedy, for an InputError of that."""
-    main = threading.main_thread()
-    if threading.current_thread() is not main:
-        yield lambda *_: None
-        return
-
-    killed = False
-    told_by_others: list[tuple[str, str]] = []
-    lost, left = threading.Event(), threading.Event()
-
-    def told(found: threading.ExceptHookArgs) -> None:
-        nonlocal killed
-        status = ended(found.exc_value)
-        if status is None and f"{found.exc_type.__module__}.{found.exc_type.__name__}" != GONE:
-            hook(found)
-            return
-        killed |= status is not None and not 0 <= status < 128
-        lost.set()
-
-    def interrupt() -> None:
-        """Stop the main thread, again until it has left: a signal may find it where it wakes nobody, or what it raises
-        be passed over."""
-        lost.wait()
-        while not left.wait(UNWINDS):
-            signal.pthread_kill(main.ident or 0, signal.SIGUSR1)
-
-    def stop(*_: object) -> None:
-        if left.is_set():
-            return
-        end = "was killed, perhaps because memory ran out" if killed else "ended before its work was done"
-        _end_workers(os.getpid())
-        for problem, remedy in told_by_others:
-            raise InputError(problem, file=out, remedy=remedy)
-        remedy = "run again, it goes on; fewer workers need less memory"
-        raise InputError(f"a worker process {end}", file=out, remedy=remedy)
-
-    def lose(problem: str, remedy: str) -> None:
-        told_by_others.append((problem, remedy))
-        lost.set()
-
-    def stop_all(number: int, frame: FrameType | None) -> None:
-        _end_workers(os.getpid())
-        signal.default_int_handler(number, frame)
-
-    watcher = threading.Thread(target=interrupt, daemon=True)
-    hook, handler = threading.excepthook, signal.signal(signal.SIGUSR1, stop)
-    interrupted = signal.getsignal(signal.SIGINT)
-    if interrupted is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop_all)
-    threading.excepthook = told
-    watcher.start()
-    try:
-        yield lose
-    finally:
-        left.set()
-        if not lost.is_set():  # else the ends of the other workers are still to be told, after the one error
-            threading.excepthook = hook
-        lost.set()
-        watcher.join()
-        signal.signal(signal.SIGUSR1, handler)
-        if interrupted is signal.default_int_handler:
-            signal.signal(signal.SIGINT, interrupted)
-
-
-def ended(error: BaseException | None) -> int | None:
-    """The exit status of a worker whose end this error tells; None for any other error."""
-    code = ENDED.search(str(error))
-    return int(code[1]) if code else None
-
-
-def _end_workers(process: int) -> None:
-    """Kill the workers that a process has started: those that are not connected yet do not hear that all is over, and
-    Beam waits for them. Only where there is /proc."""
-    for listing in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # threads and processes end meanwhile
-            for child in map(int, listing.read_text(encoding="ascii").split()):
-                _end_workers(child)
-                if WORKER in Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(child, signal.SIGKILL)
-
-
-@contextmanager
-def said_once() -> Iterator[None]:
-    """Beam logs what a worker raises with three tracebacks before it is raised here."""
-    log = logging.getLogger("apache_beam")
-    level = log.level
-    if not os.environ.get("CAPGRADE_DEBUG"):
-        log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

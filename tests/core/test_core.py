@@ -118,7 +118,6 @@ LINES = {
         f"apache_beam, {TABLES}, {ENCODER}",
         "beam,meteor,encoder",
     ),
-    "shards --captions s3://bucket/captions --split train --measures rouge_l --out s": ("fsspec", "beam"),
     "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
     "audit --captions captions --relevance relevance": ("vl_convert", "report"),
     "audit --captions captions --relevance relevance --stand-in 0": (f"vl_convert, {ENCODER}", "report,encoder"),

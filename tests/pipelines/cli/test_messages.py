@@ -1,7 +1,11 @@
 """Options that errors, warnings and docstrings name are options of a command."""
 
+import logging
 import re
 
+import pytest
+
+from capgrade.pipelines.cli import _worth_saying
 from tests.conftest import ROOT
 from tests.tools.commands import commands
 
@@ -21,3 +25,17 @@ def test_no_text_names_an_option_that_no_command_has() -> None:
         if option not in known
     ]
     assert unknown == []
+
+
+def test_what_beam_logs_of_an_error_is_said_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command says it in one line; Beam's word at import is logged by the root logger."""
+
+    def said(name: str, level: int, text: str) -> bool:
+        return _worth_saying(logging.LogRecord(name, level, "", 0, text, None, None))
+
+    traceback = ("apache_beam.runners.worker.sdk_worker", logging.ERROR, "Traceback")
+    assert not said(*traceback)
+    assert not said("root", logging.WARNING, "apitools not found, and bigquery client libraries are not available")
+    assert said("capgrade.pipelines", logging.INFO, "3 captions left out")
+    monkeypatch.setenv("CAPGRADE_DEBUG", "1")
+    assert said(*traceback)

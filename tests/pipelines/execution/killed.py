@@ -1,14 +1,12 @@
-"""Runs that are killed with -9 at file operations drawn by a seed, whose parts are damaged, and that are started again.
+"""Runs that are killed with -9 at file operations drawn by a seed, and started again.
 
     python -m tests.pipelines.execution.killed FOLDER MOMENTS SEED
 
 FOLDER holds `captions`. Each run is a fork; every third starts from nothing, the others from what the one before has
-left, perhaps damaged. Whatever happens, the end is every byte of a run left alone, or one clear error whose remedy
-helps; until then what was finished stays as it is. Prints a line for each way to run: its name, how many runs were
-killed, how many files were damaged, and how many file operations a run from nothing has.
+left. The end is every byte of a run left alone; until then what was finished stays as it is. Prints a line for each way
+to run: its name, how many runs were killed, and how many file operations a run from nothing has.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -22,13 +20,12 @@ from unittest.mock import patch
 os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1"}  # numba's only one that may be forked
 
 from capgrade.measures.params import MeasuresParams  # noqa: E402
-from capgrade.pipelines.beam_shards import RUN, WriteBlock, WriteShards  # noqa: E402
+from capgrade.pipelines.beam_shards import WriteBlock, WriteShards  # noqa: E402
 from capgrade.pipelines.execution import job as module  # noqa: E402
 from capgrade.pipelines.relevance import relevance  # noqa: E402
 from capgrade.pipelines.shards import ShardsPart, join_shards, shards  # noqa: E402
-from capgrade.schemas.errors import InputError  # noqa: E402
-from capgrade.schemas.files import digest, open_arrow  # noqa: E402
-from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
+from capgrade.schemas.files import open_arrow  # noqa: E402
+from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams  # noqa: E402
 from tests.conftest import contents  # noqa: E402
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"}
@@ -71,8 +68,7 @@ def in_parts(folder: Path) -> None:
 def by_beam(folder: Path) -> None:
     """All elements of `WriteShards`, one after the other, as a runner hands them out again."""
     transform = WriteShards(f"file://{folder}/out", f"file://{folder}/url", SMALL, captions=f"file://{folder}/captions")
-    run = transform.fit.run((0, {RUN: ["one"]}))
-    transform.target.claimed(run)
+    run = transform.target.begun(transform.fit.run((0, {})))
     writer = WriteBlock(transform.target)
     files = [one for block in range(run.job.n_blocks) for _, one in writer.process((run, block))]
     transform.target.finished(files)
@@ -81,24 +77,18 @@ def by_beam(folder: Path) -> None:
 WORK: tuple[Callable[[Path], None], ...] = (dense, sampled, exchanged, in_parts, by_beam)
 
 
-def ended(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> int:
-    """The status of a run that is killed before so many file operations. What an error advises is done."""
+def ended(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> bool:
+    """A run that is killed before so many file operations; whether it ended before that."""
     child, status = os.fork(), 1
     if not child:
         try:
             counted(work, folder, after)
             status = 0
-        except InputError as error:
-            assert error.remedy and "\n" not in str(error), error
-            status = 2
         finally:
             os._exit(status)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 2, -signal.SIGKILL), code
-    if code == 2:  # "delete the folder", "make it again", "run again"
-        for name in ("url", "out.parts"):
-            shutil.rmtree(folder / name, ignore_errors=True)
-    return code
+    assert code in (0, -signal.SIGKILL), code
+    return code == 0
 
 
 def counted(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> int:
@@ -119,36 +109,16 @@ def counted(work: Callable[[Path], None], folder: Path, after: int = NEVER) -> i
 
 
 def finished(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Inode and time of each receipt, and of each part, which is as its receipt says. Each file has all its content."""
-    found = []
-    for receipt in folder.rglob("*.unfinished/parts/*-.json"):
-        listed = json.loads(receipt.read_text())["files"]
-        parts = {receipt.parents[1] / name: entry["sha256"] for name, entry in listed.items()}
-        whole = all(part.is_file() and digest(part) == sha for part, sha in parts.items())
-        assert whole or (folder / "url").exists(), receipt  # from there the receipt comes first
-        found += [receipt, *parts] if whole else []
+    """Inode and time of each part, which has all its content."""
     for path in folder.rglob("*.arrow"):
-        open_arrow(path)
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+        open_arrow(path).read_all()
+    parts = [path for path in folder.rglob("parts/[!.]*") if path.is_file()]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts}
 
 
-def damaged(folder: Path, draw: Random) -> bool:
-    """A part, a receipt, or what is at the URL has another byte, is cut short or is gone. False where there is none."""
-    found = [sorted(path for path in folder.rglob(at) if path.is_file()) for at in ("parts/*.*", "url/**/*.*")]
-    files = draw.choice([some for some in found if some] or [[]])
-    if not files:
-        return False
-    file = draw.choice(files)
-    data = bytearray(file.read_bytes())
-    kind = draw.choice(("flipped", "cut", "gone"))
-    if kind == "gone":
-        file.unlink()
-    elif kind == "cut":
-        file.write_bytes(data[:-9])
-    elif data:
-        data[draw.randrange(len(data))] ^= 1
-        file.write_bytes(data)
-    return True
+def of_run(out: Path) -> dict[str, bytes]:
+    """Files of the output, without what a killed worker was writing."""
+    return {name: content for name, content in contents(out).items() if not name.endswith(".tmp")}
 
 
 def afresh(folder: Path) -> None:
@@ -158,29 +128,26 @@ def afresh(folder: Path) -> None:
     (folder / "machine").mkdir()
 
 
-def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) -> tuple[int, int, int]:
-    """How many were killed, how many files were damaged, and how many file operations a run has."""
+def killed(work: Callable[[Path], None], folder: Path, moments: int, seed: int) -> tuple[int, int]:
+    """How many were killed, and how many file operations a run has."""
     draw = Random(seed)
     afresh(folder)
     operations = counted(work, folder)  # kernels are loaded here, and not in each fork
-    whole, deaths, damages = contents(folder / "out"), 0, 0
+    whole, deaths = contents(folder / "out"), 0
     if work in (sampled, exchanged, in_parts):
         assert whole == SHARDS.setdefault("of all ways", whole)
     for k in range(moments):
         if k % 3 == 0:
             afresh(folder)
         before = finished(folder)
-        deaths += ended(work, folder, draw.randint(1, operations)) < 0
+        deaths += not ended(work, folder, draw.randint(1, operations))
         if not (folder / "out" / "manifest.json").exists():
-            after = finished(folder)
-            assert work is in_parts or before.items() <= after.items()  # a part that ends deletes its own
+            assert work is in_parts or before.items() <= finished(folder).items()  # a part that ends deletes its own
         else:
             assert (folder / "out" / "manifest.json").read_bytes() == whole["manifest.json"]
         if k % 3 == 1:
-            damages += damaged(folder, draw)
-            left = [ended(work, folder) for _ in range(2)]  # the first may be an error
-            assert left[1] == 0 and contents(folder / "out") == whole, left
-    return deaths, damages, operations
+            assert ended(work, folder) and of_run(folder / "out") == whole
+    return deaths, operations
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import shutil
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import ANY, patch
@@ -25,9 +24,8 @@ from apache_beam.typehints.decorators import TypeCheckError
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import beam_shards
-from capgrade.pipelines.beam_shards import CAPTIONS, RUN, WriteBlock, WriteShards, keyed, tokenized
+from capgrade.pipelines.beam_shards import CAPTIONS, WriteBlock, WriteShards, keyed, tokenized
 from capgrade.pipelines.captions import write_records
-from capgrade.pipelines.execution.remote import Remote
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import Caption, Captions
@@ -43,7 +41,7 @@ PARAMS = ShardsParams(
     measures=("cider", "rouge_l"), top=4, uniform=3, windows=WindowsParams(per_window=1), block_images=7
 )
 SMALL = ROUGE.model_copy(update={"block_images": 2})
-NOTHING = (0, {RUN: ["first"]})  # but the folder at the URL to fit on
+NOTHING = (0, {})  # but the folder at the URL to fit on
 ROWS = [
     {"image_id": f"i{i:03d}", "caption_id": f"i{i:03d}#{k}", "caption": text}
     for i, one in enumerate(random_sets(30, seed=4))
@@ -90,7 +88,7 @@ def gathered(rows: list[dict[str, str]]) -> tuple[int, dict[str, list]]:
     shares = dict[int, list]()
     for share, fields in map(keyed, rows):
         shares.setdefault(share, []).append(fields)
-    return 0, {RUN: ["first"], CAPTIONS: [tokenized(one, "ptb_py") for one in shares.items()]}
+    return 0, {CAPTIONS: [tokenized(one, "ptb_py") for one in shares.items()]}
 
 
 @pytest.mark.parametrize("runner", ["direct", "triggers", "processes", "portable", "dask"])
@@ -180,15 +178,12 @@ def test_the_fit_makes_no_python_objects_of_all_captions(tmp_path: Path, monkeyp
     assert sorted(path.name for path in fitted.iterdir()) == ["cider", "rouge_l"]
 
 
-def test_a_folder_of_each_run_and_each_format_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_each_format_at_the_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = write(tmp_path).fit
-    parts = gathered(ROWS)[1]
-    for name in ("first", "second"):
-        fit.run((0, {**parts, RUN: [name]}))
+    urls = [fit.run(gathered(ROWS)).job.url for _ in range(2)]
     monkeypatch.setattr("capgrade.pipelines.execution.job.FORMAT", "of other values")
-    fit.run((0, parts))
-    keys, runs = zip(*(path.name.split("-") for path in (tmp_path / "url").iterdir()), strict=True)
-    assert len(set(keys)) == 2 and sorted(runs) == ["first", "first", "second"]
+    urls.append(fit.run(gathered(ROWS)).job.url)
+    assert urls[0] == urls[1] != urls[2] and len(list((tmp_path / "url").iterdir())) == 2
 
 
 def test_a_dask_worker_is_killed(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cluster: str) -> None:
@@ -226,32 +221,10 @@ def test_parquet_holds_the_same(captions_dir: Path, expected: dict[str, bytes], 
 
 
 def test_elements_that_come_twice(captions_dir: Path, tmp_path: Path) -> None:
-    """And what a lost worker has left. Whole runs of which all comes again: `killed.by_beam`."""
+    """Whole runs of which all comes again: `killed.by_beam`."""
     transform = written(captions_dir, tmp_path)
     ((_, one),) = WriteBlock(transform.target).process((transform.fit.run(NOTHING), 0))
-    left = tmp_path / "out" / f"{one.name}.{'0' * 32}.partial"
-    left.write_bytes(b"of a worker that was lost")
-    assert transform.target.finished([one, one])["pairs"] == one.pairs and not left.exists()
-    other = replace(one, entry={**one.entry, "sha256": "0" * 64})
-    with pytest.raises(InputError, match=f"{other.name} was written twice, with other bytes -> give all workers"):
-        transform.target.finished([one, other])
-
-
-def test_two_that_begin_at_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both find an empty folder, and the second claims it first: before a shard is there, one sees the other."""
-    transform = written(captions_dir, tmp_path)
-    one = transform.fit.run(NOTHING)
-    other = replace(one, facts={**one.facts, "inputs": {"captions": "others"}})
-    put = Remote.put
-
-    def faster(remote: Remote, folder: Path, names: list[str]) -> None:
-        monkeypatch.setattr(Remote, "put", put)
-        transform.target.claimed(other)
-        put(remote, folder, names)
-
-    monkeypatch.setattr(Remote, "put", faster)
-    with pytest.raises(InputError, match=r"holds \.capgrade-[0-9a-f]{32}, which is not of these shards"):
-        transform.target.claimed(one)
+    assert transform.target.finished([one, one])["pairs"] == one.pairs
 
 
 @pytest.mark.parametrize(
@@ -272,13 +245,16 @@ def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: P
     assert contents(tmp_path / "out") == {name: content}
 
 
-def test_shards_of_another_version_stay(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(transform := written(captions_dir, tmp_path))
-    one = transform.fit.run(NOTHING)
-    transform.target.claimed(one)
-    monkeypatch.setattr("capgrade.pipelines.beam_shards.package_version", lambda: "0.0.1")
-    with pytest.raises(InputError, match="other captions or parameters, or of another version -> give the URL"):
-        transform.target.claimed(one)
+def test_unfinished_shards_of_other_captions_stay(captions_dir: Path, tmp_path: Path) -> None:
+    transform = written(captions_dir, tmp_path)
+    one = transform.target.begun(transform.fit.run(NOTHING))
+    transform.target.begun(one)  # they are its own
+    before = contents(tmp_path / "out")
+    for found in (json.dumps({**one.facts, "inputs": {"captions": "others"}}), "[1]", "mine"):
+        (tmp_path / "out" / "run.json").write_text(found)
+        with pytest.raises(InputError, match="holds shards of other captions or parameters -> give the URL"):
+            transform.target.begun(one)
+    assert list(before) == ["run.json"]
 
 
 def test_what_cannot_be_is_said_when_it_is_built(captions_dir: Path, tmp_path: Path) -> None:
@@ -314,7 +290,6 @@ def test_a_command_takes_captions_from_a_url(
     assert copied.read_bytes() == (captions_dir / "captions.arrow").read_bytes()
     (there / "captions.arrow").write_bytes(b"other")
     copied.unlink()
-    monkeypatch.setattr("capgrade.pipelines.execution.remote.PAUSES", ())
-    assert "captions.arrow: not as it was written -> copy the whole folder there" in refusal(*command)
+    assert "captions.arrow: not as its manifest says -> copy the whole folder there" in refusal(*command)
     shutil.rmtree(there)
     assert "captions: not a finished folder of a stage" in refusal(*command)

@@ -75,12 +75,7 @@ def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, m
     with pytest.raises(InputError, match="several divisions: N/2, N/3"):
         join(captions_dir, out)
     make(captions_dir, tmp_path / "one", "1/1")
-    file = tmp_path / "one.parts" / "1-of-1" / "shard-00003-of-00004.arrow"
-    content = file.read_bytes()
-    file.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    with pytest.raises(InputError, match="shard-00003-of-00004.arrow: not as it was written -> make it with"):
-        join(captions_dir, tmp_path / "one")
-    (file.parent / "manifest.json").unlink()
+    (tmp_path / "one.parts" / "1-of-1" / "manifest.json").unlink()
     with pytest.raises(InputError, match=f"run `capgrade shards --part 1/1` again with --out {tmp_path}/one$"):
         join(captions_dir, tmp_path / "one")
     assert not out.exists() and not (tmp_path / "one").exists()

@@ -1,11 +1,8 @@
 """A runner that cannot run ends in one error, soon."""
 
-import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +14,6 @@ from capgrade.pipelines.execution import runner_checks
 from capgrade.pipelines.execution.runner_checks import check_runner
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.schemas.errors import InputError
-from tests.conftest import call
 
 DEAD = "localhost:1"
 
@@ -71,31 +67,3 @@ def test_dask_without_scheduler_or_workers(scheduler: str, monkeypatch: pytest.M
     assert said.endswith(f"dask worker {scheduler}")
     monkeypatch.setattr(runner_checks, "ANSWER", 1.0)
     assert "no Dask scheduler answers" in checked("--runner=DaskRunner", "--dask_client_address=tcp://127.0.0.1:1")
-
-
-def test_the_last_dask_worker_is_killed(
-    captions_dir: Path, tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    """Status 2, as for any other lost worker; it would wait for ever."""
-    from distributed import Client
-
-    monkeypatch.setattr(runner_checks, "WORKERS", 10.0)
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", scheduler, "--no-nanny", "--nthreads", "1"]
-    worker = subprocess.Popen([*command, "--no-dashboard"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def kill() -> None:
-        with Client(scheduler, set_as_default=False, timeout=60) as client:
-            while not client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)):
-                time.sleep(0.02)
-        os.kill(worker.pid, signal.SIGKILL)
-
-    with Client(scheduler, set_as_default=False, timeout=60) as client:
-        client.wait_for_workers(1, timeout=60)
-    monkeypatch.setattr(runner_checks, "WORKERS", 4.0)
-    killer = threading.Thread(target=kill)
-    killer.start()
-    options = ("--", "--runner=DaskRunner", f"--dask_client_address={scheduler}")
-    status = call("relevance", "--captions", captions_dir, "--split", "test", "--out", tmp_path / "out", *options)
-    killer.join()
-    worker.wait()
-    assert status == 2 and "the last Dask worker is gone" in capsys.readouterr().err

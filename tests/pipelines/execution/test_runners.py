@@ -1,14 +1,13 @@
 """Shards have the same bytes on every Beam runner as without one."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from capgrade.pipelines.execution.job import Job, Worker, run_blocks
+from capgrade.pipelines.execution.job import Job, run_blocks
 from capgrade.pipelines.execution.runners import RUNNERS, arguments, processes_here
 from capgrade.schemas.errors import InputError
 from tests.pipelines.execution.conftest import made
@@ -29,9 +28,9 @@ def test_local_runners(
 def test_what_a_worker_raises_is_one_line_wherever_it_is(
     options: tuple[str, ...], captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(job: Job, *given: Any) -> None:
-        (job.work / "keys" / "image_ids.arrow").write_text("no Arrow file")
-        run_blocks(job, *given)
+    def damaged(job: Job, work: Path, *given: Any) -> None:
+        (work / "keys" / "image_ids.arrow").write_text("no Arrow file")
+        run_blocks(job, work, *given)
 
     monkeypatch.setattr("capgrade.pipelines.shards.run_blocks", damaged)
     with pytest.raises(InputError, match=r"^/.*/image_ids\.arrow: not a whole Arrow file .* -> .* that writes it$"):
@@ -48,37 +47,8 @@ def test_dask(captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, cl
     assert len(tasks) == 2 and all(tasks.values()), tasks  # Dask does not reshuffle: the graph must have many elements
 
 
-def test_what_a_store_has_is_not_computed_again(
-    captions_dir: Path, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that was stopped, and lost its own parts, takes those at the URL; a damaged one is known by its digest and
-    made anew."""
-    given = (captions_dir, tmp_path / "out")
-    there, make, handed = f"file://{tmp_path}/bucket", Worker.make, list[int]()
-    monkeypatch.setattr(Worker, "make", lambda self, block: (handed.append(block), make(self, block))[1])
-
-    def stopped(folder: Path, *_: object) -> None:
-        shutil.rmtree(folder / "parts")
-        (folder / "parts").mkdir()
-        raise RuntimeError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("capgrade.pipelines.shards.write_shards", stopped)
-        for _ in range(2):
-            with pytest.raises(RuntimeError):
-                made(*given, exchange=there)
-        assert handed == [0, 1, 2, 3]
-        for name in ("000000-pairs.arrow", "000001-.json"):
-            file = next((tmp_path / "bucket").rglob(name))
-            file.write_bytes(file.read_bytes()[:-7])
-        patch.setattr(Worker, "make", lambda _, block: handed.append(block))
-        with pytest.raises(InputError, match=r"2 such in all -> run again, it computes them anew"):
-            made(*given, exchange=there)
-    assert made(*given, exchange=there) == expected and handed[4:] == [0, 1, 0, 1]
-
-
 def test_a_url_that_cannot_be(captions_dir: Path, tmp_path: Path) -> None:
-    said = "nosuch://bucket/[0-9a-f]{16}-[0-9a-f]{8}: .* -> give a URL such as gs://bucket/folder"
+    said = "nosuch://bucket/[0-9a-f]{16}: .* -> give a URL such as gs://bucket/folder"
     with pytest.raises(InputError, match=said):
         made(captions_dir, tmp_path / "out", exchange="nosuch://bucket")
 
