@@ -10,27 +10,35 @@ import pyarrow as pa
 
 from capgrade.kernels import njit
 from capgrade.measures import Fitted
-from capgrade.measures.own_pairs import FILE, write_own_pairs
-from capgrade.pipelines.execution.job import Batches, Source, ids_of, run_blocks
+from capgrade.pipelines.execution.job import Batches, Job, Source, ids_of, run_blocks
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import with_metadata, write_arrow, write_text
 from capgrade.schemas.output import PARTS, output_folder
+from capgrade.schemas.own_pairs import FILE, write_own_pairs
 from capgrade.schemas.params import MeasuresParams, RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
 
 BINS = 100
+OWN = "own-pairs"  # the table of own captions without themselves; a measure's name has no hyphen
 
 
 @dataclass(frozen=True)
 class DenseTables:
-    """One table per measure, one column per caption."""
+    """One table per measure, one column per caption. And one of the own captions of the images, one after the other,
+    with their values without themselves under each measure of `left_out`."""
 
     schemas: dict[str, pa.Schema]
+    left_out: tuple[str, ...] = ()
 
     def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> Batches:
         ids = ids_of(images, folder)
-        return {name: relevance_batch(ids, fitted[name].score(images), schema) for name, schema in self.schemas.items()}
+        found = {name: relevance_batch(ids, fitted[name].score(images), one) for name, one in self.schemas.items()}
+        if self.left_out:
+            own = {name: pa.array(fitted[name].own_left_out(images)) for name in self.left_out}
+            found[OWN] = pa.RecordBatch.from_pydict(own)
+        return found
 
 
 def relevance(
@@ -61,7 +69,8 @@ def relevance(
     with output_folder(out, "relevance", source.made_of) as folder:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
-        job = source.job(folder, lambda: DenseTables(schemas))
+        left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
+        job = source.job(folder, lambda: DenseTables(schemas, left_out))
         most = float(np.finfo(params.dtype).max)
         if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
             problem = f"{large[0]}: values above {most:g}, which {params.dtype} cannot hold"
@@ -74,10 +83,22 @@ def relevance(
             rows[f"distribution-{name}.csv"] = counts.write(folder / f"distribution-{name}.csv")
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
-        rows[FILE] = write_own_pairs(folder, captions, chosen, own, facts)
+        without = _left_out(job, left_out, captions)
+        rows[FILE] = write_own_pairs(folder, captions, own, without, facts)
         manifest = source.finish(folder, "relevance", rows)
     job.forget()
     return manifest
+
+
+def _left_out(job: Job, names: Sequence[str], captions: Captions) -> dict[str, np.ndarray]:
+    """Of each measure the values of all own captions without themselves, float32 [n_captions], from the parts."""
+    if not names:
+        return {}
+    table, found = pa.Table.from_batches(job.joined(OWN)), {}
+    for name in names:
+        found[name] = np.empty(captions.n_captions, np.float32)
+        found[name][captions.refs] = table[name].to_numpy()  # the parts have them image after image
+    return found
 
 
 @njit(cache=True)

@@ -468,7 +468,7 @@ class PublishParams(ParamsBlock):
     date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # YYYY-MM-DD
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
-    left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
+    left_out: bool = True  # own pairs also without the caption among its references, where the shards have that
     layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
     measure: str | None = None  # of mteb's grades; None: the only one
     grades: dict[str, Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade

@@ -24,6 +24,7 @@ from capgrade.pretrained import fingerprint
 from capgrade.schemas.captions import FILE
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import FORMS_OF_SBERT, MeasuresParams
 
 __all__ = ["FITTED", "MEASURES", "Fitted", "Measure", "choose"]
@@ -58,8 +59,10 @@ def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
     column can have.
     """
     for name in (*params.imported, *params.mixtures):
-        if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:
-            remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}"
+        taken = name.lower() in TAKEN or name.lower().endswith(LEFT_OUT)
+        if taken or not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII):
+            remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}, "
+            remedy += f"and what ends in {LEFT_OUT}"
             raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
     known = _single(params)
     for name, weights in params.all_mixtures.items():

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, merged, reference_sets
+from capgrade.measures.base import Fill, ImagePairs, OfParams, OfReferences, merged, reference_sets
 from capgrade.measures.ngrams import Postings, Sentences, count_ngrams, postings
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
@@ -168,11 +168,6 @@ class FittedBleu(OfReferences):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         pairs = self.image_pairs(images, captions, self.leave_out)
         return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(np.float32)
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: counts are whole numbers, products and roots are in double precision."""
-        return Error(relative=4 * UNIT)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         pairs = self.image_pairs(images, np.empty(0, np.int64))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.measures.base import ArrayState, Error, Fill
+from capgrade.measures.base import ArrayState, Fill
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import number, open_table, told
@@ -55,11 +55,6 @@ class FittedImported(ArrayState):
             one = some[k : k + 1]
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
         return out
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: none, both are the file's values."""
-        return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: of the file, these cells and no others."""
@@ -105,6 +100,8 @@ class FittedImported(ArrayState):
 
 class Imported:
     """A relevance file as a measure. Values are taken as they are; their range is read from the file."""
+
+    leaves_out = False
 
     def __init__(self, name: str, path: str) -> None:
         self.name, self.path = name, path

@@ -17,7 +17,7 @@ import numpy as np
 
 from capgrade.bits import ones
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, OfParams, OfReferences, own_pairs, reference_sets
+from capgrade.measures.base import Fill, ImagePairs, OfParams, OfReferences, own_pairs, reference_sets
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import RougeParams
 from capgrade.text.words import tokens_of, without_empty_sentences
@@ -290,13 +290,6 @@ class FittedRougeL(OfReferences):
         out = np.empty((len(images), len(captions)), np.float32)
         self._fill(self._blocks(images), captions, out)
         return out
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: ten operations on positive numbers, with `mean` a sum over the references; what is above
-        ONE is 1."""
-        references = int(np.diff(self.ref_ptr).max(initial=0))
-        return Error(relative=(references + 16) * UNIT + 1e-6)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         blocks = self._blocks(images)

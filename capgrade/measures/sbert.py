@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, OfParams, OfReferences, reference_sets
+from capgrade.measures.base import Fill, OfParams, OfReferences, reference_sets
 from capgrade.measures.embeddings import embed
 from capgrade.measures.products import ONE, largest, padded
 from capgrade.pretrained import EMBEDDED
@@ -86,13 +86,6 @@ class FittedSbert(OfReferences):
         out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
         in_threads(largest, len(captions), padded(queries), start, self.embeddings[captions], out)
         return out
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: a product of unit vectors in any order of summing, and the mean of queries before it; what
-        is above ONE is 1."""
-        references = int(np.diff(self.ref_ptr).max(initial=0))
-        return Error(absolute=(self.embeddings.shape[1] + references + 12) * UNIT + float(1 - ONE))
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; no embedding is copied."""

@@ -10,7 +10,7 @@ import numpy as np
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
-from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
+from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.audit.errors import WAYS, Errors
 from capgrade.pipelines.audit.estimate import LIKELY, Bands
 from capgrade.pipelines.audit.lists import (

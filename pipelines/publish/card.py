@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from capgrade.agreement.calibration import SHIPPED
 from capgrade.labels.published import measures_block
-from capgrade.measures.own_pairs import LEFT_OUT
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
 from capgrade.pipelines.publish.tables import MANIFEST, PICTURE, SUMS, Contents, PublishedSplit
 from capgrade.schemas.files import leaves, package_version

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from capgrade.measures.own_pairs import FILE as OWN_PAIRS
-from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
+from capgrade.schemas.own_pairs import FILE as OWN_PAIRS
+from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Note
 from capgrade.schemas.captions import FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError

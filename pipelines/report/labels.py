@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.measures.own_pairs import distribution
+from capgrade.schemas.own_pairs import distribution
 from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, Part, cell, percent
 from capgrade.pipelines.page.parts import share as share_cell

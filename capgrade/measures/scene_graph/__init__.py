@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Error, Fill, OfParams, OfReferences, reference_sets
+from capgrade.measures.base import Fill, OfParams, OfReferences, reference_sets
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
 from capgrade.measures.scene_graph.lexicon import scene_lexicon
@@ -36,11 +36,6 @@ class FittedSceneGraph(OfReferences):
         pairs = self.image_pairs(images, captions, self.leave_out)
         in_threads(kernel.score_pairs, len(out), pairs.order, pairs, self.graphs, self.beta2, out)
         return out
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: none, as both sum in the order of tuple numbers."""
-        return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         sets = self.ref_ptr, self.refs, self.graphs, self.beta2
