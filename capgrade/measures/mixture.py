@@ -38,7 +38,9 @@ class FittedMixture(State):
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
         """As `Fitted.own_left_out`: the weighted sum of those of the parts."""
-        values = [self.weights[name] * part.own_left_out(images).astype(np.float64) for name, part in self.parts.items()]
+        values = [
+            self.weights[name] * part.own_left_out(images).astype(np.float64) for name, part in self.parts.items()
+        ]
         return np.sum(values, axis=0).astype(np.float32)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:

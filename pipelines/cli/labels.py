@@ -24,7 +24,6 @@ from capgrade.pipelines.cli.options import (
     load,
     names_of,
     pairs,
-    parts_of,
     refuse,
     require_all,
     say,

@@ -7,7 +7,6 @@ from typing import Any
 
 from capgrade.labels import Labels
 from capgrade.labels.published import hub_split
-from capgrade.schemas.own_pairs import distribution
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
@@ -26,6 +25,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
+from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import not_english

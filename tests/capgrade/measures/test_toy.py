@@ -8,11 +8,11 @@ import pytest
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.on_device import on_device
-from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
+from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.schemas.params import MeasuresParams, PublishParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards

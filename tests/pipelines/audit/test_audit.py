@@ -151,18 +151,29 @@ def test_values_of_some_pairs_by_another_measure(world: Path) -> None:
 
 
 def test_suspects_are_listed_or_it_is_said_why_not(
-    world: Path, dense: tuple[dict, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    world: Path, dense: tuple[dict, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     found, page = dense
     rows, captions = _rows(page, "suspects.csv"), read_captions(world / "captions")
     owner = {captions.caption_ids[c]: captions.image_ids[captions.owner[c]] for c in range(captions.n_captions)}
     assert len(rows) == found["suspect_pairs"] > 0
     assert all(owner[row["caption_id"]] == row["image_id"] for row in rows)
     assert all(float(row["expected_score"]) < 1 and row["caption"] for row in rows)
+    monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)  # as those of format 1
     line = ["audit", "--captions", world / "captions", "--measure", "rouge_l", "--shards", world / "shards"]
     assert call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
-    said = "shards have no value of a caption without itself among the references: give --relevance"
+    said = "the folder has no value of rouge_l of a caption without itself: make it again"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
+
+
+def test_suspects_of_shards_are_those_of_the_matrix(given: Given, world: Path, tmp_path: Path) -> None:
+    measure = {"measure": "rouge_l"}
+    for name in ("relevance", "shards"):
+        where = {"relevance": None, "shards": None, name: world / name}
+        audit(**{**given, **where, **measure, "out": tmp_path / f"{name}.html"})
+    one, other = (_rows(tmp_path / f"{name}.html", "suspects.csv") for name in ("relevance", "shards"))
+    assert one == other and one
 
 
 def test_no_caption_is_called_well_where_every_image_has_one(given: Given, tmp_path: Path) -> None:
