@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capgrade.benchmarks import corpus, relevance, score, shards, start, tops
+from capgrade.benchmarks import corpus, relevance, score, shards, start
 from capgrade.benchmarks.harness import Asked, Rows
 from capgrade.schemas.params import BenchParams
 
@@ -25,7 +25,6 @@ AT_LEAST, AT_MOST = "at least", "at most"
 GATES: dict[str, tuple[float, str, float]] = {
     "CIDEr-D, COCO 5K, times pycocoevalcap": (145_000, AT_LEAST, 70_000),
     "ROUGE-L, COCO 5K, times pycocoevalcap": (38_700, AT_LEAST, 20_000),
-    "METEOR's best 64, COCO 5K, times all pairs": (13.6, AT_LEAST, 8),
     "score, COCO 5K, times pycocoevalcap with Java": (81, AT_LEAST, 50),
     "import of shards, modules": (158, AT_MOST, 79),
     "import of shards, seconds": (4.5, AT_MOST, 2.25),
@@ -51,7 +50,6 @@ def bench(asked: Asked) -> Rows:
 def _figures(asked: Asked) -> Iterator[float]:
     peers = relevance.bench(replace(asked, measures=("cider", "rouge_l")))
     yield from (peers[name]["ratio"] for name in ("cider", "rouge_l"))
-    yield tops.bench(replace(asked, measures=("meteor",)))["meteor"]["ratio"]
     yield score.bench(asked)["total"]["ratio"]
     with tempfile.TemporaryDirectory() as folder:  # what a large run writes would be in the difference of two
         few = Path(folder) / "corpus"

@@ -1,8 +1,4 @@
-"""Bits of 64-bit numbers, for kernels: how many are set, a hash, and which of two equal captions goes first by it."""
-
-from __future__ import annotations
-
-from typing import NamedTuple
+"""Bits of 64-bit numbers, for kernels: how many are set, and a hash."""
 
 import numpy as np
 
@@ -36,22 +32,3 @@ def mix_all(x):
     for k in range(x.shape[0]):
         out[k] = mix(x[k])
     return out
-
-
-class Ties(NamedTuple):
-    """Hashes of the ids of a table. Of two captions of equal relevance to an image that of the lower hash of the pair
-    goes first, `mix(images[i] + captions[c])`; equal ones go by rising row.
-
-    So where captions stand in a table does not show. The generator of the pair's other hashes starts from this number
-    (`pipelines.sampling.keys`), so it is independent of them.
-    """
-
-    images: np.ndarray  # uint64 [n_images]
-    captions: np.ndarray  # uint64 [n_captions]
-
-
-@njit(cache=True)
-def sooner(row, other, image, captions):
-    """Whether a caption goes before another one of the same relevance to an image; hashes as of `Ties`."""
-    one, two = mix(image + captions[row]), mix(image + captions[other])
-    return one < two or (one == two and row < other)

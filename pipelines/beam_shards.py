@@ -29,7 +29,7 @@ from capgrade.pipelines.captions import BATCH, caption_batches, checked, cuts, w
 from capgrade.pipelines.execution.job import Job, run_name
 from capgrade.pipelines.execution.remote import Remote, fetch_folder
 from capgrade.pipelines.execution.runners import SHARES, Opening, processes_here, shares
-from capgrade.pipelines.shards import SCORED, TABLE, job_of, source_of
+from capgrade.pipelines.shards import TABLE, job_of, source_of
 from capgrade.pipelines.sources.fields import Id, Text, entry
 from capgrade.schemas.captions import SCHEMA, Caption
 from capgrade.schemas.errors import InputError
@@ -88,7 +88,6 @@ class Written:
     name: str
     entry: dict[str, Any]  # of the manifest
     pairs: int
-    scored: dict[str, int]
     run: ShardsRun | None  # with the first block
 
 
@@ -252,9 +251,8 @@ class Target:
                 raise InputError(f"{remote}: {problem}", remedy="give all workers the same versions of packages")
         run = next(one.run for one in files.values() if one.run)
         entries = {name: one.entry for name, one in sorted(files.items())}
-        scored = {name: sum(one.scored[name] for one in files.values()) for name in run.job.kinds}
         pairs = sum(one.pairs for one in files.values())
-        manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, scored=scored, **run.facts)
+        manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, **run.facts)
         remote.drop_partial({*entries, MANIFEST, _claim(run)})
         remote.write(MANIFEST, lambda file: write_json(file, manifest))
         remote.delete(_claim(run))
@@ -275,14 +273,12 @@ class WriteBlock(Opening):
 
     def process(self, element: tuple[ShardsRun, int]) -> Iterator[tuple[int, Written]]:
         run, block = element
-        tables, name = self.worker(run.job).tables(block), self.target.name(run, block)
-        batch = tables[TABLE]
+        batch, name = self.worker(run.job).tables(block)[TABLE], self.target.name(run, block)
         write = partial(write_arrow, schema=batch.schema, batches=[batch])
         if self.target.format == "parquet":
             write = partial(pq.write_table, pa.Table.from_batches([batch]))
         entry = {"rows": batch.num_rows, **Remote(self.target.out).write(name, write)}
-        pairs, scored = len(batch["captions"].flatten()), tables[SCORED].to_pylist()[0]
-        yield 0, Written(name, entry, pairs, scored, None if block else run)
+        yield 0, Written(name, entry, len(batch["captions"].flatten()), None if block else run)
 
 
 def keyed(element: Element) -> tuple[int, Fields]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +29,12 @@ from capgrade.schemas.shards import shard_name, shard_schema
 from capgrade.schemas.space import require_space, size_of
 
 TABLE = "pairs"
-SCORED = "scored"  # the table that counts pairs: a column a measure, a row
 PART = "shards_part"  # the kind of a part's folder
 
 
 @dataclass(frozen=True)
 class SampledTables:
-    """The kept captions of each image as lists, its own ones without themselves, and how many pairs of each measure
-    were scored."""
+    """The kept captions of each image as lists, and its own ones without themselves."""
 
     measures: tuple[str, ...]
     plan: Plan
@@ -47,7 +44,7 @@ class SampledTables:
         arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
         keys = np.asarray(arrays["images"]), np.asarray(arrays["captions"])
         measures = [fitted[name] for name in self.measures]
-        kept, scored = Sampler(self.plan, measures, *keys, arrays["ref_ptr"], arrays["refs"]).sample(images)
+        kept = Sampler(self.plan, measures, *keys, arrays["ref_ptr"], arrays["refs"]).sample(images)
         columns = [pa.array(ids_of(images, folder), pa.string()), pa.array(images, pa.int32())]
         own = np.append(0, np.cumsum(np.diff(arrays["ref_ptr"])[images]))
         left_out = [fitted[name].own_left_out(images) for name in self.measures if name + LEFT_OUT in self.schema.names]
@@ -57,8 +54,7 @@ class SampledTables:
             nulls = np.isnan(flat) if field.name.endswith(LEFT_OUT) else None
             values = pa.array(flat, field.type.value_type, mask=nulls)
             columns.append(pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, field.type))
-        counts = {name: [int(count)] for name, count in zip(self.measures, scored, strict=True)}
-        return {TABLE: pa.record_batch(columns, schema=self.schema), SCORED: pa.RecordBatch.from_pydict(counts)}
+        return {TABLE: pa.record_batch(columns, schema=self.schema)}
 
 
 def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
@@ -157,10 +153,7 @@ def shards(
         files = [job.part(block, TABLE) for block in blocks]
         target_mb = params.target_mb if part is None else 0  # a part has a file for each block, to be joined later
         rows, pairs = write_shards(folder, schema_of(source), files, target_mb)
-        scored = Counter[str]()
-        for counts in job.joined(SCORED, blocks):
-            scored.update(counts.to_pylist()[0])
-        manifest = source.finish(folder, kind, rows, pairs=pairs, scored=dict(scored))
+        manifest = source.finish(folder, kind, rows, pairs=pairs)
     job.forget()
     return manifest
 
@@ -181,15 +174,15 @@ def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: M
     Returns the manifest. Raises InputError when a part is missing or unfinished, or was made of something else.
     """
     source = source_of(captions_dir, params, measures)
-    files, scored = part_files(out, source)
+    files = part_files(out, source)
     with output_folder(out, "shards") as folder:
         require_space(out, sum(path.stat().st_size for path in files))
         rows, pairs = write_shards(folder, schema_of(source), files, params.target_mb)
-        return source.finish(folder, "shards", rows, pairs=pairs, scored=scored)
+        return source.finish(folder, "shards", rows, pairs=pairs)
 
 
-def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
-    """The files of all blocks in order, and by measure how many pairs were scored.
+def part_files(out: Path, source: Source) -> list[Path]:
+    """The files of all blocks in order.
 
     InputError when parts are missing, unfinished or damaged, were made with other parameters or of other inputs, or do
     not belong together.
@@ -203,7 +196,7 @@ def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
         problem = f"parts of several divisions: {', '.join(sorted(f'N/{count}' for count in counts))}"
         raise InputError(problem, file=parts_folder(out), remedy="delete the folders of those that do not belong")
     count, made_with = int(counts.pop()), json.loads(json.dumps(source.made_with))  # as manifests hold it
-    files, scored = [], Counter[str]()
+    files = []
     for number in range(1, count + 1):
         folder = ShardsPart(number, count).folder(out)
         if not folder.is_dir():
@@ -216,8 +209,7 @@ def part_files(out: Path, source: Source) -> tuple[list[Path], dict[str, int]]:
             if digest(folder / name) != manifest["files"][name]["sha256"]:
                 raise InputError("not as it was written", file=folder / name, remedy=again)
             files.append(folder / name)
-        scored.update(manifest["scored"])
-    return files, dict(scored)
+    return files
 
 
 def write_shards(out: Path, schema: pa.Schema, parts: Sequence[Path], target_mb: int) -> tuple[dict[str, int], int]:

@@ -560,7 +560,7 @@ class BenchParams(ParamsBlock):
 
     split: str | None = None
     out: str | None = None  # folder to write (corpus)
-    images: Positive | None = None  # to make (corpus), or to find tops for (tops: 512)
+    images: Positive | None = None  # to make (corpus)
     vectors: bool = False  # also vectors.npy, stand-ins for sentence embeddings (corpus)
     embeddings: str | None = None  # such a vectors.npy, if encoding would take too long (shards)
     pairs: Natural = 20_000  # random pairs of the peer beside own ones; METEOR's: one an image (relevance, gates)

@@ -175,7 +175,6 @@ BENCHES = {
     "score": "",
     "shards": "cider,rouge_l,sbert",
     "start": "",
-    "tops": "meteor",
 }
 
 

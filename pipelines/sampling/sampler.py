@@ -60,8 +60,8 @@ class Sampler:
         self.seeds, self.caption_keys = image_seeds(plan.seed, image_keys), caption_keys
         self.ref_ptr, self.refs, self.n = ref_ptr, refs, len(caption_keys)
 
-    def sample(self, images: np.ndarray) -> tuple[Kept, np.ndarray]:
-        """What these images, int64, keep, and how many pairs each measure had values of, int64 [measures].
+    def sample(self, images: np.ndarray) -> Kept:
+        """What these images, int64, keep.
 
         Own captions and the `top` of each measure are kept with certainty, weight 1. The other samples draw
         independently, so a pair is kept with probability u + (1 - u) a (1 - prod(1 - n / N)): u of the uniform sample,
@@ -71,14 +71,14 @@ class Sampler:
         """
         size = max(1, MEMORY // (self.n * (4 + 6 * len(self.measures))))
         parts = [self._sample(images[at : at + size]) for at in range(0, len(images), size)]
-        ptr = np.append(0, np.cumsum(np.concatenate([np.diff(kept.ptr) for kept, _ in parts])))
+        ptr = np.append(0, np.cumsum(np.concatenate([np.diff(kept.ptr) for kept in parts])))
         caption, reasons, weight, values = (
-            np.concatenate([getattr(kept, name) for kept, _ in parts], axis=-1)
+            np.concatenate([getattr(kept, name) for kept in parts], axis=-1)
             for name in ("caption", "reasons", "weight", "values")
         )
-        return Kept(ptr, caption, reasons, weight, values), np.sum([scored for _, scored in parts], axis=0)
+        return Kept(ptr, caption, reasons, weight, values)
 
-    def _sample(self, images: np.ndarray) -> tuple[Kept, np.ndarray]:
+    def _sample(self, images: np.ndarray) -> Kept:
         """As `sample`, of images whose values are looked at together."""
         plan, n, seeds = self.plan, self.n, self.seeds[images]
         row, own = own_pairs(self.ref_ptr, self.refs, images)
@@ -179,4 +179,4 @@ def keep(
     `own`: for each image, int64 rows of its own captions."""
     ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own).astype(np.int64)
     sampler = Sampler(plan, [KnownValues(one) for one in values], image_keys, caption_keys, ptr, rows)
-    return sampler.sample(np.arange(len(image_keys)))[0]
+    return sampler.sample(np.arange(len(image_keys)))

@@ -43,7 +43,7 @@ def test_what_is_kept_does_not_depend_on_blocks() -> None:
     def sampled(fitted: Sequence[Fitted], size: int) -> Iterator[np.ndarray]:
         sampler = Sampler(plan, fitted, *keys, captions.ref_ptr, captions.refs)
         blocks = np.split(np.arange(captions.n_images), range(size, captions.n_images, size))
-        parts = [sampler.sample(block)[0] for block in blocks]
+        parts = [sampler.sample(block) for block in blocks]
         for name in ("caption", "reasons", "weight", "values"):
             yield np.concatenate([getattr(part, name) for part in parts], axis=-1)
 

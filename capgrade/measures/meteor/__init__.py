@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capgrade.bits import Ties
 from capgrade.kernels import as_python, in_threads
 from capgrade.measures.base import OfParams, OfReferences, reference_sets
-from capgrade.measures.meteor import kernel, tops
+from capgrade.measures.meteor import kernel
 from capgrade.measures.meteor.data import read_lexicon
 from capgrade.measures.meteor.index import LONGEST_CAPTION, CaptionWords, Matches, MatchIndex, Units, index_words
 from capgrade.measures.meteor.text import as_meteor_reads
@@ -47,12 +46,6 @@ class FittedMeteor(OfReferences):
         pairs, values = self.image_pairs(images, captions, self.leave_out), np.empty(len(captions))
         in_threads(kernel.score, len(values), pairs.order, pairs, self.index, self.longest, values, counts)
         return values
-
-    def tops(self, images: np.ndarray, k: int, ties: Ties) -> tuple[np.ndarray, np.ndarray]:
-        rows, scored = np.empty((len(images), min(k, self.columns)), np.int64), np.zeros(len(images), np.int64)
-        pairs = self.image_pairs(images, np.empty(0, np.int64), self.leave_out)
-        in_threads(tops.tops, len(images), pairs, self.index, self.longest, ties, rows, scored)
-        return rows, scored
 
     @property
     def longest(self) -> int:

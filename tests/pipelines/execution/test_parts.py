@@ -43,16 +43,13 @@ def test_no_more_parts_than_blocks(captions_dir: Path, tmp_path: Path) -> None:
 
 
 def test_windows_of_a_share(captions_dir: Path, tmp_path: Path) -> None:
-    """Parts and blocks do not show. METEOR has a search: beside its tops only what was drawn is scored."""
+    """Parts and blocks do not show."""
     params = PARAMS.model_copy(update={"measures": ("meteor", "bleu"), "top": 2})
     params = params.model_copy(update={"windows": WindowsParams(per_window=1, among=0.05)})
-    done = shards(captions_dir, tmp_path / "one", params, MeasuresParams())
-    assert done["scored"]["meteor"] < 20 * done["n_captions"] == done["scored"]["bleu"]
+    shards(captions_dir, tmp_path / "one", params, MeasuresParams())
     for number in (2, 1):
         make(captions_dir, tmp_path / "joined", f"{number}/2", params)
     assert join(captions_dir, tmp_path / "joined", params) == contents(tmp_path / "one")
-    no_tops = shards(captions_dir, tmp_path / "two", params.model_copy(update={"top": 0}), MeasuresParams())
-    assert no_tops["scored"]["meteor"] == no_tops["scored"]["bleu"] < 20 * done["n_captions"] / 4
 
 
 def test_parts_that_do_not_belong_together(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
