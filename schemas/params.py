@@ -264,7 +264,7 @@ class RelevanceParams(ParamsBlock):
     split: str | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     dtype: Literal["float32", "float16"] = "float32"
-    device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
+    device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5
     block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
@@ -291,7 +291,7 @@ class ShardsParams(ParamsBlock):
     windows: WindowsParams = WindowsParams()
     uniform: Natural = 64  # captions drawn uniformly
     seed: Natural = 0
-    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
+    device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out

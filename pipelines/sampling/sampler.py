@@ -100,9 +100,7 @@ class Sampler:
         values = np.stack([one.of(kept) for one in read])
         weight = self._weights(kept, reasons, values, members, share)
         ptr = np.searchsorted(kept, begin)
-        return Kept(ptr, kept % n, reasons.astype(np.uint32), weight, values), np.array(
-            [one.values.size for one in read]
-        )
+        return Kept(ptr, kept % n, reasons.astype(np.uint32), weight, values)
 
     def _read(self, m: int, images: np.ndarray, wanted: np.ndarray) -> PairValues:
         """A measure's values of all pairs. Of those `wanted` alone, int64, rising, where no others are looked at and
