@@ -55,7 +55,7 @@ class Fitted(Protocol):
         """Relevance of each own caption of these images without itself among the references, image after image in
         the order of `refs`: float32, NaN where the image has no other caption. Of measures that declare
         `leaves_out`."""
-        raise NotImplementedError(f"{type(self).__name__} cannot leave captions out of their references")
+        raise TypeError(f"{type(self).__name__} cannot leave captions out of their references")
 
     @property
     @abstractmethod

@@ -114,7 +114,7 @@ def test_an_imported_matrix_has_no_own_pairs_left_out(tmp_path: Path) -> None:
     params = MeasuresParams(imported={"given": str(tmp_path / "m.npy")}, mixtures=mixtures)
     for measure in choose(["given", "mine"], params).values():
         assert not measure.leaves_out
-        with pytest.raises(NotImplementedError, match="FittedImported cannot leave captions out"):
+        with pytest.raises(TypeError, match="FittedImported cannot leave captions out"):
             measure.fit(captions).own_left_out(np.arange(5))
 
 

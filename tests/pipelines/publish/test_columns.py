@@ -90,19 +90,19 @@ def test_shards_of_before_say_what_they_lack(made: Path, tmp_path: Path) -> None
     """Those of format 1 have no values of own captions without themselves; all else is read and published."""
     old = tmp_path / "old"
     shutil.copytree(made / "train", old)
-    for path in read_shards(old).files:
+    files = read_shards(old).files
+    for path in files:
         table = open_arrow(path).read_all()
         facts = {**metadata_of(table.schema), "format": 1}
         table = table.select([name for name in table.schema.names if not name.endswith("_left_out")])
         write_arrow(path, with_metadata(table.schema, facts), table.to_batches())
-    edit_manifest(old, files={path.name: entry_of(path, rows=13) for path in read_shards(old).files})
+    edit_manifest(old, files={path.name: entry_of(path, rows=13) for path in files})
     assert read_shards(old).left_out("cider") is None and read_shards(made / "train").left_out("cider") is not None
     with pytest.raises(InputError, match="without themselves -> make the shards again, or publish without") as error:
         publish(made / "captions", [old], tmp_path / "out", PARAMS)
     assert str(error.value).startswith(str(old))
     said = PARAMS.model_copy(update={"left_out": False})
-    for name in ("train", "old"):
-        folder = made / name if name == "train" else old
+    for name, folder in {"train": made / "train", "old": old}.items():
         publish(made / "captions", [folder], tmp_path / f"of {name}", said)
     new, before = (read_manifest(tmp_path / f"of {name}", "publish")["files"] for name in ("train", "old"))
     tables = [name for name in new if name.endswith(".parquet")]
