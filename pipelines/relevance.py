@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from capgrade.kernels import njit
 from capgrade.measures import Fitted
-from capgrade.measures.own_pairs import FILE, write_own_pairs
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
 from capgrade.pipelines.execution.job import Source, ids_of, run_blocks
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow, with_metadata, write_arrow, write_text
 from capgrade.schemas.output import PARTS, output_folder
+from capgrade.schemas.own_pairs import FILE, LEFT_OUT, write_own_pairs
 from capgrade.schemas.params import RelevanceParams
 from capgrade.schemas.relevance import relevance_batch, relevance_schema
 from capgrade.schemas.space import require_space, size_of
@@ -26,15 +27,22 @@ _BINS = 100
 
 @dataclass(frozen=True)
 class DenseTables:
-    """The columns of a block's part: image ids, and relevance by each measure under its name."""
+    """The columns of a block's part: image ids; relevance by each measure under its name; and for
+    each of `left_out` a list of the image's own captions' values without themselves."""
 
     schemas: dict[str, pa.Schema]
+    left_out: tuple[str, ...] = ()
 
     def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
         ids, columns = ids_of(images, folder), dict[str, pa.Array]()
         for name, schema in self.schemas.items():
             batch = relevance_batch(ids, fitted[name].score(images), schema)
             columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
+        for name in self.left_out:
+            sizes = np.diff(fitted[name].ref_ptr)[images]  # type: ignore[attr-defined]
+            starts = pa.array(np.append(0, np.cumsum(sizes)), pa.int32())
+            own = pa.array(fitted[name].own_left_out(images), pa.float32())
+            columns[name + LEFT_OUT] = pa.ListArray.from_arrays(starts, own)
         return pa.RecordBatch.from_pydict(columns)
 
     def joined(self, name: str, parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
@@ -42,6 +50,15 @@ class DenseTables:
         for part in parts:
             batch = open_arrow(part).get_batch(0)
             yield pa.record_batch([batch["image_id"], batch[name]], schema=self.schemas[name])
+
+    def own_left_out(self, name: str, parts: Iterable[Path], captions: Captions) -> np.ndarray:
+        """float32 [n_captions]: own captions without themselves, from the parts, which have them
+        image after image."""
+        column = name + LEFT_OUT
+        values = [open_arrow(part).get_batch(0)[column].flatten().to_numpy() for part in parts]
+        found = np.empty(captions.n_captions, np.float32)
+        found[captions.refs] = np.concatenate(values)
+        return found
 
 
 def relevance(
@@ -72,7 +89,8 @@ def relevance(
     with output_folder(out, "relevance", source.made_of) as folder:
         matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
-        tables = DenseTables(schemas)
+        left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
+        tables = DenseTables(schemas, left_out)
         job = source.job(folder, lambda: tables)
         most = float(np.finfo(params.dtype).max)
         if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
@@ -88,7 +106,8 @@ def relevance(
             rows[f"distribution-{name}.csv"] = counts.write(folder / f"distribution-{name}.csv")
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
-        rows[FILE] = write_own_pairs(folder, captions, chosen, own, facts)
+        without = {name: tables.own_left_out(name, parts, captions) for name in left_out}
+        rows[FILE] = write_own_pairs(folder, captions, own, without, facts)
         manifest = source.finish(folder, "relevance", rows)
     if params.exchange:
         Folder(job.url).delete_all()

@@ -25,6 +25,7 @@ from capgrade.pipelines.sampling.sampler import Sampler
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, in_order, open_arrow, read_manifest, write_arrow
 from capgrade.schemas.output import PARTS, output_folder
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import ShardsParams
 from capgrade.schemas.shards import shard_name, shard_schema
 from capgrade.schemas.space import require_space, size_of
@@ -34,7 +35,7 @@ PART = "shards_part"  # the kind of a part's folder
 
 @dataclass(frozen=True)
 class SampledTables:
-    """The kept captions of each image as lists."""
+    """The kept captions of each image as lists, and its own ones without themselves."""
 
     measures: tuple[str, ...]
     plan: Plan
@@ -46,10 +47,14 @@ class SampledTables:
         measures = [fitted[name] for name in self.measures]
         kept = Sampler(self.plan, measures, *keys, arrays["ref_ptr"], arrays["refs"]).sample(images)
         columns = [pa.array(ids_of(images, folder), pa.string()), pa.array(images, pa.int32())]
-        lists = (kept.caption, kept.reasons, kept.weight, *kept.values)
-        for flat, field in zip(lists, list(self.schema)[2:], strict=True):
-            values = pa.array(flat, field.type.value_type)
-            columns.append(pa.ListArray.from_arrays(pa.array(kept.ptr, pa.int32()), values, field.type))
+        own = np.append(0, np.cumsum(np.diff(arrays["ref_ptr"])[images]))
+        left_out = [fitted[name].own_left_out(images) for name in self.measures if name + LEFT_OUT in self.schema.names]
+        lists = [(kept.ptr, flat) for flat in (kept.caption, kept.reasons, kept.weight, *kept.values)]
+        lists += [(own, flat) for flat in left_out]
+        for (ptr, flat), field in zip(lists, list(self.schema)[2:], strict=True):
+            nulls = np.isnan(flat) if field.name.endswith(LEFT_OUT) else None
+            values = pa.array(flat, field.type.value_type, mask=nulls)
+            columns.append(pa.ListArray.from_arrays(pa.array(ptr, pa.int32()), values, field.type))
         return pa.record_batch(columns, schema=self.schema)
 
 
@@ -70,7 +75,8 @@ def schema_of(source: Source) -> pa.Schema:
     """Of every shard and part."""
     names = source.params.measures
     facts = {"inputs": source.files, "n_captions": source.captions.n_captions, "params": source.made_with}
-    return shard_schema(names, {**source.facts, **facts, "reasons": reason_names(names)})
+    left_out = [name for name in names if source.chosen[name].leaves_out]
+    return shard_schema(names, {**source.facts, **facts, "reasons": reason_names(names)}, left_out)
 
 
 def job_of(source: Source, params: ShardsParams, work: Path) -> Job:

@@ -134,7 +134,7 @@ class RelevanceParams(ParamsBlock):
     split: str | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
     dtype: Literal["float32", "float16"] = "float32"
-    device: MeasureDevice = "cpu"  # of dense blocks; on a GPU values differ by up to 1e-5
+    device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5
     block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
 
@@ -178,7 +178,7 @@ class ShardsParams(Sampling):
 
     split: str | None = None
     measures: Annotated[tuple[str, ...], Field(min_length=1)] = ("cider", "rouge_l", "sbert")
-    device: MeasureDevice = "cpu"  # of what samplers select by; what is kept does not depend on it
+    device: MeasureDevice = "cpu"  # of blocks; on a GPU values differ by up to 1e-5, and pairs at edges of windows
     target_mb: Positive = 64  # size of a shard, about
     block_images: Positive = 64  # images that a worker scores together
     exchange: str | None = None  # URL that workers on other machines exchange files by; None: they see --out
@@ -343,7 +343,7 @@ class PublishParams(ParamsBlock):
     date: Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None  # YYYY-MM-DD
     citation: str = ""
     repository: str | None = None  # USER/NAME on the hub, for the examples of the card
-    left_out: bool = True  # own pairs also without the caption among its references; the measures are fitted for it
+    left_out: bool = True  # own pairs also without the caption among its references, where the shards have that
     layout: Literal["pairs", "mteb"] = "pairs"  # mteb: a retrieval benchmark, with grades of one measure
     measure: str | None = None  # of mteb's grades; None: the only one
     grades: dict[str, Finite] = {}  # of mteb: names of rising thresholds; how many a value reaches is its grade

@@ -1,21 +1,29 @@
-"""Sampled shards: one row per image, the captions it keeps as list columns."""
+"""Sampled shards: one row per image, the captions it keeps as list columns.
+
+Format 2 stores the values of own captions without themselves; shards of format 1 are read, and have none.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, metadata_of, of_all, open_arrow, read_manifest, with_metadata
+from capgrade.schemas.own_pairs import LEFT_OUT
+
+FORMAT = 2
 
 
-def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema:
+def shard_schema(measures: Sequence[str], metadata: dict[str, Any], left_out: Sequence[str] = ()) -> pa.Schema:
     """image_id; image: its number; and lists over the kept captions: their rows in the captions table of the split,
     why each was kept (bits named in the metadata), the inverse of its probability of being kept, and its value
-    under every measure."""
+    under every measure. Of the measures `left_out` also a list over the own captions alone, in the order of their
+    rows: the value without the caption itself among its references, null where the image has no other caption."""
     fields = [
         pa.field("image_id", pa.string(), nullable=False),
         pa.field("image", pa.int32(), nullable=False),
@@ -23,8 +31,10 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any]) -> pa.Schema
         pa.field("reasons", pa.list_(pa.uint32()), nullable=False),
         pa.field("weight", pa.list_(pa.float32()), nullable=False),
         *(pa.field(name, pa.list_(pa.float32()), nullable=False) for name in measures),
+        *(pa.field(name + LEFT_OUT, pa.list_(pa.float32()), nullable=False) for name in left_out),
     ]
-    return with_metadata(pa.schema(fields), {"kind": "shards", "measures": list(measures), **metadata})
+    facts = {"format": FORMAT, "kind": "shards", "measures": list(measures)}
+    return with_metadata(pa.schema(fields), {**facts, **metadata})
 
 
 def shard_name(k: int, n: int) -> str:
@@ -60,6 +70,24 @@ class Shards:
             reader = open_arrow(path)
             for k in range(reader.num_record_batches):
                 yield reader.get_batch(k)
+
+    def left_out(self, measure: str) -> np.ndarray | None:
+        """Of each caption its value to its own image without itself among the references: float32 [n_captions], NaN
+        where the image has no other caption. None for a measure that cannot leave captions out, and for shards of
+        format 1 (`has_left_out`)."""
+        if measure + LEFT_OUT not in self.schema.names:
+            return None
+        values = np.full(self.metadata["n_captions"], np.nan, np.float32)
+        for batch in self.batches():
+            own = batch["reasons"].flatten().to_numpy() & 1 << self.metadata["reasons"].index("own") > 0
+            captions = batch["captions"].flatten().to_numpy()[own]
+            values[captions] = batch[measure + LEFT_OUT].flatten().to_numpy(zero_copy_only=False)
+        return values
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether values of own captions without themselves are stored."""
+        return self.metadata["format"] >= FORMAT
 
     def require(self, captions: Captions) -> None:
         """InputError when the shards were made from other captions or another split."""

@@ -22,32 +22,10 @@ if TYPE_CHECKING:
 
 CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a core's cache
 
-UNIT = 2.0**-24  # half the step of float32 numbers near 1: what one operation rounds, as a share of its result
 Sets = tuple[np.ndarray, np.ndarray, bool]  # the fields of `OfReferences`
 P = TypeVar("P")
 Scorer = Callable[[str], np.ndarray]  # a caption's relevance to every image, float32 [n_images]
 Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
-
-
-class Error(NamedTuple):
-    """How far a rectangle's float32 may be from that of `pairs`: absolute + relative * |the rectangle's|, at most.
-
-    It is counted from the type and the length of sums, never measured. A measure with exact zeros declares a relative
-    one: by an absolute one all its zeros would tie with what is nearly 0.
-    """
-
-    absolute: float = 0.0
-    relative: float = 0.0
-
-    def lowest(self, threshold: np.ndarray) -> np.ndarray:
-        """float64: rectangles' values from here on may be of pairs that reach a threshold."""
-        least = threshold - self.absolute
-        return least / (1 + self.relative * np.sign(least))
-
-    def sure(self, threshold: np.ndarray) -> np.ndarray:
-        """float64: rectangles' values from here on are of pairs that reach a threshold."""
-        least = threshold + self.absolute
-        return least / (1 - self.relative * np.sign(least))
 
 
 # How values of an image's references become one, in the words of a card.
@@ -76,15 +54,22 @@ class ImagePairs(NamedTuple):
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
-    `pairs` is its definition. `chunks` are the same of rectangles in float32, by a `filler` that is faster than pairs
-    where a measure has one, within its `error`. Images are int64 image numbers of the fitted captions, captions int64
-    caption rows.
+    `pairs` is its definition in double precision. `chunks` are the value of a pair wherever many are scored
+    (relevance, shards): by a `filler` where a measure has one, which is faster and within 1e-6 of the measure's
+    range, else by `pairs`. It depends on nothing but the pair and what was fitted: not on the images beside it.
+    Images are int64 image numbers of the fitted captions, captions int64 caption rows.
     """
 
     @property
-    def error(self) -> Error:
-        """Of rectangles; none where they are made by `pairs`."""
-        return Error()
+    def has_blocks(self) -> bool:
+        """Whether chunks are made in a way of their own. Where they are not, a few pairs cost no more by `pairs`."""
+        return type(self).filler is not Fitted.filler or type(self).chunks is not Fitted.chunks
+
+    def own_left_out(self, images: np.ndarray) -> np.ndarray:
+        """Relevance of each own caption of these images without itself among the references, image after image in
+        the order of `refs`: float32, NaN where the image has no other caption. Of measures that declare
+        `leaves_out`."""
+        raise TypeError(f"{type(self).__name__} cannot leave captions out of their references")
 
     @property
     @abstractmethod
@@ -160,6 +145,7 @@ class Measure(ABC, Generic[P]):
     opened: ClassVar[tuple[str, ...]] = ()  # parameters that name a model or file, which only a user may decide
     modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs
     at_once: ClassVar[bool] = True  # whether it scores an image's pairs while somebody waits
+    leaves_out: bool = True  # a caption can be scored without itself among the references: `Fitted.own_left_out`
 
     def __init__(self, params: P | None = None) -> None:
         given: Any = self.parameters() if params is None else params
@@ -200,8 +186,6 @@ class State(Fitted):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if {"filler", "chunks"} & vars(cls).keys() and cls.error is Fitted.error:
-            raise TypeError(f"{cls.__name__} fills rectangles in a way of its own: it has to declare their `error`")
         State.kinds[cls.__name__] = cls
 
     @abstractmethod
@@ -266,6 +250,14 @@ class OfReferences(ArrayState):
     def image_pairs(self, images: np.ndarray, captions: np.ndarray, leave_out: bool = False) -> ImagePairs:
         """Captions of any table with these images' references."""
         return ImagePairs(images, captions, self.ref_ptr, self.refs, leave_out)
+
+    def own_left_out(self, images: np.ndarray) -> np.ndarray:
+        rows, captions = own_pairs(self.ref_ptr, self.refs, images)
+        others = np.flatnonzero(np.bincount(rows, minlength=len(images))[rows] > 1)
+        values = np.full(len(captions), np.nan, np.float32)
+        without = dataclasses.replace(self, leave_out=True)
+        values[others] = without.pairs(images[rows[others]], captions[others])
+        return values
 
     def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
         """The same captions under other reference sets, a caption among them counted."""

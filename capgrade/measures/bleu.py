@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import UNIT, Error, Fill, ImagePairs, Measure, OfReferences, merged, reference_sets
+from capgrade.measures.base import Fill, ImagePairs, Measure, OfReferences, merged, reference_sets
 from capgrade.measures.ngrams import MAX_ORDER, Postings, Sentences, count_ngrams, postings
 from capgrade.measures.scores.scored import Scored
 from capgrade.schemas.captions import Captions
@@ -173,11 +173,6 @@ class FittedBleu(OfReferences):
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         pairs = self.image_pairs(images, captions, self.leave_out)
         return bleu_of(statistics_of_pairs(pairs, self.sentences, self.sentences))[:, -1].astype(np.float32)
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: counts are whole numbers, products and roots are in double precision."""
-        return Error(relative=4 * UNIT)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         pairs = self.image_pairs(images, np.empty(0, np.int64))

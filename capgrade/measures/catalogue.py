@@ -17,6 +17,7 @@ from capgrade.measures.scene_graph import SceneGraph
 from capgrade.measures.spice import Spice
 from capgrade.measures.tfidf import TfidfCosine
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.say import warn
 
 GROUP = "capgrade.measures"  # of entry points
@@ -33,8 +34,10 @@ TAKEN = frozenset(
 
 def require_name(name: str) -> None:
     """InputError for a name that no file or column can have."""
-    if not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII) or name.lower() in TAKEN:
-        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}"
+    taken = name.lower() in TAKEN or name.lower().endswith(LEFT_OUT)
+    if taken or not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII):
+        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}, "
+        remedy += f"and what ends in {LEFT_OUT}"
         raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
 
 

@@ -27,8 +27,6 @@ from capgrade.measures import cider_kernel as kernel
 from capgrade.measures.base import (
     CHUNK,
     OVER_REFERENCES,
-    UNIT,
-    Error,
     Fill,
     Fitted,
     ImagePairs,
@@ -145,13 +143,6 @@ class FittedCider(OfReferences):
     def weighted(self) -> Weighted:
         """The captions as kernels take them."""
         return Weighted(self.sentences, self.inverse)
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`. All terms are positive. An n-gram's gains are added over the references, four products at
-        a time; other sums are in double precision. Within 1e-6 of `full` it is `full`."""
-        references = int(np.diff(self.ref_ptr).max(initial=0))
-        return Error(relative=(references + 16) * UNIT + kernel.ROUNDING)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; references are folded once, and the postings walked once, for all chunks."""

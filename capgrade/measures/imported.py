@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capgrade.measures.base import ArrayState, Error, Fill, Measure, NoParams
+from capgrade.measures.base import ArrayState, Fill, Measure, NoParams
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest
@@ -56,11 +56,6 @@ class FittedImported(ArrayState):
             one = some[k : k + 1]
             out[asked] = self._checked(cells(one, captions[asked]), one, captions[asked])[0]
         return out
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: none, both are the file's values."""
-        return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`: of the file, these cells and no others."""
@@ -107,7 +102,7 @@ class FittedImported(ArrayState):
 class Imported(Measure[NoParams]):
     """A relevance file as a measure. Values are taken as they are; their range is read from the file."""
 
-    at_once = False
+    at_once = leaves_out = False
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__()

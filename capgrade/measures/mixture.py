@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from capgrade.measures.base import CHUNK, UNIT, Error, Fitted, Measure, NoParams, Scorer, State
+from capgrade.measures.base import CHUNK, Fitted, Measure, NoParams, Scorer, State
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import LARGEST_FLOAT32
@@ -26,11 +26,10 @@ MIXTURES = {
 
 @dataclass(frozen=True)
 class FittedMixture(State):
-    """Fitted measures, their weights and the ends of their ranges."""
+    """Fitted measures and their weights."""
 
     parts: Mapping[str, Fitted]
     weights: Mapping[str, float]
-    ranges: Mapping[str, tuple[float, float]]
 
     @property
     def columns(self) -> int:
@@ -43,16 +42,12 @@ class FittedMixture(State):
         )
         return np.sum(list(values), axis=0).astype(np.float32)
 
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: the weighted sum of those of the parts, relative where nothing is below 0."""
-        rounding, errors = (len(self.parts) + 4) * UNIT, {name: part.error for name, part in self.parts.items()}
-        absolute = sum(abs(self.weights[name]) * error.absolute for name, error in errors.items())
-        relative = {name: error.relative + rounding for name, error in errors.items()}
-        if all(self.weights[name] >= 0 and self.ranges[name][0] >= 0 for name in errors):
-            return Error(absolute, max(relative.values()))
-        largest = {name: max(map(abs, self.ranges[name])) for name in errors}
-        return Error(absolute + sum(abs(self.weights[name]) * relative[name] * largest[name] for name in errors))
+    def own_left_out(self, images: np.ndarray) -> np.ndarray:
+        """As `Fitted.own_left_out`: the weighted sum of those of the parts."""
+        values = [
+            self.weights[name] * part.own_left_out(images).astype(np.float64) for name, part in self.parts.items()
+        ]
+        return np.sum(values, axis=0).astype(np.float32)
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
         values = np.empty((len(self.parts), *out.shape), np.float32)
@@ -87,7 +82,7 @@ class FittedMixture(State):
         for name, part in self.parts.items():
             part.save(folder / name)  # type: ignore[attr-defined]
         kinds = {name: type(part).__name__ for name, part in self.parts.items()}
-        facts = {"kinds": kinds, "weights": dict(self.weights), "ranges": dict(self.ranges)}
+        facts = {"kinds": kinds, "weights": dict(self.weights)}
         (folder / _PARTS).write_text(json.dumps(facts), encoding="utf-8")
 
     @classmethod
@@ -95,7 +90,7 @@ class FittedMixture(State):
         """What `save` wrote."""
         saved = json.loads((folder / _PARTS).read_text(encoding="utf-8"))
         parts = {name: cls.kinds[kind].load(folder / name) for name, kind in saved["kinds"].items()}
-        return cls(parts, saved["weights"], saved["ranges"])
+        return cls(parts, saved["weights"])
 
 
 class Mixture(Measure[NoParams]):
@@ -116,6 +111,11 @@ class Mixture(Measure[NoParams]):
         return sum(w * (part.high if w > 0 else part.low) for w, part in self._weighted)
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether all parts do."""
+        return all(part.leaves_out for part in self.parts.values())
+
+    @property
     def _weighted(self) -> list[tuple[float, Measure]]:
         return [(self.weights[name], part) for name, part in self.parts.items()]
 
@@ -126,7 +126,7 @@ class Mixture(Measure[NoParams]):
         if not (within and self.high - self.low > 1 / LARGEST_FLOAT32):
             problem = f"a mixture's values would be from {self.low:g} to {self.high:g}"
             raise InputError(problem, remedy="give weights that are not all 0, nor very large or small")
-        return FittedMixture(parts, self.weights, {name: (part.low, part.high) for name, part in self.parts.items()})
+        return FittedMixture(parts, self.weights)
 
     @property
     def at_once(self) -> bool:  # type: ignore[override]

@@ -3,6 +3,9 @@
 What is fitted is the same; its arrays go to the device once a worker, an image's references are folded by the same
 kernels, and the device does what costs: the product, the updates of postings, the steps of the subsequences. Other
 measures, single captions and captions left out of their own references stay with the processor.
+
+A value does not depend on the block that it is in. So products have one shape, and what a device may add in any order
+are whole numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ import torch
 from torch import Tensor
 
 from capgrade.devices import device_of
-from capgrade.measures.base import Error, Fill, Fitted
+from capgrade.measures.base import Fill, Fitted
 from capgrade.measures.cider import FittedCider
 from capgrade.measures.rouge import ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import ONE as SBERT_ONE
 from capgrade.measures.sbert import FittedSbert
 
 LONGEST = 64  # tokens of a reference that one number's bits hold
+QUERIES, TARGETS = 512, 2048  # of a product
+STEPS = 2.0**40  # of whole numbers, between 0 and 1
 F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
 
 
@@ -52,13 +57,11 @@ class _OnDevice(Fitted, Generic[F]):
 
         return fill
 
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: that of the processor holds for sums in any order."""
-        return self.fitted.error
-
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return self.fitted.pairs(images, captions)
+
+    def own_left_out(self, images: np.ndarray) -> np.ndarray:
+        return self.fitted.own_left_out(images)
 
     @abstractmethod
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
@@ -74,23 +77,13 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
     def __init__(self, fitted: FittedSbert, device: torch.device) -> None:
         super().__init__(fitted, device)
         self.embeddings = self._there(np.asarray(fitted.embeddings))
-        self.repeated = np.flatnonzero(np.bincount(fitted.same) > 1)  # the first caption of each text of several
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
         cosines_of = self._cosines(images)
-        known = cosines_of(self.embeddings[self._there(self.repeated)])  # of texts that several captions have
-
-        def values(first: int, last: int) -> Tensor:
-            cosines = cosines_of(self.embeddings[first:last])
-            text = np.searchsorted(self.repeated, self.fitted.same[first:last])
-            here = np.flatnonzero(np.append(self.repeated, -1)[text] == self.fitted.same[first:last])
-            cosines[:, self._there(here)] = known[:, self._there(text[here])]
-            return cosines
-
-        return values
+        return lambda first, last: cosines_of(self.embeddings[first:last])
 
     def cells(self, images: np.ndarray, captions: np.ndarray) -> Tensor:
-        """Cosines of any caption rows, float32 [len(images), len(captions)], on the device in one product."""
+        """Cosines of any caption rows, float32 [len(images), len(captions)], on the device."""
         return self._cosines(images)(self.embeddings[self._there(captions)])
 
     def _cosines(self, images: np.ndarray) -> Callable[[Tensor], Tensor]:
@@ -99,12 +92,34 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
         queries, owner = self._there(vectors), self._there(np.repeat(np.arange(len(images)), np.diff(start)))
 
         def cosines_of(targets: Tensor) -> Tensor:
-            cosines = queries @ targets.T
+            cosines = _product(queries, targets)
             folded = cosines.new_full((len(images), len(targets)), -1.0)
             folded.scatter_reduce_(0, owner[:, None].expand(cosines.shape), cosines, "amax")
             return torch.where(folded > float(SBERT_ONE), 1.0, folded)
 
         return cosines_of
+
+
+def _product(queries: Tensor, targets: Tensor) -> Tensor:
+    """float32 [queries, targets] from unit vectors, in tiles of one shape: the order in which a device sums, and so the
+    last bits, may depend on the shape."""
+    out = queries.new_empty(len(queries), len(targets))
+    for row in range(0, len(queries), QUERIES):
+        some = _padded(queries[row : row + QUERIES], QUERIES)
+        for column in range(0, len(targets), TARGETS):
+            tile = out[row : row + QUERIES, column : column + TARGETS]
+            product = some @ _padded(targets[column : column + TARGETS], TARGETS).T
+            tile.copy_(product[: tile.shape[0], : tile.shape[1]])
+    return out
+
+
+def _padded(vectors: Tensor, rows: int) -> Tensor:
+    return torch.nn.functional.pad(vectors, (0, 0, 0, rows - len(vectors)))
+
+
+def _whole(values: Tensor) -> Tensor:
+    """int64 steps of values of 0 to a few thousand: their sum is the same in any order."""
+    return (values.double() * STEPS).round().long()
 
 
 class CiderOnDevice(_OnDevice[FittedCider]):
@@ -134,9 +149,9 @@ class CiderOnDevice(_OnDevice[FittedCider]):
             at = torch.arange(len(row), device=row.device) - (size.cumsum(0) - size - begin)[row]
             rank = self.post_rank[at]
             gain = table[row, self.class_of_rank[rank]] * self.norm_of_rank[order[row], rank]
-            sums = torch.zeros(len(images), last - first, dtype=torch.float64, device=row.device)
-            sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, gain.double())
-            found, full = sums[:, self.rank[first:last] - first], self.fitted.full
+            sums = torch.zeros(len(images), last - first, dtype=torch.int64, device=row.device)
+            sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, _whole(gain))
+            found, full = sums[:, self.rank[first:last] - first] / STEPS, self.fitted.full
             return torch.where(found > full * (1 - 1e-6), full, found).float()
 
         return values
@@ -173,17 +188,17 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         self, images: np.ndarray, few: np.ndarray, row: Tensor, lanes: list[tuple[Tensor, ...]], first: int, last: int
     ) -> Tensor:
         out = torch.zeros(last - first, len(few), device=self.device)
-        best, recall, total = torch.zeros_like(out), torch.zeros_like(out), torch.zeros_like(out)
+        best, recall, total = torch.zeros_like(out), torch.zeros_like(out), torch.zeros_like(out, dtype=torch.int64)
         n, beta2 = self.lengths[first:last, None], self.fitted.beta**2
         for mask, length, owner in lanes:
             common = self._common(mask, row, first, last)
             into = owner.expand(common.shape)
             best.scatter_reduce_(1, into, common, "amax")
             recall.scatter_reduce_(1, into, common / length, "amax")
-            total.index_add_(1, owner, (1 + beta2) * common / (n + beta2 * length))
+            total.index_add_(1, owner, _whole((1 + beta2) * common / (n + beta2 * length)))
         if self.fitted.mean:
             sizes = np.diff(self.fitted.ref_ptr)[images[few]].astype(np.float32)
-            f = total / self._there(sizes)
+            f = (total / (self._there(sizes) * STEPS)).float()
         else:
             f = (1 + beta2) * best * recall / (n * recall + beta2 * best).clamp(min=1e-30)
             f = torch.where(f > float(ONE), 1.0, f)

@@ -20,8 +20,6 @@ from capgrade.bits import ones
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import (
     OVER_REFERENCES,
-    UNIT,
-    Error,
     Fill,
     Fitted,
     ImagePairs,
@@ -313,13 +311,6 @@ class FittedRougeL(OfReferences):
         from capgrade.measures.on_device import RougeOnDevice
 
         return RougeOnDevice(self, device)
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: ten operations on positive numbers, with `mean` a sum over the references; what is above
-        ONE is 1."""
-        references = int(np.diff(self.ref_ptr).max(initial=0))
-        return Error(relative=(references + 16) * UNIT + 1e-6)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         blocks = self._blocks(images)

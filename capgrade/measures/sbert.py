@@ -16,8 +16,6 @@ import numpy as np
 from capgrade.kernels import in_threads, njit
 from capgrade.measures.base import (
     OVER_REFERENCES,
-    UNIT,
-    Error,
     Fill,
     Fitted,
     Measure,
@@ -108,13 +106,6 @@ class FittedSbert(OfReferences):
         from capgrade.measures.on_device import SbertOnDevice
 
         return SbertOnDevice(self, device)
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: a product of unit vectors in any order of summing, and the mean of queries before it; what
-        is above ONE is 1."""
-        references = int(np.diff(self.ref_ptr).max(initial=0))
-        return Error(absolute=(self.embeddings.shape[1] + references + 12) * UNIT + float(1 - ONE))
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         """As `Fitted.filler`; no embedding is copied."""

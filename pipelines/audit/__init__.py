@@ -10,7 +10,6 @@ import numpy as np
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
-from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.audit.errors import WAYS, Errors
 from capgrade.pipelines.audit.estimate import LIKELY, Bands
 from capgrade.pipelines.audit.lists import (
@@ -27,6 +26,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import package_version, read_manifest, write_manifest, write_text
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder, refuse_file
+from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
+from capgrade.schemas.shards import read_shards
 
 STAGE, GENERATOR = "audit", "capgrade audit"
 
@@ -101,9 +102,7 @@ def audit(
         pairs = falling(parts)
         own = _own(labels, names[0])
         low = None if own is None else suspects(own, curve)
-        no_own = f"the relevance folder has no value of {names[0]} of a caption without itself: compute it again"
-        if labels.stored.sampled:
-            no_own = "shards have no value of a caption without itself among the references: give --relevance"
+        no_own = f"the folder has no value of {names[0]} of a caption without itself: make it again"
         if captions.n_captions == captions.n_images:
             no_own = "every image has one caption"
         duplicates, equal = near_duplicates(pairs, captions), equal_captions(captions)
@@ -149,7 +148,10 @@ def _opened(relevance: Path | None, shards: Path | None, captions_dir: Path, spl
 def _own(labels: Labels, measure: str) -> np.ndarray | None:
     """float64 [n_captions]: each caption against the others of its image, NaN without others; None where the folder
     does not have it, or no image has others."""
-    values = None if labels.stored.sampled else read_own_pairs(Path(labels.file)).get(measure + LEFT_OUT)
+    if labels.stored.sampled:
+        values = read_shards(Path(labels.file)).left_out(measure)
+    else:
+        values = read_own_pairs(Path(labels.file)).get(measure + LEFT_OUT)
     if values is None or len(values) != labels.n_captions or np.isnan(values).all():
         return None
     return values.astype(np.float64)

@@ -24,7 +24,6 @@ from capgrade.pipelines.cli.options import (
     load,
     names_of,
     pairs,
-    parts_of,
     refuse,
     require_all,
     say,
@@ -350,14 +349,9 @@ def publish(
     if captions or shards or not to.push:
         if captions is None:
             raise InputError("no captions to publish", remedy="give --captions and --shards")
-        from capgrade.schemas.files import read_manifest
-
         options = {"license": licence, "repository": to.push, "layout": layout}
-        loaded = load(given.params, given.sets, publish=options)
-        block = loaded.publish
-        # Own pairs are computed again, without the caption among its references.
-        fitted = [read_manifest(folder, "shards")["params"]["measures"] for folder in shards or [] if block.left_out]
-        require_all("datasets", measures={part for used in fitted for part in parts_of(used)})
+        block = load(given.params, given.sets, publish=options).publish
+        require_all("datasets")
         from capgrade.agreement.calibration import named
         from capgrade.pipelines.publish.folder import publish as stage
         from capgrade.schemas.judges import read_agreement
@@ -366,7 +360,7 @@ def publish(
         known = named(calibration) if calibration else None
         if block.layout == "mteb":
             shards, relevance = [*(shards or []), *([relevance] if relevance else [])], None
-        done = stage(captions, shards or [], out, block, figures, relevance, known, loaded.measures)
+        done = stage(captions, shards or [], out, block, figures, relevance, known)
         rows = ", ".join(f"{file} {entry['rows']:,}" for file, entry in done["files"].items() if entry["rows"])
         say(done, given.as_json, f"{rows} -> {out}")
     else:

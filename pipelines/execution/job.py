@@ -38,7 +38,7 @@ from capgrade.schemas.say import tell
 
 # What a stage makes of images, by fitted measures and what it saved in the work folder. Small: it is sent to workers.
 Table = Callable[[np.ndarray, Mapping[str, Fitted], Path], pa.RecordBatch]
-FORMAT = 1  # of parts: to be raised when a measure, the sampler or a table gives other values of the same parameters
+FORMAT = 2  # of parts: to be raised when a measure, the sampler or a table gives other values of the same parameters
 NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
 KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
 SHARED = ("fit", "keys")  # folders of a run that workers read

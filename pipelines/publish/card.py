@@ -17,12 +17,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from capgrade.agreement.calibration import SHIPPED
 from capgrade.labels.published import SUMS, measures_block
-from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.pipelines.publish.croissant import BIASES, LIMITS
 from capgrade.pipelines.publish.tables import PICTURE, Contents, PublishedSplit
 from capgrade.schemas.files import MANIFEST, leaves, package_version
 from capgrade.schemas.judges import PEOPLE, SAID, TITLES
 from capgrade.schemas.licences import OTHER
+from capgrade.schemas.own_pairs import LEFT_OUT
 
 ROWS = 5  # of the first image that are shown
 JUDGED = "# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements"

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from capgrade.agreement.calibration import ACCEPTED, SCORE, SHIPPED, Calibration
 from capgrade.measures import meaning_of
-from capgrade.measures.own_pairs import LEFT_OUT
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.own_pairs import LEFT_OUT
 
 COLUMNS = {
     "image_id": "the image's id in the source",

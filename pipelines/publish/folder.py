@@ -7,8 +7,6 @@ from typing import Any
 
 from capgrade.labels import Labels
 from capgrade.labels.published import CARD, CROISSANT, SUMS, hub_split
-from capgrade.measures.own_pairs import distribution
-from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.card import dataset_card
 from capgrade.pipelines.publish.croissant import croissant
 from capgrade.pipelines.publish.mteb import benchmark
@@ -27,6 +25,7 @@ from capgrade.schemas.files import (
 )
 from capgrade.schemas.inputs import found_digests, require_unchanged
 from capgrade.schemas.output import output_folder
+from capgrade.schemas.own_pairs import distribution
 from capgrade.schemas.params import PublishParams
 from capgrade.schemas.say import warn
 from capgrade.text.language import not_english
@@ -43,7 +42,6 @@ def publish(
     agreement: dict[str, Any] | None = None,
     relevance_dir: Path | None = None,
     calibration: Path | None = None,
-    measures: MeasuresParams | None = None,
 ) -> dict[str, Any]:
     """Write a folder that `datasets.load_dataset` reads, one split for each folder of labels. The same input gives the
     same bytes. Returns the manifest.
@@ -52,8 +50,7 @@ def publish(
     image-caption pair with every measure, the reasons it was kept and its sampling weight, and unless `params.left_out`
     is false the values of own pairs without the caption among its references. With `calibration` (from `agree`), also
     what each value of a calibrated measure means to people: columns `<measure>_score`, 0..5, and `<measure>_accepted`,
-    0..1. The distributions of `relevance_dir` (from `relevance`) go into the card's picture. `measures` names what the
-    shards' measures read where that is not the default (`as_named`).
+    0..1. The distributions of `relevance_dir` (from `relevance`) go into the card's picture.
 
     The layout `mteb` is of folders of `relevance` or `shards`: pairs that reach the first of `params.grades`, and own
     pairs. mteb counts every other pair as 0, also what was not sampled, so that dense labels are the right source.
@@ -94,8 +91,7 @@ def publish(
         if mteb:
             contents = benchmark(captions_dir, labels, folder, params)
         else:
-            given = (measures or MeasuresParams()) if params.left_out else None
-            contents = sampled_pairs(captions_dir, labels, folder, params, given, calibration)
+            contents = sampled_pairs(captions_dir, labels, folder, params, calibration)
         contents = replace(contents, agreement=agreement, relevance_dir=relevance_dir)
         if relevance_dir:
             draw_distributions(relevance_dir, captions[0].digest, folder / PICTURE)

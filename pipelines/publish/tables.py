@@ -14,18 +14,17 @@ import pyarrow.parquet as pq
 
 from capgrade.agreement.calibration import load
 from capgrade.labels import Labels
-from capgrade.labels.named import as_named, base_names
-from capgrade.labels.published import CAPTIONS_SCHEMA, hub_split, imported, params_of
+from capgrade.labels.named import base_names
+from capgrade.labels.published import CAPTIONS_SCHEMA, hub_split
 from capgrade.labels.stored import Sampled
-from capgrade.measures import choose, require_read
-from capgrade.measures.own_pairs import LEFT_OUT, own_left_out
-from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.columns import Calibrated, meaning
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import atomic, digest, of_all, read_manifest
 from capgrade.schemas.inputs import file_digest
+from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.params import PublishParams
+from capgrade.schemas.shards import read_shards
 
 PICTURE = "figures/distributions.png"
 # As `datasets` writes them: of a file that changed, the hub takes the chunks that did, and a reader
@@ -70,7 +69,7 @@ def write_pairs(
     split, n_files = hub_split(labels.table.split), max(1, -(-pairs // PARQUET_ROWS))
     beside = [*(name + LEFT_OUT for name in own), *(calibrated.columns if calibrated else [])]
     if taken := sorted(set(beside) & set(labels.measures)):
-        remedy = "call the imported measure otherwise, or leave publish.left_out or --calibration out"
+        remedy = "call the imported measure otherwise, or leave --calibration out"
         raise InputError(f"measure '{taken[0]}' has the name of a column", remedy=remedy)
     batches, files, nbytes = _pair_batches(labels, own, calibrated), {}, 0
     first = next(batches)
@@ -131,23 +130,23 @@ def write_parquet(
     return rows, nbytes
 
 
-def own_without_themselves(labels: Labels, given: MeasuresParams) -> dict[str, np.ndarray]:
+def own_without_themselves(labels: Labels) -> dict[str, np.ndarray]:
     """float32 [n_captions] of each measure whose own pairs were scored with the caption among its references; NaN
-    where an image has no other caption.
+    where an image has no other caption. A matrix that was imported, and a mixture with one, has none.
 
-    A matrix that was imported, and a mixture with one, has none. Raises InputError where a measure cannot be computed
-    here, or would read another file than it did for the shards, or one that `given` does not name (`as_named`).
+    Raises InputError for shards that were made before these values were stored with them.
     """
-    used, wanted = labels.made_with or {}, []
-    for name, params in used.items():
+    shards, found = read_shards(Path(labels.file)), {}
+    if not shards.has_left_out:
+        problem = "made before shards had the values of own captions without themselves"
+        remedy = "make the shards again, or publish without these values: --set publish.left_out=false"
+        raise InputError(problem, file=shards.folder, remedy=remedy)
+    for name, params in (labels.made_with or {}).items():
         parts = params["measures"].values() if "weights" in params else [params]
-        if not imported(params) and any(part.get("self_reference") == "included" for part in parts):
-            wanted.append(name)
-    folder = Path(labels.file)
-    params = as_named(params_of({name: used[name] for name in wanted}, folder), given, folder)
-    require_read(wanted, params, labels.inputs, folder)
-    found = {name: own_left_out(measure, labels.table) for name, measure in choose(wanted, params).items()}
-    return {name: values for name, values in found.items() if values is not None}
+        values = shards.left_out(name)
+        if values is not None and any(part.get("self_reference", "included") == "included" for part in parts):
+            found[name] = values
+    return found
 
 
 @dataclass(frozen=True)
@@ -258,9 +257,8 @@ class Contents:
 
 
 def sampled_pairs(
-    captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams, given: MeasuresParams | None,
-    calibration: Path | None,
-) -> Contents:  # fmt: skip
+    captions_dir: Path, labels: Sequence[Labels], out: Path, params: PublishParams, calibration: Path | None
+) -> Contents:
     """Write the layout `pairs`. InputError for splits of other measures or columns, and as `own_without_themselves`."""
     splits: list[PublishedSplit] = []
     calibrated: Calibrated | None = None
@@ -276,7 +274,7 @@ def sampled_pairs(
             remedy = "make the shards of all splits with the same files"
             raise InputError(problem, file=folder, remedy=remedy)
         read = files
-        own = {} if given is None else own_without_themselves(one, given)
+        own = own_without_themselves(one) if params.left_out else {}
         if calibration:
             fitting = load(calibration).fitting(one.owner)
             known = fitting.of(one.made_with or {}, folder, calibration)  # those that both have

@@ -11,8 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from capgrade.measures.own_pairs import FILE as OWN_PAIRS
-from capgrade.measures.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.pipelines.page.parts import Note
 from capgrade.schemas.captions import CAPTIONS_FILE, Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -20,6 +18,8 @@ from capgrade.schemas.files import MANIFEST, UNFINISHED, numpy_type, read_manife
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.judges import read_agreement
 from capgrade.schemas.lines import read_json
+from capgrade.schemas.own_pairs import FILE as OWN_PAIRS
+from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.trainer.fit import CONFIG, EPOCHS
 

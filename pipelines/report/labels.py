@@ -7,13 +7,13 @@ import pyarrow.compute as pc
 
 from capgrade.labels import Labels
 from capgrade.labels.stored import Sampled
-from capgrade.measures.own_pairs import distribution
 from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, Part, cell, percent
 from capgrade.pipelines.page.parts import share as share_cell
 from capgrade.pipelines.report.data import CAPTIONS, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.lines import read_json
+from capgrade.schemas.own_pairs import distribution
 from capgrade.trainer.evaluation.task import of_coco
 
 LONGEST = 40  # words; longer captions are counted with these

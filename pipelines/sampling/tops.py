@@ -1,9 +1,9 @@
-"""Which captions may be among an image's most relevant, by values that have an error."""
+"""The captions of the highest values of an image."""
 
 import numpy as np
 
+from capgrade.bits import mix_all
 from capgrade.kernels import in_threads, njit
-from capgrade.measures.base import Error
 
 BLOCK = 64  # captions compared together
 
@@ -35,30 +35,27 @@ def _reaching(begin, end, values, least, rows, sizes):
         sizes[b] = size
 
 
-def _least(values: np.ndarray, k: int, error: Error) -> np.ndarray:
-    """float32: the least value that may be among the k highest of the last axis: v + error(v) reaches t - error(t) of
-    the k-th highest t. Of values that others surpass it is a lower bound."""
-    kth: np.ndarray = np.partition(values, -k, axis=-1)[..., -k]
-    if not any(error):
-        return kth
-    least = kth.astype(np.float64) - error.relative * np.abs(kth.astype(np.float64)) - 2 * error.absolute
-    below = (least / (1 + error.relative * np.sign(least))).astype(np.float32)
-    return np.nextafter(below, np.float32(-np.inf))
-
-
-def candidates(values: np.ndarray, k: int, error: Error) -> np.ndarray:
-    """The pairs that may be among the k highest of their image: int64, rising, image x captions + caption each.
-
-    values float32 [images, captions] without NaN, within `error` of the true ones.
-    """
+def _reach_the_kth(values: np.ndarray, k: int) -> np.ndarray:
+    """The pairs whose value is among the k highest of their image, equal ones all: int64, rising."""
     n = values.shape[1]
-    if n <= k or not k:
-        return np.arange(values.size if k else 0)
-    groups = min(n, max(4 * k, n // BLOCK))  # each has one value in so many
+    if n <= k:
+        return np.arange(values.size)
+    groups = min(n, max(4 * k, n // BLOCK))  # k groups have a value from the kth of their maxima on
     highest = np.empty((len(values), groups), np.float32)
     in_threads(_group_maxima, len(values), values, highest)
     rows, sizes = np.empty(values.shape, np.int32), np.empty(len(values), np.int64)  # few pages are touched
-    in_threads(_reaching, len(values), values, _least(highest, k, error), rows, sizes)
+    in_threads(_reaching, len(values), values, np.partition(highest, -k)[:, -k], rows, sizes)
     found = [row[:size] for row, size in zip(rows, sizes, strict=True)]
-    best = [row[one[row] >= _least(one[row], k, error)] for row, one in zip(found, values, strict=True)]
+    best = [row[one[row] >= np.partition(one[row], -k)[-k]] for row, one in zip(found, values, strict=True)]
     return np.concatenate([row + b * np.int64(n) for b, row in enumerate(best)])
+
+
+def highest_pairs(values: np.ndarray, k: int, seeds: np.ndarray, caption_keys: np.ndarray) -> np.ndarray:
+    """The pairs of the k highest values of each image, of equal ones those of the lowest hashes: int64, rising, image x
+    captions + caption each; values float32 [images, captions] without NaN."""
+    if not k:
+        return np.empty(0, np.int64)
+    pairs, n = _reach_the_kth(values, k), values.shape[1]
+    image = pairs // n
+    order = np.lexsort((mix_all(seeds[image] + caption_keys[pairs % n]), -values.ravel()[pairs], image))
+    return np.sort(pairs[order[np.arange(len(order)) - np.searchsorted(image, image) < k]])

@@ -1,5 +1,6 @@
 """Stages relevance and shards: values, order, resuming, the same bytes on every runner, imported matrices."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,25 +69,27 @@ def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Pat
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
-    """Values of `pairs`, to the last bit, of the captions that brute force keeps."""
+    """Values of the measure's blocks, to the last bit, of the captions that brute force keeps; own captions also
+    without themselves."""
     manifest = shards(captions_dir, tmp_path / "out", SAMPLED, MeasuresParams())
     folder, captions = read_shards(tmp_path / "out"), make_captions(SETS)
     folder.require(read_captions(captions_dir))
     chosen = choose(SAMPLED.measures, MeasuresParams())
     fitted = {name: measure.fit(captions) for name, measure in chosen.items()}
-    plan, keys, n = plan_of(chosen.values(), SAMPLED), id_keys(captions.caption_ids), captions.n_captions
+    plan, keys = plan_of(chosen.values(), SAMPLED), id_keys(captions.caption_ids)
     assert folder.metadata["reasons"][:4] == ["own", "uniform", "top_rouge_l", "window_rouge_l"]
     images, pairs = [], 0
     for batch in folder.batches():
         for r in batch.to_pylist():
             images.append(r["image_id"])
             pairs += len(r["captions"])
-            values = np.stack([one.pairs(np.full(n, r["image"]), np.arange(n)) for one in fitted.values()])
+            values = np.stack([one.score(np.array([r["image"]]))[0] for one in fitted.values()])
             own = np.flatnonzero(captions.owner == r["image"])
             assert samples_of(plan, r["image_id"], keys, own, values).same_as(r)
-            for name, measure in fitted.items():
-                values = measure.pairs(np.full(len(r["captions"]), r["image"]), np.array(r["captions"]))
-                assert np.array_equal(np.float32(r[name]), values)
+            for (name, measure), row in zip(fitted.items(), values, strict=True):
+                assert np.array_equal(np.float32(r[name]), row[r["captions"]])
+                alone = dataclasses.replace(measure, leave_out=True).pairs(captions.owner[own], own)
+                assert r[f"{name}_left_out"] == [None if len(own) == 1 else value for value in alone.tolist()]
     assert images == [f"i{k}" for k in range(30)]
     assert manifest["pairs"] == pairs
 
@@ -125,13 +129,15 @@ COLUMNS = ("captions", "reasons", "weight", "rouge_l", "cider")
 @pytest.mark.parametrize("measures", [("rouge_l",), ("rouge_l", "cider")], ids=str)
 @settings(max_examples=5, deadline=None)
 @given(st.integers(5, 70), st.sampled_from([1, 3, 20]), st.integers(0, 10**6))
-def test_the_order_of_a_table_does_not_show(
+def test_the_order_of_images_does_not_show(
     measures: tuple[str, ...], among: Any, images: int, top: int, seed: int
 ) -> None:
+    """That of an image's captions may: CIDEr-D's sums go over them, and have other last bits."""
     windows = WindowsParams(per_window=1, among=among)
     params = ShardsParams(measures=measures, top=top, uniform=2, windows=windows, block_images=8)
     table = caption_table(sets_full_of_ties(images, seed))
-    shuffled = table.take(np.random.default_rng(seed).permutation(len(table)))
+    groups = [table.filter(pc.equal(table["image_id"], name)) for name in table["image_id"].unique()]
+    shuffled = pa.concat_tables([groups[k] for k in np.random.default_rng(seed).permutation(len(groups))])
     with TemporaryDirectory() as one, TemporaryDirectory() as other:
         assert kept(Path(one), table, params) == kept(Path(other), shuffled, params)
 

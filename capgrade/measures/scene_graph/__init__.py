@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from capgrade.kernels import in_threads
-from capgrade.measures.base import Error, Fill, Measure, OfReferences, own_scores, reference_sets
+from capgrade.measures.base import Fill, Measure, OfReferences, own_scores, reference_sets
 from capgrade.measures.meteor.data import JAR, meteor_files
 from capgrade.measures.scene_graph import kernel
 from capgrade.measures.scene_graph.kernel import CaptionTuples
@@ -41,11 +41,6 @@ class FittedSceneGraph(OfReferences):
         pairs = self.image_pairs(images, captions, self.leave_out)
         in_threads(kernel.score_pairs, len(out), pairs.order, pairs, self.graphs, self.beta2, out)
         return out
-
-    @property
-    def error(self) -> Error:
-        """As `Fitted.error`: none, as both sum in the order of tuple numbers."""
-        return Error()
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
         sets = self.ref_ptr, self.refs, self.graphs, self.beta2

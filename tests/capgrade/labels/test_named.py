@@ -1,18 +1,15 @@
 """What a manifest names is opened only where the user names it too; what is published names no place."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from capgrade.labels.named import EXACT, as_named, base_names
-from capgrade.measures import embeddings
 from capgrade.measures.params import MeasuresParams
-from capgrade.pipelines.publish.tables import own_without_themselves
 from capgrade.schemas.errors import InputError
-from tests.conftest import call, make_captions, random_sets
+from tests.conftest import call, random_sets
 
 MADE = Path("dataset")
 ELSEWHERE = ("/home/them/df.arrow", "../df.arrow", "/data/coco#train")
@@ -55,14 +52,6 @@ def test_what_labels_name_is_refused_until_the_user_names_it(block: str, key: st
         as_named(made, MeasuresParams(), MADE, EXACT)
 
 
-def test_publishing_opens_no_encoder_of_the_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "load_encoder", lambda *_: pytest.fail("opened"))
-    used = params({"sbert": {"model": "someone/encoder"}}).used(["sbert"])
-    labels: Any = SimpleNamespace(made_with=used, inputs={}, file="shards", table=make_captions([["a dog", "a cat"]]))
-    with pytest.raises(InputError, match="shards: its labels were made with sbert.model 'someone/encoder'"):
-        own_without_themselves(labels, MeasuresParams())
-
-
 @pytest.mark.parametrize(("given", "found"), [
     ({"cider": {"document_frequency": "/home/ann/captions#val", "sigma": 6.0}},
      {"cider": {"document_frequency": "captions#val", "sigma": 6.0}}),
@@ -102,7 +91,7 @@ def test_no_file_of_a_published_folder_names_a_place(tmp_path: Path) -> None:
         f"captions --input {root}/c --frequencies {root}/df.arrow",
         f"shards --captions {root}/c {given} {counted} --out {root}/s",
         f"relevance --captions {root}/c {given} --out {root}/r",
-        f"publish --captions {root}/c --shards {root}/s --relevance {root}/r --license mit --out {root}/d {counted}",
+        f"publish --captions {root}/c --shards {root}/s --relevance {root}/r --license mit --out {root}/d",
     ):
         assert call(*line.split()) == 0
     for path in (path for path in (root / "d").rglob("*") if path.is_file()):

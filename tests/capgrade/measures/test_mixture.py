@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from capgrade.measures import choose
-from capgrade.measures.own_pairs import own_left_out
 from capgrade.measures.params import MeasuresParams
 from capgrade.params import load_params
 from capgrade.schemas.errors import InputError
@@ -25,8 +24,8 @@ def test_a_mixture_is_the_weighted_sum(name: str, weights: dict[str, float]) -> 
     np.testing.assert_allclose(fitted.score(every), expected, atol=1e-6)
     np.testing.assert_allclose(fitted.score(every, some), expected[:, some], atol=1e-6)  # type: ignore[index]
     assert (mixture.low, mixture.high) == pytest.approx((-5, 3) if name == "mine" else (0, 1))
-    left_out = sum(weights[part] * own_left_out(measure, CAPTIONS) for part, measure in parts.items())  # type: ignore[operator]
-    np.testing.assert_allclose(own_left_out(mixture, CAPTIONS), left_out, atol=1e-6)  # type: ignore[arg-type]
+    left_out = sum(weights[part] * measure.fit(CAPTIONS).own_left_out(every) for part, measure in parts.items())
+    np.testing.assert_allclose(fitted.own_left_out(every), left_out, atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_metadata_name_weights_and_parts() -> None:

@@ -13,7 +13,22 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.shards import shard_schema
 from tests.conftest import call, caption_table, random_sets, write_captions_folder
 
-BAD = [*sorted(TAKEN), "Captions", "../evil", "a/b", "", "a b", "a-b", "1st", "é", "a.arrow", "x" * 65, "_a", "a\n"]
+BAD = [
+    *sorted(TAKEN),
+    "Captions",
+    "rouge_l_left_out",
+    "../evil",
+    "a/b",
+    "",
+    "a b",
+    "a-b",
+    "1st",
+    "é",
+    "a.arrow",
+    "x" * 65,
+    "_a",
+    "a\n",
+]
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -18,7 +18,6 @@ import capgrade
 from capgrade import Labels
 from capgrade import coco as ours
 from capgrade.measures import choose
-from capgrade.measures.own_pairs import own_left_out
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
@@ -26,7 +25,10 @@ from capgrade.pipelines.shards import ShardsPart, join_shards, shards
 from capgrade.schemas.captions import Caption, Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow
+from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.schemas.params import CaptionsParams, RelevanceParams, ShardsParams, WindowsParams
+from capgrade.schemas.relevance import read_relevance
+from capgrade.schemas.shards import read_shards
 from capgrade.text.tokens import tokenize
 
 WHITE = ["\xa0", "\u2003", "\u3000", "\u202f", "\x1c", "\x1f", "\x85", "\x0b", "\u2028", "\u200b", "\ufeff", "\t"]
@@ -223,8 +225,38 @@ def test_files_hold_what_score_computes(vectors: None, sets: list, tokenizer: st
             close(matrix, wanted, name, "dense")
             values, known, _ = kept.block(*block)
             assert known[captions.owner, np.arange(captions.n_captions)].all()
-            close(values[known], matrix[known], name, "sampled")
+            assert np.array_equal(values[known], matrix[known]), name
             close(kept.exact(name).block(*block)[0], wanted, name, "exact")
+
+
+BOTH = {"both": {"cider": 0.1, "rouge_l": -0.5, "sbert": 1.0}}
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    sets=corpora(), tokenizer=st.sampled_from(TOKENIZERS), among=st.sampled_from(["all", 0.5]), top=st.integers(0, 3),
+    blocks=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+)  # fmt: skip
+def test_a_pair_has_one_value(
+    vectors: None, sets: list, tokenizer: str, among: Any, top: int, blocks: tuple[int, int]
+) -> None:
+    """Of relevance and shards to the bit, own captions without themselves too, whatever the blocks."""
+    params = MeasuresParams(mixtures=BOTH)
+    with written(sets, tokenizer) as corpus:
+        assume(corpus.captions.n_images > 1)
+        folder, names = corpus.folder / "captions", (*COUNTED, "tfidf_cosine", "scene_graph", "sbert", "both")
+        dense = RelevanceParams(measures=names, block_images=blocks[0])
+        windows = WindowsParams(per_window=1, among=among)
+        sampled = ShardsParams(measures=names, top=top, uniform=2, windows=windows, block_images=blocks[1])
+        relevance(folder, corpus.folder / "relevance", dense, params)
+        shards(folder, corpus.folder / "shards", sampled, params)
+        found, own = read_shards(corpus.folder / "shards"), read_own_pairs(corpus.folder / "relevance")
+        rows = [row for batch in found.batches() for row in batch.to_pylist()]
+        for name in names:
+            matrix = read_relevance(corpus.folder / "relevance" / f"{name}.arrow").matrix()
+            for row in rows:
+                assert np.array_equal(np.float32(row[name]), matrix[row["image"], row["captions"]]), name
+            np.testing.assert_array_equal(found.left_out(name), own[f"{name}_left_out"], err_msg=name)
 
 
 @settings(max_examples=12, deadline=None)
@@ -243,8 +275,10 @@ def test_an_own_caption_left_out_is_scored_with_the_others(vectors: None, sets: 
                 [corpus.texts[k] for k in some], [others[k] for k in some], [asked], tokenizer=tokenizer,
                 frequencies=frequencies,
             ).sentences[asked]  # fmt: skip
-            found = own_left_out(choose([name], PARAMS)[name], captions)
-            assert found is not None and np.isnan(np.delete(found, some)).all()
+            found = np.empty(captions.n_captions, np.float32)
+            fitted = choose([name], PARAMS)[name].fit(captions)
+            found[captions.refs] = fitted.own_left_out(np.arange(captions.n_images))
+            assert np.isnan(np.delete(found, some)).all()
             close(found[some], wanted, name, "own pairs")
             if len(some) == captions.n_captions:
                 params = MeasuresParams.model_validate({name: {"self_reference": "left_out"}})

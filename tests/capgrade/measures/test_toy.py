@@ -8,12 +8,12 @@ import pytest
 from capgrade.explorer.voices import measure_voices
 from capgrade.measures import MEASURES, choose
 from capgrade.measures.on_device import on_device
-from capgrade.measures.own_pairs import own_left_out
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
+from capgrade.schemas.own_pairs import read_own_pairs
 from capgrade.schemas.params import PublishParams, RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.shards import read_shards
@@ -44,8 +44,9 @@ def test_every_road_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     publish(folder, [tmp_path / "all"], tmp_path / "dataset", PublishParams(license="cc0-1.0"))
     card = (tmp_path / "dataset" / "README.md").read_text()
     assert f"| `length` | float32 | {names['Length'].__doc__.splitlines()[0]} |" in card
-    left_out = own_left_out(names["Length"](), captions)
-    assert left_out is not None and (left_out <= wanted[captions.owner, np.arange(captions.n_captions)]).all()
+    own = read_own_pairs(tmp_path / "relevance")
+    assert np.array_equal(own["length"], wanted[captions.owner, np.arange(captions.n_captions)])
+    assert (own["length_left_out"] <= own["length"]).all() and (own["length_left_out"] < own["length"]).any()
     (voice,) = measure_voices(captions, ["length"], MeasuresParams())
     assert np.array_equal(voice.of_image(2), wanted[2]) and np.array_equal(voice.of_pairs(image, row), wanted.ravel())
     assert on_device(fitted, "cpu") is fitted

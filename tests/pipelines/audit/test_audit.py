@@ -152,18 +152,29 @@ def test_values_of_some_pairs_by_another_measure(world: Path) -> None:
 
 
 def test_suspects_are_listed_or_it_is_said_why_not(
-    world: Path, dense: tuple[dict, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    world: Path, dense: tuple[dict, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     found, page = dense
     rows, captions = _rows(page, "suspects.csv"), read_captions(world / "captions")
     owner = {captions.caption_ids[c]: captions.image_ids[captions.owner[c]] for c in range(captions.n_captions)}
     assert len(rows) == found["suspect_pairs"] > 0
     assert all(owner[row["caption_id"]] == row["image_id"] for row in rows)
     assert all(float(row["expected_score"]) < 1 and row["caption"] for row in rows)
+    monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)  # as those of format 1
     line = ["audit", "--captions", world / "captions", "--measure", "rouge_l", "--shards", world / "shards"]
     assert call(*line, "--calibration", world / "calibration.json", "--out", tmp_path / "s.html") == 0
-    said = "shards have no value of a caption without itself among the references: give --relevance"
+    said = "the folder has no value of rouge_l of a caption without itself: make it again"
     assert said in capsys.readouterr().out and said in (tmp_path / "s.html").read_text()
+
+
+def test_suspects_of_shards_are_those_of_the_matrix(given: Given, world: Path, tmp_path: Path) -> None:
+    measure = {"measure": "rouge_l"}
+    for name in ("relevance", "shards"):
+        where = {"relevance": None, "shards": None, name: world / name}
+        audit(**{**given, **where, **measure, "out": tmp_path / f"{name}.html"})
+    one, other = (_rows(tmp_path / f"{name}.html", "suspects.csv") for name in ("relevance", "shards"))
+    assert one == other and one
 
 
 def test_no_caption_is_called_well_where_every_image_has_one(given: Given, tmp_path: Path) -> None:
@@ -307,14 +318,17 @@ def test_it_replaces_its_own_files_alone(world: Path, given: Given, tmp_path: Pa
         report(world, tmp_path / "d.html")
 
 
-def test_its_lists_are_a_finished_folder(world: Path, given: Given, tmp_path: Path) -> None:
-    """The manifest names every file; from shards after relevance no old list is left."""
+def test_its_lists_are_a_finished_folder(
+    world: Path, given: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest names every file; from shards of format 1, after relevance, no old list is left."""
     lists, of_all = tmp_path / "a-lists", {**given, "relevance": world / "relevance", "out": tmp_path / "a.html"}
     found = audit(**of_all)
     manifest = read_manifest(lists, "audit")
     assert set(manifest["files"]) == LIST_FILES == {path.name for path in lists.glob("*.*")} - {MANIFEST}
     assert manifest["found"] == json.loads(json.dumps(found)) and manifest["files"]["likely.csv"]["rows"] > 0
     assert set(manifest["inputs"]) == {"captions", "relevance", "calibration"}
+    monkeypatch.setattr("capgrade.schemas.shards.Shards.left_out", lambda *_: None)
     audit(**given, out=tmp_path / "a.html", shards=world / "shards")
     assert set(read_manifest(lists, "audit")["files"]) == LIST_FILES - {"suspects.csv"}
     assert not (lists / "suspects.csv").exists()  # an empty list would say that there are none

@@ -24,9 +24,18 @@ from capgrade.pipelines.publish.folder import publish
 from capgrade.pipelines.shards import shards
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import digest, read_manifest
+from capgrade.schemas.files import (
+    digest,
+    entry_of,
+    metadata_of,
+    open_arrow,
+    read_manifest,
+    with_metadata,
+    write_arrow,
+)
 from capgrade.schemas.params import AgreeParams, ShardsParams
-from tests.conftest import write_matrix
+from capgrade.schemas.shards import read_shards
+from tests.conftest import edit_manifest, write_matrix
 
 from .conftest import BOTH, PARAMS
 
@@ -58,14 +67,12 @@ def test_own_pairs_are_published_without_themselves_too(made: Path, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def imported(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards of matrices of somebody else, in a mixture and with the name of a column; nobody needs the file any
-    more."""
+    """Shards of a matrix of somebody else, also in a mixture; nobody needs the file any more."""
     root = tmp_path_factory.mktemp("imported")
     np.save(root / "m.npy", np.zeros((13, read_captions(made / "captions", "train").n_captions), np.float32))
-    for name, measures in (("theirs", ("mixed", "theirs")), ("taken", ("rouge_l", "rouge_l_left_out"))):
-        params = ShardsParams(split="train", measures=measures, top=2, uniform=2)
-        theirs, mixed = {measures[-1]: str(root / "m.npy")}, {"mixed": {"rouge_l": 0.5, measures[-1]: 0.5}}
-        shards(made / "captions", root / name, params, MeasuresParams(imported=theirs, mixtures=mixed))
+    params = ShardsParams(split="train", measures=("mixed", "theirs"), top=2, uniform=2)
+    theirs, mixed = {"theirs": str(root / "m.npy")}, {"mixed": {"rouge_l": 0.5, "theirs": 0.5}}
+    shards(made / "captions", root / "theirs", params, MeasuresParams(imported=theirs, mixtures=mixed))
     (root / "m.npy").unlink()
     return root
 
@@ -78,8 +85,29 @@ def test_the_other_form_is_left_out_where_it_is_not_wanted_or_not_there(
     publish(made / "captions", [imported / "theirs"], tmp_path / "imported", PARAMS)
     said = (tmp_path / "imported" / "README.md").read_text(encoding="utf-8")
     assert "_left_out`" not in said and "relevance that another program computed" in said
-    with pytest.raises(InputError, match="measure 'rouge_l_left_out' has the name of a column -> call"):
-        publish(made / "captions", [imported / "taken"], tmp_path / "taken", PARAMS)
+
+
+def test_shards_of_before_say_what_they_lack(made: Path, tmp_path: Path) -> None:
+    """Those of format 1 have no values of own captions without themselves; all else is read and published."""
+    old = tmp_path / "old"
+    shutil.copytree(made / "train", old)
+    files = read_shards(old).files
+    for path in files:
+        table = open_arrow(path).read_all()
+        facts = {**metadata_of(table.schema), "format": 1}
+        table = table.select([name for name in table.schema.names if not name.endswith("_left_out")])
+        write_arrow(path, with_metadata(table.schema, facts), table.to_batches())
+    edit_manifest(old, files={path.name: entry_of(path, rows=13) for path in files})
+    assert read_shards(old).left_out("cider") is None and read_shards(made / "train").left_out("cider") is not None
+    with pytest.raises(InputError, match="without themselves -> make the shards again, or publish without") as error:
+        publish(made / "captions", [old], tmp_path / "out", PARAMS)
+    assert str(error.value).startswith(str(old))
+    said = PARAMS.model_copy(update={"left_out": False})
+    for name, folder in {"train": made / "train", "old": old}.items():
+        publish(made / "captions", [folder], tmp_path / f"of {name}", said)
+    new, before = (read_manifest(tmp_path / f"of {name}", "publish")["files"] for name in ("train", "old"))
+    tables = [name for name in new if name.endswith(".parquet")]
+    assert tables and all(new[name]["sha256"] == before[name]["sha256"] for name in tables)
 
 
 @pytest.mark.parametrize(("other", "sentence"), [

@@ -67,13 +67,7 @@ def _most_together(windows: np.ndarray) -> int:
 
 def _keys(pair: np.ndarray, number: int) -> np.ndarray:
     """Key `number` of each pair, as `sampling.keys` says."""
-    word = _mix(pair + _times_golden(number // 4 + 1))
-    lane = word >> np.uint64(16 * (number % 4)) & np.uint64(0x7FFF)
-    return lane << np.uint64(49) | _mix(word + _times_golden(number + 1)) >> np.uint64(15)
-
-
-def _times_golden(count: int) -> np.uint64:
-    return np.uint64(count * _GOLDEN & _MASK)
+    return _mix(pair + np.uint64((number + 1) * _GOLDEN & _MASK))
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

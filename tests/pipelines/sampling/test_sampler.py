@@ -1,38 +1,31 @@
 """The sampler: what it keeps, against the rule written out, and that its weights estimate without bias."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capgrade.measures.base import ArrayState, Error, Fill
-from capgrade.pipelines.sampling import keys, sampler, windows
+from capgrade.measures.base import Fill
+from capgrade.pipelines.sampling import sampler
 from capgrade.pipelines.sampling.plan import Plan, id_keys
-from capgrade.pipelines.sampling.sampler import Kept, Sampler, keep
+from capgrade.pipelines.sampling.sampler import Kept, KnownValues, Sampler, keep
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import ShardsParams, validated
 from tests.pipelines.sampling.brute_force import samples_of
 
 PLAN = Plan((0.0, -1.0), (10.0, 1.0), top=5, width=0.25, stride=0.125, per_window=2, uniform=6, seed=3)
-ERRORS = [Error(), Error(3e-6), Error(0.02), Error(0, 1e-6), Error(0, 0.05), Error(0.1, 0.1)]
 
 
-@dataclass(frozen=True)
-class Wrong(sampler._Given):
-    """Values that are there, whose blocks are wrong by up to the error that is declared."""
+class InBlocks(KnownValues):
+    """It has blocks, and pairs of other values, which are nobody's then."""
 
-    error: Error = Error()
-    seed: int = 0
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        return super().pairs(images, captions) + 1
 
-    def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        sides = np.random.default_rng(self.seed).choice([-0.8, 0.0, 0.8], (len(images), self.columns))
-        true = self.values[images].astype(float)
-        blocks = (true * (1 + sides * self.error.relative / (1 + self.error.relative))) + sides * self.error.absolute
-        blocks = blocks.astype(np.float32)
-        assert (np.abs(blocks - true) <= self.error.absolute + self.error.relative * np.abs(blocks) + 1e-30).all()
-        return blocks
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        raise NotImplementedError
 
 
 def values_of(random: np.random.Generator, kind: str, plan: Plan, m: int, shape: tuple[int, int]) -> np.ndarray:
@@ -61,22 +54,22 @@ def same(kept: Kept, other: Kept) -> bool:
     st.sampled_from([(5, 2, 6), (0, 4, 0), (40, 0, 3), (3, 1, 70)]),
     st.sampled_from([1, 2, 17, 300, 600]),
     st.sampled_from([1.0, 1.0, 0.4, 0.05]),
-    st.sampled_from(ERRORS),
+    st.sampled_from([KnownValues, InBlocks]),
     st.integers(0, 2**32),
 )
 def test_what_is_kept_is_what_the_rule_says(
-    kinds: list[str], widths: tuple[float, float], rooms: tuple[int, int, int], n: int, among: float, error: Error,
-    seed: int,
+    kinds: list[str], widths: tuple[float, float], rooms: tuple[int, int, int], n: int, among: float,
+    kind_of_measure: type[KnownValues], seed: int,
 ) -> None:  # fmt: skip
-    """Whatever blocks are wrong within the declared error, however many images are looked at together, and in whatever
-    order the captions stand."""
+    """However many images are looked at together, and in whatever order the captions stand; measures with blocks or
+    without."""
     random, images = np.random.default_rng(seed), min(3, n)
     low, high = (-1.0, 0.0, 0.0)[: len(kinds)], (1.0, 1.0, 10.0)[: len(kinds)]
     plan = Plan(low, high, rooms[0], *widths, rooms[1], rooms[2], seed=seed, among=among)
     values = np.stack([values_of(random, kind, plan, m, (images, n)) for m, kind in enumerate(kinds)])
     ids, own = [f"c{k}" for k in range(n)], np.sort(random.permutation(n)[: 2 * images] if n > 5 else np.arange(n))
     ptr = np.linspace(0, len(own), images + 1).astype(int)
-    measures = [Wrong(one, error, seed) for one in values]
+    measures = [kind_of_measure(one) for one in values]
     names = id_keys([f"i{k}" for k in range(images)])
     kept = Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images))
     for i in range(images):
@@ -90,7 +83,7 @@ def test_what_is_kept_is_what_the_rule_says(
         assert same(Sampler(plan, measures, names, id_keys(ids), ptr, own).sample(np.arange(images)), kept)
     order = random.permutation(n)
     back = np.argsort(order)
-    shuffled = [Wrong(one[:, order], error, seed + 1) for one in values]
+    shuffled = [kind_of_measure(one[:, order]) for one in values]
     other = Sampler(plan, shuffled, names, id_keys(ids)[order], ptr, back[own]).sample(np.arange(images))
     again = np.lexsort((order[other.caption], np.repeat(np.arange(images), np.diff(other.ptr))))
     assert np.array_equal(order[other.caption][again], kept.caption) and np.array_equal(other.ptr, kept.ptr)
@@ -98,7 +91,7 @@ def test_what_is_kept_is_what_the_rule_says(
     assert np.array_equal(other.weight[again], kept.weight)
 
 
-class Pairwise(Wrong):
+class OfPairs(KnownValues):
     """Of which only single pairs may be asked for."""
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
@@ -109,7 +102,7 @@ def test_without_a_top_only_what_was_drawn_is_scored() -> None:
     image_keys, caption_keys, own, values = setting()
     plan = replace(PLAN, top=0, among=0.1)
     ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own)
-    drawn = Sampler(plan, [Pairwise(one) for one in values], image_keys, caption_keys, ptr, rows).sample(np.arange(3))
+    drawn = Sampler(plan, [OfPairs(one) for one in values], image_keys, caption_keys, ptr, rows).sample(np.arange(3))
     assert same(drawn, keep(plan, image_keys, caption_keys, own, values))
 
 
@@ -125,21 +118,11 @@ def setting(
     return images, captions, [np.arange(2) + 2 * k for k in range(n_images)], values
 
 
-def test_limits_that_too_few_keys_are_below_are_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As happens once in billions of samples."""
-    given = setting(n=3000)
-    expected = [keep(replace(PLAN, among=among), *given) for among in (1.0, 0.3)]
-    for module in (keys, windows):
-        monkeypatch.setattr(module, "limit_for", keys.njit(lambda wanted, captions: np.uint64(2**40)))
-    monkeypatch.setattr(windows, "_draw", keys.njit(windows._draw.py_func, nogil=True))  # compiled with what is patched
-    assert all(same(keep(replace(PLAN, among=among), *given), kept) for among, kept in zip((1.0, 0.3), expected))  # noqa: B905
-
-
 @pytest.mark.parametrize("plan", [PLAN, replace(PLAN, among=0.3), replace(PLAN, top=0, among=0.3)])
 def test_nan_is_refused(plan: Plan) -> None:
     images, captions, own, values = setting()
     values[1, 2, own[2][0]] = np.nan
-    with pytest.raises(ValueError, match="NaN among the values of measure 2, _Given, of images 0 to 2"):
+    with pytest.raises(ValueError, match="NaN among the values of measure 2, KnownValues, of images 0 to 2"):
         keep(plan, images, captions, own, values)
 
 
@@ -214,23 +197,3 @@ def test_windows_without_gaps_hold_every_number(width: float, share: float, low:
     values = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf), ends])
     last = np.searchsorted(windows[:, 0], values, side="right") - 1  # that begins there or before
     assert (np.diff(windows, axis=0) >= 0).all() and (last >= 0).all() and (values < windows[last, 1]).all()
-
-
-def test_rectangles_without_an_error_are_refused() -> None:
-    with pytest.raises(TypeError, match="Unsaid fills rectangles in a way of its own: it has to declare their `error`"):
-
-        class Unsaid(ArrayState):
-            def filler(self, images: np.ndarray, start: int) -> Fill:
-                raise NotImplementedError
-
-
-def test_thresholds_that_a_value_may_reach_and_surely_reaches() -> None:
-    """Of every value and what its error allows: none is sure that need not reach it, none is left out that may."""
-    random = np.random.default_rng(0)
-    for error in (Error(), Error(0.01), Error(0, 0.01), Error(0.02, 0.05)):
-        block = random.normal(0, 1, 100_000)
-        size = error.absolute + error.relative * np.abs(block)
-        for threshold in np.array([-0.5, -0.001, 0, 0.001, 0.7]):
-            assert (block[block + size >= threshold] >= error.lowest(threshold) - 1e-12).all()
-            assert (block[block - size < threshold] < error.sure(threshold) + 1e-12).all()
-            assert (block[block + size < threshold] < error.lowest(threshold) + 1e-12).all()
