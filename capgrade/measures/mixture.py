@@ -111,7 +111,7 @@ class Mixture(Measure[NoParams]):
         return sum(w * (part.high if w > 0 else part.low) for w, part in self._weighted)
 
     @property
-    def leaves_out(self) -> bool:
+    def leaves_out(self) -> bool:  # type: ignore[override]
         """Whether all parts do."""
         return all(part.leaves_out for part in self.parts.values())
 
