@@ -362,7 +362,7 @@ def test_options_are_declared_once(name):
     assert {key: yaml.safe_load(value) for key, value in OPTION.findall(cell)} == plain
     if name in FUNCTIONS:
         shown = pydoc.plain(pydoc.render_doc(function))
-        assert f"{name}(scores: 'Scores', " in shown and "`capgrade.losses`" in shown
+        assert f"{name}(scores: 'ScoreMatrix', " in shown and "`capgrade.losses`" in shown
         assert all(f"{key}: " in shown and repr(value) in shown for key, value in declared.items())
 
 
