@@ -113,7 +113,13 @@ def answers(found: dict[str, Any]) -> list[str]:
             for way, one in found["model"].items()
         ]
         lines.append(f"Likely positives are among the model's R@1 errors: {'; '.join(said)}.")
+        if found["model_order"]:
+            lines.append(_order_line(found))
     return lines
+
+
+def _order_line(found: dict[str, Any]) -> str:
+    return f"The model's scores are {found['model_order']}."
 
 
 def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
@@ -232,7 +238,8 @@ def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         for line, one in zip(lines, found.values(), strict=True):
             line += map(share, one["at_least"].values())
     fits = _fits(audited, audited.errors["i2t"].likely(), audited.measures[:1], thumbnails, ERRORS)
-    parts: list[Part] = [PageTable("R@1 errors that are likely positives", heads, lines)]
+    parts: list[Part] = [Note(_order_line(audited.found))] if audited.found["model_order"] else []
+    parts.append(PageTable("R@1 errors that are likely positives", heads, lines))
     if fits:
         parts += [Note(f"The {len(fits)} likeliest of them, image to caption:")]
         parts += [Fits(fits, audited.measures[:1], [LIKELY])]
