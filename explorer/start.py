@@ -25,6 +25,7 @@ from capgrade.schemas.say import warn
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
+SIMILARITY = "similarity.npy"
 INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
 
 
@@ -114,7 +115,8 @@ def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelV
 
 
 def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[MatrixVoice]:
-    """Each named by its file; by the whole path where that name is taken. InputError as `read_similarity`."""
+    """Each named by its file, or its folder; by the whole path where that name is taken. InputError as
+    `read_similarity`."""
     if not folders.similarity:
         return []
     from capgrade.trainer.evaluation.task import read_similarity, unordered
@@ -132,6 +134,8 @@ def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[Matr
 def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
     """Names of the runs, then of the matrices."""
     paths = [*folders.runs, *folders.similarity]
-    names = [*(run.resolve().name for run in folders.runs), *(path.stem for path in folders.similarity)]
+    files = [path.resolve() for path in folders.similarity]
+    named = [path.parent.name if path.name == SIMILARITY else path.stem for path in files]  # of `evaluate --run`
+    names = [*(run.resolve().name for run in folders.runs), *named]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
     return [str(path) if name in taken else name for name, path in zip(names, paths, strict=True)]

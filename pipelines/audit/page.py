@@ -180,13 +180,17 @@ def _reliability(audited: Audited) -> Chart:
 def _likely(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
     fits = _fits(audited, audited.pairs, audited.measures, thumbnails, SHOWN)
     intro = (
-        f"The {len(fits)} likeliest: a caption of another image, with the image. P is the probability that a person "
+        "The likeliest first: a caption of another image, with the image. P is the probability that a person "
         "accepts the caption. A caption that several images have stands once; one that the image's own captions have "
         "too is left out. All likely pairs are in likely.csv."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
-    parts: list[Part] = [Fits(fits, audited.measures, least)] if fits else [Note("No pair is likely.")]
-    if fits and not thumbnails.pictures:
+    parts: list[Part] = [Fits(fits, audited.measures, least)]
+    if not fits:
+        listed = len(audited.pairs.image)
+        same = f"All {listed:,} likely pairs are of captions that the image's own captions have too."
+        parts = [Note(same if listed else "No pair is likely.")]
+    elif not thumbnails.pictures:
         parts.insert(0, Note(NO_PICTURES))
     return PageSection("likely", "Likely false negatives", intro, parts, open=True)
 

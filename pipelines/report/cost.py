@@ -24,7 +24,7 @@ INTRO = (
 
 def cost(data: ReportData) -> PageSection:
     """A row an output; times where they were recorded, and no columns of them where none was."""
-    times = {path: read_time(path) for path in _outputs(data.folder)}
+    times = {path: read_time(_named(path)) for path in _outputs(data.folder)}
     known = {str(path.relative_to(data.folder)): time for path, time in times.items() if time is not None}
     lines = [_row(data.folder, path, time) for path, time in times.items()]
     shown = len(HEADS) if known else HEADS.index("seconds")
@@ -45,6 +45,12 @@ def _outputs(folder: Path) -> Iterator[Path]:
             yield from sorted(one for one in path.iterdir() if _finished(one))
     if (folder / AGREEMENT).is_file():  # a JSON of another name is no output
         yield folder / AGREEMENT
+
+
+def _named(path: Path) -> Path:
+    """What the command was told to write: of `audit` the page, whose lists are beside it."""
+    page = path.with_name(f"{path.name.removesuffix('-lists')}.html")
+    return page if page.is_file() else path
 
 
 def _finished(folder: Path) -> bool:

@@ -75,7 +75,7 @@ def test_two_that_are_chosen_stand_side_by_side(page: Page, world: World) -> Non
     assert one["y"] == other["y"] and one["x"] < other["x"]  # type: ignore[index]
     hits = world.explorer.of_caption(3, names=["cider", "another"])[0].hits
     said = page.locator('[data-voice="cider"] li small').all_inner_texts()
-    assert said == [f"{hit.beside} by another" for hit in hits]
+    assert said == [f"rank {hit.beside} by another" for hit in hits]
     page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
     expect(page.locator(".cg-column")).to_have_count(2)
@@ -113,6 +113,16 @@ def test_hostile_captions_are_text(page: Page, row: int) -> None:
     page.locator("#cg-query").fill(HOSTILE[row] + " ")
     expect(header.locator("code")).to_have_count(0)
     expect(header).to_contain_text(HOSTILE[row])
+
+
+def test_the_form_for_a_picture_is_within_the_page_of_a_phone(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/?caption=3")
+    main = page.locator("main").bounding_box()
+    for one in page.locator(".cg-ask :is(input:not([type=hidden]), .cg-button)").all():
+        box = one.bounding_box()
+        assert box["x"] + box["width"] <= main["x"] + main["width"]  # type: ignore[index]
 
 
 def test_disagreements_say_what_they_are(page: Page, world: World) -> None:

@@ -1,6 +1,7 @@
 """The same corpus from a published folder and from the folders it was made of; what does not fit is refused."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from capgrade.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
+from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus, read_matrices
 from capgrade.labels.published import params_of
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
@@ -68,6 +69,9 @@ def test_matrices_of_models_are_on_the_pages_by_their_files(made: Path, tmp_path
     assert len([one for one in warned if "chance" in str(one.message)]) == 1
     names = [voice.name for voice in explorer.matrices]
     assert names == [*map(str, files[:2]), str(files[2]) if "cider" in BOTH else "cider"]
+    one = replace(folders, similarity=[tmp_path / "a" / "similarity.npy"])
+    np.save(one.similarity[0], right)
+    assert [voice.name for voice in read_matrices(one, explorer.corpus)] == ["a"], "as `evaluate --run` names it"
     assert explorer.of_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
 
 

@@ -550,6 +550,14 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
         drawn
     )
     assert next(iter(opened.lacking)).startswith(f"times of {len(table.rows) - 3} of {len(table.rows)} outputs")
+    shutil.copytree(data, audited := tmp_path / "audited", symlinks=True)
+    with timed("audit", page := audited / "audit.html"):  # whose lists are the output that is counted
+        page.touch()
+        (audited / "audit-lists").mkdir()
+        write_manifest(audited / "audit-lists", "audit", params={}, inputs={}, rows={})
+    (listed,) = (row for part in cost(ReportData(audited)).parts if isinstance(part, PageTable)
+                 for row in part.rows if row[0] == "audit-lists")  # fmt: skip
+    assert listed[4].text != "–"  # type: ignore[union-attr]
     shutil.copytree(data, other := tmp_path / "other", symlinks=True)
     shutil.rmtree(other / ".times")
     (other / "notes.json").write_text("{}")
