@@ -160,7 +160,8 @@ def _nothing(at: np.ndarray) -> np.ndarray:
 
 def matrix_voice(name: str, matrix: np.ndarray) -> MatrixVoice:
     """Of a matrix with every image and caption of the corpus, in its order."""
-    return MatrixVoice(name, matrix, *map(np.arange, matrix.shape))
+    images, captions = map(np.arange, matrix.shape)
+    return MatrixVoice(name, matrix, images, captions)
 
 
 def measure_voices(captions: Captions, names: Sequence[str], params: MeasuresParams) -> list[MeasureVoice]:
