@@ -125,7 +125,10 @@ class PictureList(Sequence[Picture]):
 
 def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
     """`match_images` of the pictures of a source."""
-    candidates = (Candidate(one.image_id, one.path, one.file if one.member else None) for one in pictures)
+    candidates = (
+        Candidate(one.image_id, one.path, one.file if one.member and one.file != str(source) else None)
+        for one in pictures
+    )
     return match_images(images, candidates, source)
 
 
