@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.lines import read_json, read_lines
+from capgrade.schemas.lines import CORRECT, read_json, read_lines
 from capgrade.schemas.say import warn
 
 _REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
@@ -21,7 +21,7 @@ def read_references(path: Path) -> dict[Any, list[str]]:
     """Image id -> captions of a file such as captions_val2014.json. Captions that VizWiz marks as rejected or precanned
     are left out, as by its own evaluation, and counted in a warning: an image may have none left. InputError names an
     entry that is none."""
-    content = read_json(path, _REFERENCES)
+    content = read_json(path, CORRECT if _is_json(path) else _REFERENCES)
     rows = content.get("annotations") if isinstance(content, dict) else None
     found: dict[Any, list[str]] = {}
     left_out = Counter[str]()
@@ -40,11 +40,12 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
     """Image id -> [caption] of a results file, a list of {"image_id": .., "caption": ..}. InputError naming the entry
     that is none, whose image has no references, or that is a second one of its image."""
     found: dict[Any, list[str]] = {}
-    first = next(read_lines(path), (1, ""))[1].strip()
+    first = _first_row(path)
     if first.startswith("{") and first.endswith("}") and '"caption"' in first and '"annotations"' not in first:
         remedy = f"make it one list: jq -s . {path.name} > results.json"
         raise InputError("JSON Lines, an object a row", file=path, remedy=remedy)
-    for image, caption, where in _captions(read_json(path, CANDIDATES + _TABLE), path, "", CANDIDATES):
+    content = read_json(path, CORRECT if _is_json(path) else CANDIDATES + _TABLE)
+    for image, caption, where in _captions(content, path, "", CANDIDATES):
         if image in found:
             raise InputError(f"image {image!r} has a second caption", file=path, row=where, remedy="give one each")
         if image not in references:
@@ -54,6 +55,15 @@ def read_candidates(path: Path, references: dict[Any, list[str]]) -> dict[Any, l
     if none := [image for image in found if not references[image]]:
         warn(f"{path}: left out: {len(none):,} captions of images whose references are all left out")
     return {image: captions for image, captions in found.items() if references[image]}
+
+
+def _first_row(path: Path) -> str:
+    return next(read_lines(path), (1, ""))[1].strip()
+
+
+def _is_json(path: Path) -> bool:
+    """Whether a file begins as JSON: what is wrong in it is then no matter of another layout, as in one cut short."""
+    return _first_row(path).startswith(("[", "{"))
 
 
 def _captions(rows: Any, path: Path, key: str, remedy: str) -> Iterator[tuple[Any, str, str]]:

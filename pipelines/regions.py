@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from capgrade.devices import device_of
 from capgrade.pictures.decode import decoded, plan
-from capgrade.pictures.listing import PICTURES_TABLE, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pictures.listing import (
+    PICTURES_TABLE,
+    ImageColumns,
+    PictureList,
+    list_pictures,
+    match_pictures,
+    read_pictures,
+)
 from capgrade.pictures.picture import Picture
 from capgrade.pipelines.detectors.catalogue import input_digests, make_detector, precision_for
 from capgrade.pipelines.detectors.selection import Detector
@@ -88,6 +95,7 @@ class ChosenPictures:
     pictures: Sequence[Picture]
     left_out: Sequence[dict[str, str]] = ()
     inputs: Mapping[str, str] = field(default_factory=dict)  # digest of the captions
+    not_taken: Mapping[str, int] = field(default_factory=dict)  # files of the source, by the reason
 
 
 def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsParams) -> ChosenPictures:
@@ -96,12 +104,16 @@ def choose_pictures(source: Path, captions_dir: Path | None, params: RegionsPara
 
     InputError where a picture is missing, but with `unreadable: skip`; and for an image that has two.
     """
+    columns = ImageColumns(params.image_column, params.image_id, "--set regions.image_column")
     if captions_dir is None:
         if params.split is not None:
             raise InputError("a split without captions", remedy="give --captions, or leave --split out")
-        return ChosenPictures(read_pictures(source, params.image_column, params.image_id))
+        found = read_pictures(source, columns)
+        for line in found.lines() if Process.current().rank == 0 else ():
+            tell(f"{source}: {line}")
+        return ChosenPictures(found, not_taken={reason: len(names) for reason, names in found.not_taken.items()})
     captions = read_captions(captions_dir, params.split or "+".join(splits_of(captions_dir)))
-    there = list_pictures(source, params.image_column, params.image_id)
+    there = list_pictures(source, columns)
     match = match_pictures(captions.image_files, there, source)
     match_lines = match.lines()
     left_out = _without_picture({image_id: captions.image_files[image_id] for image_id in match.missing}, there)
@@ -166,7 +178,7 @@ def regions(source: Path, out: Path, params: RegionsParams, captions: Path | Non
         wait()  # nobody goes on before the folder is ready
         detect_all(cut, detector, params, process)
         wait()
-        return finish(cut, detector, params, made_with, inputs, chosen.left_out) if process.rank == 0 else None
+        return finish(cut, detector, params, made_with, inputs, chosen) if process.rank == 0 else None
 
 
 def require_detector(source: Path, params: RegionsParams) -> None:
@@ -244,12 +256,11 @@ def write(cut: PictureShards, shard: int, seen: Mapping[int, PictureOutcome]) ->
 
 def finish(
     cut: PictureShards, detector: Detector, params: RegionsParams, made_with: dict[str, Any], inputs: dict[str, str],
-    without: Sequence[dict[str, str]] = (),
+    chosen: ChosenPictures,
 ) -> dict[str, Any]:  # fmt: skip
-    """The manifest over all shards; `without` are images that have no picture. InputError if there is no image, or if
-    one was left out that may not be."""
+    """The manifest over all shards. InputError if there is no image, or if one was left out that may not be."""
     receipts = [parse_manifest(cut.receipt_file(shard)) for shard in range(cut.n_shards)]
-    left_out = [*without, *(one for receipt in receipts for one in receipt["left_out"])]
+    left_out = [*chosen.left_out, *(one for receipt in receipts for one in receipt["left_out"])]
     rows = {name: entry["rows"] for receipt in receipts for name, entry in receipt["files"].items()}
     if left_out and (params.unreadable == "fail" or not any(rows.values())):
         remedy = "mend or remove them and run again, which does only what is missing; or --set regions.unreadable=skip"
@@ -263,7 +274,8 @@ def finish(
         cut.folder, REGIONS_KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
         rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
-        left_out=left_out, fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,
+        left_out=left_out, not_taken=dict(chosen.not_taken),
+        fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,
         attributes=detector.attributes,
     )  # fmt: skip
 

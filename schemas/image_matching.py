@@ -15,10 +15,14 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,11}")  # an image's number as annotations 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may belong to an image: its id, and its path with folders inside its source, where it has one."""
+    """What may belong to an image: its id, and its path with folders inside its source, where it has one.
+
+    `file` is the archive that the path is in, which tells two of the same path apart in an error.
+    """
 
     image_id: str
     path: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,8 @@ _RULES: tuple[tuple[Callable[[_Name], object], Callable[[_Name, _Name], bool] | 
 
 
 def _shown(candidate: Candidate) -> str:
-    return named(candidate.image_id, candidate.path)
+    path = candidate.path if candidate.file is None else f"{candidate.path} of {candidate.file}"
+    return named(candidate.image_id, path)
 
 
 def _both(names: Sequence[_Name], one: int, other: int) -> str:

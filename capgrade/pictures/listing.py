@@ -46,6 +46,7 @@ class ImageColumns:
 
     image: str | None = None
     image_id: str | None = None
+    option: str | None = None  # what the command calls `image`; None where it cannot be told
 
     def of(self, schema: pa.Schema, path: Path) -> str:
         """The column of pictures: a struct of bytes and path, as `datasets` writes it, else one of bytes. InputError
@@ -61,7 +62,9 @@ class ImageColumns:
         if "image" in found:
             return "image"
         if len(found) > 1:
-            remedy = f"choose one: --set regions.image_column={found[0]}"
+            remedy = f"choose one: {self.option}={found[0]}"
+            if self.option is None:
+                remedy = f"call the one to look at `image`: dataset.rename_column('{found[0]}', 'image')"
             raise InputError(f"several columns of pictures: {', '.join(found)}", file=path, remedy=remedy)
         if not found:
             problem = f"no column of pictures among: {names}"
@@ -75,6 +78,9 @@ class ImageColumns:
         except (pa.ArrowException, OSError):
             return False
         return bool(_structs(schema)) or self.image in schema.names or "image" in _binary(schema)
+
+
+NO_COLUMNS = ImageColumns()
 
 
 def _structs(schema: pa.Schema) -> list[str]:
@@ -119,7 +125,11 @@ class PictureList(Sequence[Picture]):
 
 def match_pictures(images: Mapping[str, str | None], pictures: Sequence[Picture], source: Path | str) -> ImageMatches:
     """`match_images` of the pictures of a source."""
-    return match_images(images, (Candidate(one.image_id, one.path) for one in pictures), source)
+    candidates = (
+        Candidate(one.image_id, one.path, one.file if one.member and one.file != str(source) else None)
+        for one in pictures
+    )
+    return match_images(images, candidates, source)
 
 
 def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Image.Image]:
@@ -137,16 +147,14 @@ def opener(source: Path, images: Mapping[str, str | None]) -> Callable[[str], Im
     return opened
 
 
-def list_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:
+def list_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
     """The pictures of a folder and those below it, in order of path, the file's stem the image id; of a zip, likewise;
     of WebDataset tars (one, `{00000..00331}.tar`, a folder or a text file of them), the sample's key the id; of Parquet
     files or of a folder from `save_to_disk`, and of a dataset of the hub (`_Rows` has their ids); of a captions folder
     with images.arrow, in its order; of a text file of lines `image_id<TAB>path`, in its order, paths relative to it;
-    or one picture by its file. `image_column` and `image_id` name the columns of a dataset's pictures and ids.
-    InputError for no picture.
+    or one picture by its file. `columns` are those of a dataset. InputError for no picture.
     """
     path, name = Path(source), str(source)
-    columns = ImageColumns(image_column, image_id)
     if path.is_dir() and (path / PICTURES_TABLE).is_file():
         found = PictureList(_of_table(path / PICTURES_TABLE))
     elif is_tars(name):
@@ -170,15 +178,16 @@ def list_pictures(source: str | Path, image_column: str | None = None, image_id:
     return found
 
 
-def read_pictures(source: str | Path, image_column: str | None = None, image_id: str | None = None) -> PictureList:
+def read_pictures(source: str | Path, columns: ImageColumns = NO_COLUMNS) -> PictureList:
     """`list_pictures`, where each is called by its own id. InputError for an id that comes twice, and for one that no
     regions can have."""
-    pictures = list_pictures(source, image_column, image_id)
+    pictures = list_pictures(source, columns)
     seen: dict[str, Picture] = {}
     for picture in pictures:
         first = seen.setdefault(picture.image_id, picture)
         if first is not picture:
-            problem = f"image {picture.image_id!r} is {first.path or first.file} too"
+            other = f"{first.member} of {first.file}" if first.member else first.path or first.file
+            problem = f"image {picture.image_id!r} is {other} too"
             remedy = "give every image an id of its own, in a list file, or --captions, which names folders"
             raise InputError(problem, file=picture.file, row=picture.place, remedy=remedy)
         if not well_formed(picture.image_id):

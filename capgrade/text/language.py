@@ -33,8 +33,9 @@ def warn_of_scripts(texts: Sequence[str], tokenizer: str) -> None:
     if found and tokenizer != "characters":
         warn(
             f"{found} of {len(texts)} captions are in a script without spaces, which tokenizer {tokenizer} makes one "
-            "token a phrase of: measures of common words are then 0 -> use --tokenizer characters, or put spaces "
-            "between the words (jieba, fugashi, pythainlp) and use lower_split"
+            "token a phrase of: measures of common words are then 0 -> use the tokenizer characters (captions: "
+            "--tokenizer, score: --set score.tokenizer=, Python: tokenizer=), or put spaces between the words (jieba, "
+            "fugashi, pythainlp) and use lower_split"
         )
 
 

@@ -258,6 +258,7 @@ def test_scores_print_on_a_line() -> None:
         ('[{"image_id": 10}]', r"row \[0\]: no text as caption"),
         ('[{"image": 10, "caption": "a"}]', r"row \[0\]: no number or text as image_id"),
         ("image_id,caption\n10,a dog\n", r"bad.json row 1: not valid JSON .* -> give COCO.s .*; a table of .* pandas"),
+        ('[{"image_id": 10, "caption": "a d', r"bad.json row 1: not valid JSON .* -> correct .*a file that ends early"),
         ('{"annotations": []}', "no list of results"),
         ("[]", "no list of results"),
     ],

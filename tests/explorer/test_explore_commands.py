@@ -37,7 +37,6 @@ def test_a_server_for_others_says_so(folder: Path, monkeypatch: pytest.MonkeyPat
     assert f"127.0.0.1:{port} cannot be listened on" in capsys.readouterr().err
     monkeypatch.setattr("capgrade.explorer.app.serve", lambda *_: None)
     for host, others in {"0.0.0.0": True, "192.168.1.5": True, "127.0.0.1": False, "localhost": False}.items():
-        monkeypatch.setattr("capgrade.schemas.say._told", set())
         assert call(*explore, f"explore.host={host}") == 0
         warned = "everybody who reaches this machine by network can search and rate, without a password"
         assert (warned in capsys.readouterr().err) == others

@@ -90,6 +90,19 @@ def test_rows_are_those_of_each_picture_by_itself(images: Path, tmp_path: Path) 
         assert (found.classes == alone.classes).all() and (found.attributes == alone.attributes).all()
 
 
+def test_what_is_no_picture_is_counted_at_the_end(images: Path, tmp_path: Path, capsys) -> None:
+    """Also by the run that finds everything done."""
+    for name in ("a", "@eaDir"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        Image.new("RGB", (40, 30)).save(tmp_path / "in" / name / "x.jpg")
+    (tmp_path / "in" / "b.jpg").write_text("<html>")
+    for _ in range(2):
+        done = run(tmp_path / "in", tmp_path / "out")
+        assert done["not_taken"] == {"thumbnails": 1, "no picture by content": 1}
+    said = capsys.readouterr().err
+    assert "in: not taken: 1 no picture by content: b.jpg\n" in said and "1 thumbnails: @eaDir/" in said
+
+
 def test_adaptive_boxes_and_proposals(images: Path, tmp_path: Path) -> None:
     run(images, tmp_path, boxes="3-7", confidence=0.3)
     sizes = {len(found) for found in RegionStore(tmp_path)}

@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from capgrade.pictures.listing import list_pictures, read_pictures
+from capgrade.pictures.listing import ImageColumns, list_pictures, match_pictures, read_pictures
+from capgrade.pipelines.regions import regions
 from capgrade.schemas.dataset_files import split_of
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import RegionsParams
 from capgrade.schemas.pictures import FORMATS, STARTS_WITHIN, is_picture
 
 
@@ -188,8 +190,12 @@ def test_what_a_row_is_called(tmp_path: Path) -> None:
         assert [(one.image_id, one.path) for one in found][: len(expected)] == expected, name
         assert [int(one.decode()[0].max()) for one in found] == [1, 2, 3, 4, 5]
     pq.write_table(pa.table({"a": ROWS, "b": ROWS}), tmp_path / "two.parquet")
-    with pytest.raises(InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"):
+    with pytest.raises(InputError, match=r"several columns of pictures: a, b -> call .*rename_column\('a', 'image'\)$"):
         list_pictures(tmp_path / "two.parquet")
+    with pytest.raises(InputError, match="several columns of pictures: a, b -> choose one: --set regions.image_col"):
+        regions(tmp_path / "two.parquet", tmp_path / "out", RegionsParams())
+    pq.write_table(pa.table({"a": ROWS, "b": ROWS}).rename_columns(["image", "b"]), tmp_path / "two.parquet")
+    assert len(list_pictures(tmp_path / "two.parquet")) == 5
     pq.write_table(pa.table({"n": [1]}), tmp_path / "none.parquet")
     with pytest.raises(InputError, match="no column of pictures"):
         list_pictures(tmp_path / "none.parquet")
@@ -299,15 +305,15 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
     """Which one has the pictures, and which their ids."""
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": ROWS, "b": ROWS[::-1], "cocoid": [11, 12, 13, 14, 15]}), path)
-    found = read_pictures(path, "b", "cocoid")
+    found = read_pictures(path, ImageColumns("b", "cocoid"))
     assert [(one.image_id, int(one.decode()[0].max())) for one in found][:2] == [("11", 5), ("12", 4)]
     with pytest.raises(InputError, match="a.parquet: no column 'c' -> choose from: a, b, cocoid"):
-        list_pictures(path, "c")
+        list_pictures(path, ImageColumns("c"))
     with pytest.raises(InputError, match="a.parquet: no column 'id' -> choose from: a, b, cocoid"):
-        list_pictures(path, "a", "id")
+        list_pictures(path, ImageColumns("a", "id"))
     pq.write_table(pa.table({"a": ROWS, "cocoid": [11, None, 13, 14, 15]}), path)
     with pytest.raises(InputError, match=r"row train\[1\]: no 'cocoid' -> give every row its id"):
-        list_pictures(path, None, "cocoid")
+        list_pictures(path, ImageColumns(None, "cocoid"))
 
 
 NAMES = [
@@ -330,3 +336,13 @@ def test_a_damaged_exif_is_none(tmp_path: Path) -> None:
     Image.new("L", (20, 10)).save(tmp_path / "x.jpg", exif=b"Exif\0\0no more")
     one = list_pictures(tmp_path / "x.jpg")[0]
     assert one.decode()[0].shape == (10, 20, 3) and one.size() == (20, 10)
+
+
+def test_two_samples_of_one_key_are_told_with_their_tars(tmp_path: Path) -> None:
+    for name in ("00000", "00001"):
+        tar(tmp_path / f"{name}.tar", {"001.jpg": picture(1)})
+    with pytest.raises(InputError, match=r"00001.tar row 001.jpg: image '001' is 001.jpg of .*00000.tar too"):
+        read_pictures(tmp_path)
+    both = r"'001' \(001.jpg of .*00000.tar\) and '001' \(001.jpg of .*00001.tar\)"
+    with pytest.raises(InputError, match=f"image '001' has two, {both}"):
+        match_pictures({"001": "001.jpg"}, list_pictures(tmp_path), tmp_path)
