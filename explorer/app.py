@@ -5,14 +5,15 @@ Captions, ids and names come from strangers: the templates escape every value, a
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import numpy as np
 import uvicorn
-from fastapi import FastAPI, File, Form, Response
+from fastapi import FastAPI, File, Form, Query, Response
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
@@ -82,27 +83,36 @@ class Site:
     def _captions_of(self, image: int, without: int | None = None) -> list[str]:
         return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][:SHOWN]
 
-    def search(self, q: str = "", caption: int | None = None, image: int | None = None) -> HTMLResponse:
-        """Answers to words, or to the id of a caption or an image; without a question, to any caption."""
+    def search(
+        self,
+        q: str = "",
+        caption: int | None = None,
+        image: int | None = None,
+        voice: Annotated[list[str] | None, Query()] = None,
+    ) -> HTMLResponse:
+        """Answers to words, or to the id of a caption or an image; without a question, to any caption. By the measures
+        and models that are named as `voice`, by default all."""
         captions, images, words = self.captions.caption_numbers, self.captions.image_numbers, q.strip()
+        names, twin = voice or [], None
         if words in captions:
-            caption, words = captions[words], ""
+            caption, twin, words = captions[words], images.get(words), ""
         elif words in images:
             image, words = images[words], ""
         elif not words and caption is None and image is None:
             caption = int(np.random.default_rng().integers(len(captions)))
         if words:
-            return self._answers(self.explorer.of_text(q), words=q)
+            return self._answers(self.explorer.of_text(q, names=names), names, words=q)
         if image is not None and 0 <= image < len(images):
-            return self._answers(self.explorer.of_image(image), image=image)
+            return self._answers(self.explorer.of_image(image, names=names), names, image=image)
         if caption is not None and 0 <= caption < len(captions):
-            asked = self.captions.texts[caption]
-            return self._answers(self.explorer.of_caption(caption), words=asked, caption=caption)
+            asked = {"words": self.captions.texts[caption], "caption": caption, "twin": twin}
+            return self._answers(self.explorer.of_caption(caption, names=names), names, **asked)
         raise InputError("no such item")
 
-    def _answers(self, answers: list[Any], words: str = "", **asked: Any) -> HTMLResponse:
-        asked = {"caption": None, "image": None, "picture": None, **asked}
-        return self.page("search", answers=answers, words=words, **asked)
+    def _answers(self, answers: list[Any], names: Sequence[str] = (), **asked: Any) -> HTMLResponse:
+        asked = {"words": "", "caption": None, "image": None, "picture": None, "twin": None, **asked}
+        kept = "".join(f"&{urlencode({'voice': name})}" for name in names)  # behind every question
+        return self.page("search", answers=answers, names=names, kept=kept, **asked)
 
     def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
         """Captions for a picture of the user's, of which nothing is kept."""

@@ -16,7 +16,7 @@ document.addEventListener("DOMContentLoaded", () => {
     waiting = setTimeout(async () => {
       const words = query.value;
       if (!words.trim()) return;
-      const address = "/?q=" + encodeURIComponent(words);
+      const address = "/?" + new URLSearchParams(new FormData(query.form));
       const page = new DOMParser().parseFromString(await (await fetch(address)).text(), "text/html");
       if (words !== query.value) return;
       const answers = page.querySelector("#cg-answers")?.childNodes ?? page.querySelectorAll(".cg-problem");

@@ -13,7 +13,7 @@ from capgrade.schemas.captions import Captions
 PEOPLE, RANK = "people", "rank"
 APART, JUDGED, ERRORS = "measures", "people", "errors"
 KINDS = {
-    APART: "Measures disagree",
+    APART: "Measures and models disagree",
     JUDGED: "Labels and people disagree",
     ERRORS: "A model's errors that labels call relevant",
 }
@@ -79,7 +79,7 @@ class Disagreement:
 
 def disagreements(pairs: LabelledPairs, high: str, low: str, top: int) -> list[Disagreement]:
     """The pairs that `high` ranks highest above `low`, among those where both say something. What a model retrieves
-    above the original (`ModelVoice.errors`) has a RANK: of these, the pairs that `low` ranks highest."""
+    above the original (`MatrixVoice.errors`) has a RANK: of these, the pairs that `low` ranks highest."""
     known = pairs.take(np.flatnonzero(np.isfinite(pairs.values[high]) & np.isfinite(pairs.values[low])))
     first, second = known.shares(high), known.shares(low)
     found = []

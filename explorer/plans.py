@@ -27,7 +27,7 @@ from capgrade.schemas.output import refuse_foreign
 from capgrade.schemas.reviews import INFORMATION, LINES, PLAN, POOL, SEMANTIC_MAP, Item, ReviewPlan, read_plan
 
 if TYPE_CHECKING:
-    from capgrade.explorer.models import ModelVoice  # which loads torch
+    from capgrade.explorer.voices import MatrixVoice
 
 STRATA = ("pool", "uncertain", "random")
 BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
@@ -62,7 +62,7 @@ def most_informative(pairs: LabelledPairs, captions: Captions, corpus: str, coun
 
 
 def misses_again(
-    model: ModelVoice, captions: Captions, corpus: str, count: int, seed: int, way: str = "i2t",
+    model: MatrixVoice, captions: Captions, corpus: str, count: int, seed: int, way: str = "i2t",
     gallery: int | None = None,
 ) -> ReviewPlan:  # fmt: skip
     """SemanticMap (section 6): people look again at what a query that misses found, `count` such queries drawn by the

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from capgrade.agreement.judgement_files import read_judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, read_labels, sampled
-from capgrade.explorer.voices import measure_voices
+from capgrade.explorer.voices import MatrixVoice, matrix_voice, measure_voices
 from capgrade.labels.named import as_named
 from capgrade.measures import choose
 from capgrade.pipelines.pictures.listing import TABLE
@@ -20,10 +20,12 @@ from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams, RegionsParams
+from capgrade.schemas.say import warn
 
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
+SIMILARITY = "similarity.npy"
 INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
 
 
@@ -40,6 +42,7 @@ class ExplorerFolders:
     measures: Sequence[str] = ("cider", "rouge_l", "sbert")  # where no labels are given
     runs: Sequence[Path] = ()
     indexes: Sequence[Path] = ()  # one per run, or none
+    similarity: Sequence[Path] = ()  # matrices of other models, as `evaluate` takes them
     images: str | Path | None = None  # a folder, a zip, a list, or a URL template
     judgements: Path | None = None
     params: MeasuresParams = field(default_factory=MeasuresParams)
@@ -76,7 +79,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
     """
     corpus = read_corpus(folders)
     captions, images = corpus.captions, folders.images
-    models = read_models(folders, corpus)
+    models, matrices = read_models(folders, corpus), read_matrices(folders, corpus)
     if images is None and folders.captions and (folders.captions / TABLE).is_file():
         images = folders.captions  # generated scenes come with theirs
     pictures = PictureLookup() if images is None else find(captions, images)
@@ -91,7 +94,7 @@ def open_explorer(folders: ExplorerFolders) -> Explorer:
         from capgrade.pipelines.detectors.catalogue import make_detector
 
         detector = make_detector(folders.detector)
-    explorer = Explorer(corpus, measures, models, pictures, people, detector)
+    explorer = Explorer(corpus, measures, models, matrices, pictures, people, detector)
     with suppress(InputError):  # a first caption without words; asked so that the user's first need not wait
         explorer.of_caption(0), explorer.of_image(0), explorer.of_text(captions.texts[0])
     return explorer
@@ -107,7 +110,32 @@ def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelV
     from capgrade.explorer.models import model_voice
 
     indexes = folders.indexes or [run / INDEX for run in folders.runs]
-    names = [run.resolve().name for run in folders.runs]
-    taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
-    labels = [str(run) if name in taken else name for name, run in zip(names, folders.runs, strict=True)]
+    labels = _labels(folders, corpus)[: len(folders.runs)]
     return [model_voice(*each, corpus.captions) for each in zip(labels, folders.runs, indexes, strict=True)]
+
+
+def read_matrices(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[MatrixVoice]:
+    """Each named by its file, or its folder; by the whole path where that name is taken. InputError as
+    `read_similarity`."""
+    if not folders.similarity:
+        return []
+    from capgrade.trainer.evaluation.task import read_similarity, unordered
+
+    labels, captions = _labels(folders, corpus)[len(folders.runs) :], corpus.captions
+    found = []
+    for label, path in zip(labels, folders.similarity, strict=True):
+        matrix = read_similarity(path, captions)
+        if note := unordered([path], matrix, captions):
+            warn(f"{path}: {note}")
+        found.append(matrix_voice(label, matrix))
+    return found
+
+
+def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
+    """Names of the runs, then of the matrices."""
+    paths = [*folders.runs, *folders.similarity]
+    files = [path.resolve() for path in folders.similarity]
+    named = [path.parent.name if path.name == SIMILARITY else path.stem for path in files]  # of `evaluate --run`
+    names = [*(run.resolve().name for run in folders.runs), *named]
+    taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
+    return [str(path) if name in taken else name for name, path in zip(names, paths, strict=True)]

@@ -540,7 +540,7 @@ class ExploreParams(ParamsBlock):
     gallery: Positive | None = None  # --sample --run: search the first so many images alone
     seed: Natural = 0  # --sample: of the drawing and of each reviewer's order
     pool: Positive | None = None  # --sample: so many best of each label and similarity, unsure and random pairs
-    similarity: tuple[str, ...] = ()  # --sample with a pool: models' similarity matrices
+    similarity: tuple[str, ...] = ()  # models' similarity matrices: on the pages, or of a pool
 
 
 class JudgeParams(ParamsBlock):

@@ -102,7 +102,7 @@ def explore(
 
     folders = ExplorerFolders(
         **vars(of), split=split, measures=names, runs=runs or [], indexes=indexes or [], images=images,
-        params=loaded.measures,
+        params=loaded.measures, similarity=[Path(one) for one in asked.similarity],
         judgements=None if asked.judgements is None else Path(asked.judgements),
         detector=loaded.regions.model_copy(update={"detector": asked.detector}) if asked.detector else None,
     )  # fmt: skip
@@ -135,15 +135,12 @@ def _fitted(of: LabelFolders, names: Sequence[str]) -> set[str]:
 
 def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
     from capgrade.explorer.plans import misses_again, most_informative, pooled, write_lines, write_plan
-    from capgrade.explorer.start import read_corpus, read_models
+    from capgrade.explorer.start import read_corpus, read_matrices, read_models
 
     corpus = read_corpus(folders)
     drawn = corpus.captions, corpus.fingerprint
     if asked.pool is not None:
-        from capgrade.trainer.evaluation.task import read_similarity
-
-        paths = enumerate(asked.similarity, 1)
-        matrices = {f"model {k}": read_similarity(Path(path), corpus.captions) for k, path in paths}
+        matrices = {f"model {k}": one.matrix for k, one in enumerate(read_matrices(folders, corpus), 1)}
         plan = pooled(corpus.pairs, matrices, *drawn, asked.pool, asked.count, asked.seed)
         for name, stratum in plan.facts["strata"].items():
             typer.echo(f"{name}: {stratum['chosen']:,} of {stratum['pairs']:,} pairs")

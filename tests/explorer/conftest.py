@@ -14,7 +14,7 @@ from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, sampled
 from capgrade.explorer.pairs import JUDGED, PEOPLE
 from capgrade.explorer.ratings import open_review
-from capgrade.explorer.voices import measure_voices
+from capgrade.explorer.voices import matrix_voice, measure_voices
 from capgrade.measures import choose
 from capgrade.pipelines.pictures.lookup import find
 from capgrade.schemas.captions import Captions
@@ -60,7 +60,8 @@ def explorer_of(captions: Captions, folder: Path, **more: Any) -> Explorer:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A running server. The first image has a hostile id, every second one a picture."""
+    """A running server, with a model's scores beside two measures. The first image has a hostile id, every second one
+    a picture."""
     folder = tmp_path_factory.mktemp("explorer")
     table = caption_table([HOSTILE, *random_sets(15, seed=2, least=2)], "test")
     ids = ["<b onclick=alert(1)>" if i == "i0" else i for i in table["image_id"].to_pylist()]
@@ -68,7 +69,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (folder / "pictures").mkdir()
     for k in range(1, 16, 2):
         Image.new("RGB", (40, 30), (k * 9, 80, 120)).save(folder / "pictures" / f"i{k}.png")
-    explorer = explorer_of(captions, folder, pictures=find(captions, folder / "pictures"))
+    scores = np.random.default_rng(3).random((captions.n_images, captions.n_captions), np.float32)
+    pictures = find(captions, folder / "pictures")
+    explorer = explorer_of(captions, folder, pictures=pictures, matrices=[matrix_voice("another", scores)])
     explorer.of_caption(0), explorer.of_image(0), explorer.of_text("a dog")  # as `open_explorer`: kernels are compiled
     explorer.disagreements(JUDGED, PEOPLE, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:

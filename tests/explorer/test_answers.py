@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from scipy import stats
 
-from capgrade.explorer.answers import UNKNOWN, Explorer, best
+from capgrade.explorer.answers import TYPED, UNKNOWN, Answer, Explorer, best
 from capgrade.explorer.models import ModelVoice, model_voice
 from capgrade.explorer.pairs import PEOPLE, RANK
-from capgrade.explorer.voices import DEPTH
+from capgrade.explorer.voices import DEPTH, matrix_voice
 from capgrade.measures import choose
 from capgrade.pipelines.detectors.catalogue import make_detector
 from capgrade.schemas.errors import InputError
@@ -26,24 +26,23 @@ from tests.explorer.conftest import NAMES, explorer_of
 CAPTIONS = make_captions(random_sets(14, seed=9, least=2))
 
 
-def _model(folder: Path, missing: int = 0) -> ModelVoice:
+def _model(missing: int = 0) -> ModelVoice:
     """A model whose index lists the images backwards and lacks the first `missing` ones with their captions."""
     scores = np.random.default_rng(1).normal(size=(CAPTIONS.n_images, CAPTIONS.n_captions)).astype(np.float32)
-    np.save(folder / "similarity.npy", scores)
     image = CAPTIONS.n_images - 1 - np.arange(CAPTIONS.n_images)
     caption = np.arange(CAPTIONS.n_captions)
     image[:missing] = -1
     caption[CAPTIONS.owner < missing] = -1
     searcher: Any = SimpleNamespace(
-        folder=folder, of_caption=lambda row: scores[:, row], of_image=lambda image: scores[image],
+        of_caption=lambda row: scores[:, row], of_image=lambda image: scores[image],
         of_text=lambda text: scores[:, len(text) % scores.shape[1]], of_regions=lambda _: scores[0],
     )  # fmt: skip
-    return ModelVoice("model", searcher, image, caption)
+    return ModelVoice("model", scores, image, caption, searcher=searcher)
 
 
 @pytest.fixture
 def explorer(tmp_path: Path) -> Explorer:
-    return explorer_of(CAPTIONS, tmp_path, models=[_model(tmp_path, 3)])
+    return explorer_of(CAPTIONS, tmp_path, models=[_model(3)])
 
 
 def test_images_for_captions_typed_and_known(explorer: Explorer) -> None:
@@ -89,10 +88,51 @@ def test_measures_apart(explorer: Explorer) -> None:
     high, low = ((stats.rankdata(pairs.values[name]) - 0.5) / len(pairs) for name in NAMES)
     row = np.flatnonzero((pairs.image == first.image) & (pairs.caption == first.caption))[0]
     assert (high - low)[row] == (high - low).max() and high[row] > 0.5 > low[row]
-    assert first.values == {name: pairs.values[name][row] for name in NAMES}
+    assert {name: first.values[name] for name in NAMES} == {name: pairs.values[name][row] for name in NAMES}
     ends = np.ceil(100 * (1 - high[row])), np.ceil(100 * low[row])
     said = zip(NAMES, ("highest", "lowest"), ends, strict=True)
     assert first.said == tuple(f"{name}: among the {side} {max(end, 1):.0f}%" for name, side, end in said)
+
+
+def test_two_models_apart_and_side_by_side(tmp_path: Path) -> None:
+    """Of two matrices: the pair that one ranks highest above the other among the labelled ones; and of each caption
+    what both rank first, with the other's rank, by a sort. Neither answers words."""
+    random = np.random.default_rng(4)
+    scores = {name: random.integers(9, size=(14, CAPTIONS.n_captions)).astype(np.float32) for name in "ab"}
+    explorer = explorer_of(CAPTIONS, tmp_path, matrices=[matrix_voice(*one) for one in scores.items()])
+    pairs = explorer.corpus.pairs
+    places = {name: stats.rankdata(one[pairs.image, pairs.caption]) for name, one in scores.items()}
+    first = explorer.disagreements("measures", "a", "b", 3)[0]
+    row = np.flatnonzero((pairs.image == first.image) & (pairs.caption == first.caption))[0]
+    apart = places["a"] - places["b"]
+    assert apart[row] == apart.max() and first.values.keys() == {*NAMES, "a", "b"}
+    for asked, of in ((explorer.of_caption(7, names=["b", "a"]), lambda one: one[:, 7]),
+                      (explorer.of_image(3, names=["b", "a"]), lambda one: one[3])):  # fmt: skip
+        assert [answer.voice for answer in asked] == ["a", "b"]
+        for answer, beside in zip(asked, "ba", strict=True):
+            other = of(scores[beside]).tolist()
+            ranks = [1 + sum(value > other[hit.number] for value in other) for hit in answer.hits]
+            assert [hit.beside for hit in answer.hits] == ranks
+    four = [hit.beside for answer in explorer.of_caption(7) for hit in answer.hits]
+    assert four == [None] * 32, "of four at once none"
+    assert [(answer.hits, answer.note) for answer in explorer.of_text("a dog", names=["a"])] == [((), TYPED)]
+    assert explorer.sides("errors")[0] == ["a", "b"]
+    with pytest.raises(InputError, match="nobody is named 'c' -> choose from cider, rouge_l, a, b"):
+        explorer.of_caption(7, names=["a", "c"])
+
+
+@pytest.mark.parametrize(("low", "high", "score", "filled"), [
+    (0, 10, 2.5, 0.25), (-1, 1, 0.503, 0.503), (-1, 1, 0.976, 0.976), (-1, 1, -0.3, 0), (-8, -2, -5, 0.5),
+    (-8, -2, -2, 1), (0, 0, 0, 0), (-3, 4, 5, 1), (0, 1, -np.inf, 0),
+])  # fmt: skip
+def test_a_bar_is_filled_by_the_range_of_its_scores(low: float, high: float, score: float, filled: float) -> None:
+    """.503 and .976 of Sentence-BERT differ, each the first of its column; a matrix may be of distances below 0."""
+    assert Answer("a", "measure", (), 0.0, low=low, high=high).filled(score) == pytest.approx(filled)
+
+
+def test_a_matrix_is_between_its_scores_but_those_that_were_left_out() -> None:
+    voice = matrix_voice("a", np.array([[0.5, -np.inf], [-2, 7]], np.float32))
+    assert (voice.low, voice.high) == (-2, 7)
 
 
 def test_labels_and_people(explorer: Explorer) -> None:
@@ -110,7 +150,7 @@ def test_labels_and_people(explorer: Explorer) -> None:
 
 def test_what_a_model_retrieves_above_the_original(explorer: Explorer) -> None:
     model = explorer.models[0]
-    scores = np.load(model.searcher.folder / "similarity.npy")[::-1]  # by image of the corpus
+    scores = model.matrix[::-1]  # by image of the corpus
     expected = set()
     for c in np.flatnonzero(CAPTIONS.owner >= 3).tolist():
         first = sorted(range(3, 14), key=lambda i: -scores[i, c])[:DEPTH]

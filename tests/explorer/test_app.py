@@ -1,5 +1,6 @@
 """The pages in a real browser: typed and answered, clicked, rated by keys, exported; hostile captions stay text."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,16 +43,18 @@ def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, wo
     page.locator("#cg-query").press_sequentially(TYPED)
     page.locator("#cg-query").fill(TYPED)
     expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED}”")
-    for name, answer in zip(NAMES, world.explorer.of_text(TYPED), strict=True):
+    for name, answer in zip(NAMES, world.explorer.of_text(TYPED, names=NAMES), strict=True):
         hits = page.locator(f'#cg-answers [data-voice="{name}"] ol > li')
         expect(hits).to_have_count(8)
         assert hits.locator(".cg-score").all_inner_texts() == [f"{hit.score:.3f}" for hit in answer.hits]
+        assert hits.locator("code").all_inner_texts() == [world.captions.image_ids[hit.number] for hit in answer.hits]
         ties = ["=" in place for place in hits.locator(".cg-place").all_inner_texts()]
         assert ties == [hit.tied for hit in answer.hits]
         links = [link.get_attribute("href") for link in hits.locator("a").all()]
         assert links == [f"/?image={hit.number}" for hit in answer.hits]
         widths = [float(bar.get_attribute("width") or "") for bar in hits.locator("rect").all()]
-        assert widths == pytest.approx([max(0, 100 * h.score / answer.hits[0].score) for h in answer.hits], abs=0.06)
+        highest = {"cider": 10, "rouge_l": 1}[name]
+        assert widths == pytest.approx([max(0, 100 * h.score / highest) for h in answer.hits], abs=0.06)
     page.locator("#cg-answers ol > li a").first.click()
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
     page.locator("#cg-answers ol > li a").first.click()
@@ -60,9 +63,34 @@ def test_a_caption_is_answered_by_every_measure_while_it_is_typed(page: Page, wo
     expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
 
 
+def test_two_that_are_chosen_stand_side_by_side(page: Page, world: World) -> None:
+    """And stay chosen for the next question; a phone has them side by side too."""
+    page.goto("/?caption=3")
+    expect(page.locator(".cg-column")).to_have_count(3)
+    page.get_by_label("rouge_l").uncheck()
+    page.get_by_role("button", name="Show these").click()
+    expect(page.locator(".cg-column h3")).to_have_text([re.compile("^cider"), re.compile("^another")])
+    page.set_viewport_size({"width": 390, "height": 844})
+    one, other = (column.bounding_box() for column in page.locator(".cg-column").all())
+    assert one["y"] == other["y"] and one["x"] < other["x"]  # type: ignore[index]
+    hits = world.explorer.of_caption(3, names=["cider", "another"])[0].hits
+    said = page.locator('[data-voice="cider"] li small').all_inner_texts()
+    assert said == [f"rank {hit.beside} by another" for hit in hits]
+    page.locator("#cg-answers ol > li a").first.click()
+    expect(page.locator("#cg-answers header")).to_contain_text("Captions for image")
+    expect(page.locator(".cg-column")).to_have_count(2)
+    page.locator("#cg-query").fill(TYPED)
+    expect(page.locator("#cg-answers header")).to_contain_text(f"“{TYPED}”")
+    expect(page.locator(".cg-column")).to_have_count(2)
+    page.get_by_text("Shuffle").click()
+    expect(page.locator(".cg-column")).to_have_count(2)
+    page.goto("/?caption=3&voice=nobody")
+    expect(page.locator(".cg-problem")).to_contain_text("nobody is named 'nobody'")
+
+
 def test_an_id_is_answered_with_the_picture_of_the_image(page: Page) -> None:
-    page.locator("#cg-query").fill("i1")
-    page.locator("#cg-query").press("Enter")
+    page.get_by_label("A caption, or the id of a caption or an image").fill("i1")
+    page.get_by_role("button", name="Search").click()
     picture = page.locator("#cg-answers header img")
     expect(picture).to_be_visible()
     assert picture.evaluate("image => image.naturalWidth") == 40
@@ -85,6 +113,16 @@ def test_hostile_captions_are_text(page: Page, row: int) -> None:
     page.locator("#cg-query").fill(HOSTILE[row] + " ")
     expect(header.locator("code")).to_have_count(0)
     expect(header).to_contain_text(HOSTILE[row])
+
+
+def test_the_form_for_a_picture_is_within_the_page_of_a_phone(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capgrade.explorer.answers.Explorer.looks_at_pictures", True)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/?caption=3")
+    main = page.locator("main").bounding_box()
+    for one in page.locator(".cg-ask :is(input:not([type=hidden]), .cg-button)").all():
+        box = one.bounding_box()
+        assert box["x"] + box["width"] <= main["x"] + main["width"]  # type: ignore[index]
 
 
 def test_disagreements_say_what_they_are(page: Page, world: World) -> None:
@@ -182,7 +220,8 @@ def test_pages_fit_and_can_be_read(size: tuple[int, int], scheme: str, browser: 
         color_scheme=scheme,
         viewport={"width": size[0], "height": size[1]},  # type: ignore[arg-type]
     )
-    for address in ("/?q=a+dog", "/?image=1", "/disagreements", "/review", "/agreement", "rate"):
+    two = "/?caption=3&voice=cider&voice=another"
+    for address in ("/?q=a+dog", two, "/?image=1", "/disagreements", "/review", "/agreement", "rate"):
         if address == "rate":
             begin(page, f"{size[0]} {scheme}")
             page.keyboard.press("2")

@@ -1,6 +1,7 @@
 """The same corpus from a published folder and from the folders it was made of; what does not fit is refused."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,13 @@ import pytest
 
 from capgrade.explorer.corpus import LabelledCorpus, read_labels
 from capgrade.explorer.pairs import LabelledPairs
-from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus
+from capgrade.explorer.start import ExplorerFolders, open_explorer, read_corpus, read_matrices
 from capgrade.labels.published import params_of
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import read_manifest
 from capgrade.schemas.params import MeasuresParams
+from capgrade.schemas.say import CapgradeWarning
 from tests.conftest import edit_manifest, make_captions
 from tests.pipelines.publish.conftest import BOTH, MEASURES, SETS
 
@@ -48,6 +50,29 @@ def test_without_shards_pairs_are_sampled_from_either_scores(made: Path) -> None
     kept = computed.pairs
     assert own <= set(zip(kept.image.tolist(), kept.caption.tolist(), strict=True))
     assert (captions.owner[kept.caption] == kept.image).tolist() == kept.original.tolist()
+
+
+def test_matrices_of_models_are_on_the_pages_by_their_files(made: Path, tmp_path: Path) -> None:
+    """With a warning where rows seem to be in another order, as `evaluate` gives it."""
+    captions = read_captions(made / "captions", "train")
+    right = (captions.owner == np.arange(captions.n_images)[:, None]).astype(np.float32)
+    for folder, matrix in (("a", right), ("b", right[::-1])):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "scores.npy", matrix)
+    np.save(tmp_path / "cider.npy", right)
+    files = [tmp_path / name for name in ("a/scores.npy", "b/scores.npy", "cider.npy")]
+    folders = ExplorerFolders(
+        captions=made / "captions", params=MEASURES, measures=BOTH, split="train", similarity=files
+    )
+    with pytest.warns(CapgradeWarning, match="b/scores.npy: no better than chance.*give it as .npz") as warned:
+        explorer = open_explorer(folders)
+    assert len([one for one in warned if "chance" in str(one.message)]) == 1
+    names = [voice.name for voice in explorer.matrices]
+    assert names == [*map(str, files[:2]), str(files[2]) if "cider" in BOTH else "cider"]
+    one = replace(folders, similarity=[tmp_path / "a" / "similarity.npy"])
+    np.save(one.similarity[0], right)
+    assert [voice.name for voice in read_matrices(one, explorer.corpus)] == ["a"], "as `evaluate --run` names it"
+    assert explorer.of_caption(4, names=[names[0]])[0].hits[0].number == captions.owner[4]
 
 
 def altered(made: Path, folder: Path, pairs: dict[str, list] | None = None, **changes: object) -> Path:

@@ -6,12 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from capgrade.explorer.models import ModelVoice
 from capgrade.explorer.pairs import LabelledPairs, ranked
 from capgrade.explorer.plans import (
     accepted_per_image,
@@ -22,6 +20,7 @@ from capgrade.explorer.plans import (
     write_plan,
 )
 from capgrade.explorer.ratings import ReviewRatings
+from capgrade.explorer.voices import matrix_voice
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.reviews import PLAN, Item, ReviewPlan, read_plan
 from tests.conftest import call, caption_table, make_captions, random_sets, write_captions_folder
@@ -82,8 +81,7 @@ def test_the_most_informative_pairs_are_chosen() -> None:
 
 def test_semantic_map_takes_what_the_model_misses() -> None:
     scores = np.zeros((12, 24), np.float32)
-    model = ModelVoice("model", SimpleNamespace(folder=None), *map(np.arange, scores.shape))  # type: ignore[arg-type]
-    object.__setattr__(model, "similarity", lambda: scores)
+    model = matrix_voice("model", scores)
     scores[CAPTIONS.owner, np.arange(24)] = 1
     scores[:, 5] = 12 - np.arange(12)  # caption 5 belongs to image 2: ranks third
     scores[:, 4] = np.arange(12)  # caption 4 too: its image ranks tenth
@@ -105,8 +103,7 @@ def test_semantic_map_takes_what_the_model_misses() -> None:
 def test_semantic_map_is_of_images_and_their_captions_as_in_the_paper() -> None:
     """Section 6: image to text; a gallery of the first images is searched alone, as COCO-1k is of 5,000."""
     scores = np.zeros((12, 24), np.float32)
-    model = ModelVoice("model", SimpleNamespace(folder=None), *map(np.arange, scores.shape))  # type: ignore[arg-type]
-    object.__setattr__(model, "similarity", lambda: scores)
+    model = matrix_voice("model", scores)
     scores[CAPTIONS.owner, np.arange(24)] = 1
     scores[3] = 24 - np.arange(24)  # captions 6 and 7 are its own, seventh and eighth
     scores[7] = 24 - np.arange(24)  # 14 and 15 come after ten others

@@ -15,6 +15,8 @@ from capgrade.schemas.image_matching import match_images
 from capgrade.schemas.lines import read_json, read_lines
 
 WRITE_IDS = "write one id a line (.txt), a JSON list, or numpy.save(file, numpy.array(ids, dtype=str))"
+BY_OPTION = "give --row-ids and --column-ids, or .npz with ids"
+BY_FILE = "give it as .npz with image_ids and caption_ids"  # of commands without these options
 LEAST_IMAGES = 10  # of fewer the order cannot be told from chance
 CHANCE = 3.0  # standard errors that a mean rank is above chance, at most
 FEW = 1000  # captions that an order is tried on
@@ -83,7 +85,7 @@ def require_as_many(ids: Sequence[str], size: int, what: str, path: Path) -> Non
         raise InputError(f"{len(ids)} ids for {size} {what}", file=path, remedy="give one id for each, in their order")
 
 
-def order_note(matrix: Array, captions: Captions) -> str | None:
+def order_note(matrix: Array, captions: Captions, remedy: str = BY_OPTION) -> str | None:
     """What is said of scores without ids that rank images for a caption as chance does; None of better ones.
 
     Where another usual order of rows and columns would be far better, it is named with its rsum.
@@ -99,7 +101,7 @@ def order_note(matrix: Array, captions: Captions) -> str | None:
     if _above_chance(matrix, captions, *best[1:])[0] > 2 * CHANCE:
         now, then = (_rsum(matrix, captions, *order) for order in ((images, texts), best[1:]))
         said += f"; with {best[0]}, rsum is {then:.1f}, not {now:.1f}"
-    return f"{said}: are rows in the table's order? give --row-ids and --column-ids, or .npz with ids"
+    return f"{said}: are rows in the table's order? {remedy}"
 
 
 def _above_chance(matrix: Array, captions: Captions, rows: Array, columns: Array) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from capgrade.schemas.relevance import read_relevance
 from capgrade.schemas.scan_ids import REPEAT
 from capgrade.text.language import warn_unless_english
 from capgrade.trainer.evaluation.order import (
+    BY_FILE,
     MatrixIds,
     columns_of_captions,
     ids_of,
@@ -207,6 +208,11 @@ def images_without(path: Path) -> dict[str, str]:
     manifest = parse_manifest(path.parent / MANIFEST)
     left_out = manifest.get("left_out") or [] if manifest["kind"] == INDEX and path.name in manifest["files"] else []
     return {one["image_id"]: one["reason"] for one in left_out}
+
+
+def unordered(paths: Sequence[Path], matrix: Array, captions: Captions) -> str | None:
+    """What `order_note` says, for a command that takes no ids, of a matrix of whole files; None of files with ids."""
+    return None if any(map(has_ids, paths)) else order_note(matrix, captions, BY_FILE)
 
 
 def read_similarity_of(path: Path, captions: Captions, ids: MatrixIds | None = None) -> Array:
