@@ -72,7 +72,8 @@ def audit(
     `likely_from`, the value from which a pair is likely, None where none is. "given_captions_per_image";
     "near_duplicates"; "suspect_pairs", or None and why, "suspects_unknown"; "equal_captions": texts that captions of
     several images share; "measure". With `similarity`, files as `evaluate` takes them (several: their mean), or
-    `stand_in`, as there: "model", its errors (`Errors.told`) by direction.
+    `stand_in`, as there: "model", its errors (`Errors.told`) by direction; "model_order": what is said of a matrix that
+    seems to be in another order than the captions, None of others.
     Raises InputError where inputs do not fit one another, or something else stands at `out` or in its folder.
     """
     from capgrade.pipelines.audit.page import Audited, sections
@@ -90,7 +91,7 @@ def audit(
         names = _measures(labels, known, measure, path)
         curve = known.curves[names[0]]
         thumbnails = PageThumbnails(captions_dir, images, out.parent)
-        errors = _errors(captions_dir, captions, curve, similarity, stand_in)
+        errors, order = _errors(captions_dir, captions, curve, similarity, stand_in)
         bands, parts = Bands(curve, captions.n_images, captions.owner, known.random), []
         for every in labels.stored.pairs(names[0]):  # all known pairs, image after image
             some = every.of_others(labels.owner)
@@ -121,6 +122,7 @@ def audit(
             "measure": names[0],
             "calibration": _kind(known, curve, captions),
             **({"model": {way: one.told(known.random) for way, one in errors.items()}} if errors else {}),
+            **({"model_order": order} if errors else {}),
         }
         together = groups(duplicates, captions.n_images)
         audited = Audited(found, labels, known, names, captions, pairs, together, equal, low, errors, bands.by_tenth())
@@ -184,14 +186,17 @@ def _kind(known: Calibration, curve: Curve, captions: Captions) -> dict[str, Any
 
 def _errors(
     captions_dir: Path, captions: Captions, curve: Curve, similarity: Sequence[Path], stand_in: int | None
-) -> dict[str, Errors]:
+) -> tuple[dict[str, Errors], str | None]:
+    """By direction, and what is said of a matrix that seems to be in another order."""
     if not similarity and stand_in is None:
-        return {}
-    from capgrade.trainer.evaluation.task import load_task
+        return {}, None
+    from capgrade.trainer.evaluation.task import load_task, unordered
 
     task, _ = load_task(captions_dir, similarity=similarity, stand_in=stand_in, split=captions.split)
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
-    return {way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in WAYS}
+    whole = similarity and task.similarity.shape == (captions.n_images, captions.n_captions)
+    order = unordered(similarity, task.similarity, captions) if whole else None
+    return {way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in WAYS}, order
 
 
 def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path) -> list[str]:

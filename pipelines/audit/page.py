@@ -113,7 +113,13 @@ def answers(found: dict[str, Any]) -> list[str]:
             for way, one in found["model"].items()
         ]
         lines.append(f"Likely positives are among the model's R@1 errors: {'; '.join(said)}.")
+        if found["model_order"]:
+            lines.append(_order_line(found))
     return lines
+
+
+def _order_line(found: dict[str, Any]) -> str:
+    return f"The model's scores are {found['model_order']}."
 
 
 def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
@@ -174,13 +180,17 @@ def _reliability(audited: Audited) -> Chart:
 def _likely(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
     fits = _fits(audited, audited.pairs, audited.measures, thumbnails, SHOWN)
     intro = (
-        f"The {len(fits)} likeliest: a caption of another image, with the image. P is the probability that a person "
-        "accepts the caption. A caption that several images have stands once; one that the image's own captions have "
-        "too is left out. All likely pairs are in likely.csv."
+        "The likeliest first: a caption of another image, with the image. P is the probability that a person "
+        "accepts it. A caption of several images stands once; one that the image's own captions have too is left out. "
+        "All likely pairs are in likely.csv."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
-    parts: list[Part] = [Fits(fits, audited.measures, least)] if fits else [Note("No pair is likely.")]
-    if fits and not thumbnails.pictures:
+    parts: list[Part] = [Fits(fits, audited.measures, least)]
+    if not fits:
+        listed = len(audited.pairs.image)
+        same = f"All {listed:,} likely pairs are of captions that the image's own captions have too."
+        parts = [Note(same if listed else "No pair is likely.")]
+    elif not thumbnails.pictures:
         parts.insert(0, Note(NO_PICTURES))
     return PageSection("likely", "Likely false negatives", intro, parts, open=True)
 
@@ -232,7 +242,8 @@ def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         for line, one in zip(lines, found.values(), strict=True):
             line += map(share, one["at_least"].values())
     fits = _fits(audited, audited.errors["i2t"].likely(), audited.measures[:1], thumbnails, ERRORS)
-    parts: list[Part] = [PageTable("R@1 errors that are likely positives", heads, lines)]
+    parts: list[Part] = [Note(_order_line(audited.found))] if audited.found["model_order"] else []
+    parts.append(PageTable("R@1 errors that are likely positives", heads, lines))
     if fits:
         parts += [Note(f"The {len(fits)} likeliest of them, image to caption:")]
         parts += [Fits(fits, audited.measures[:1], [LIKELY])]

@@ -39,7 +39,7 @@ def _config(dark: bool) -> dict[str, Any]:
         "range": {"category": series},
         "axis": {**font, "gridColor": grid, "domainColor": soft, "tickColor": soft, "titlePadding": 8},
         # A label that is pushed inwards would meet the next.
-        "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 6, "labelFlush": False},
+        "axisQuantitative": {"labelOverlap": "parity", "labelSeparation": 6, "labelFlush": False},
         "legend": {**font, **legend},
         "title": {"color": ink, "fontSize": 14, "anchor": "start"},
         "mark": {"color": series[0]},

@@ -173,6 +173,18 @@ def test_no_caption_is_called_well_where_every_image_has_one(given: Given, tmp_p
     assert found["suspect_pairs"] is None and found["suspects_unknown"] == "every image has one caption"
 
 
+def test_likely_pairs_that_are_no_news_are_counted_where_none_is_shown(given: Given, tmp_path: Path) -> None:
+    """Two images share their captions: 4 likely pairs, none of which says something new."""
+    same = ["a dog runs on the beach", "a red bike on a wall"]
+    captions = write_captions_folder(tmp_path / "captions", [caption_table([same, same, ["x y", "z z"]])])
+    assert call("relevance", "--captions", captions, "--measures", "rouge_l", "--out", tmp_path / "relevance") == 0
+    own = {"captions_dir": captions, "relevance": tmp_path / "relevance"}
+    found, page = audit(**{**given, **own, "out": tmp_path / "a.html"}), (tmp_path / "a.html").read_text()
+    assert found["likely_pairs"] == 4
+    assert "All 4 likely pairs are of captions that the image&#39;s own captions have too." in page
+    assert "No pair is likely." not in page
+
+
 def test_the_accepted_are_those_of_the_truth(world: Path, dense: tuple[dict, Path]) -> None:
     """Where the measure is the judge, its count is the matrix's own."""
     found, page = dense

@@ -11,6 +11,7 @@ from capgrade.agreement.judgements import Judgements
 from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit import audit
 from capgrade.pipelines.audit.errors import WAYS, Errors
+from capgrade.pipelines.audit.page import answers
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import EvaluateParams
 from capgrade.trainer.evaluation.evaluate import evaluate
@@ -131,6 +132,21 @@ def test_a_model_is_audited_from_dense_relevance_and_from_shards(
         assert other["share"] == pytest.approx(one["share"], abs=0.25) and one["recall"] > dense[way]["recall"]
     said = ["did not keep" in (tmp_path / f"{name}.html").read_text() for name in "ds"]
     assert said == [False, True]
+
+
+def test_scores_in_another_order_are_said_to_be(world: Path, given: dict[str, Any], tmp_path: Path) -> None:
+    """As `evaluate` says it: in the lines that are printed, and on the page. Right ones get nothing."""
+    right = np.load(world / "s.npy")
+    np.save(tmp_path / "right.npy", right)
+    np.save(tmp_path / "other.npy", right[np.random.default_rng(0).permutation(len(right))])
+    for name, expected in (("right", False), ("other", True)):
+        out = tmp_path / f"{name}.html"
+        found = audit(**given, out=out, relevance=world / "relevance", similarity=[tmp_path / f"{name}.npy"])
+        said = "no better than chance: the mean rank of a caption's image is"
+        assert (said in str(found["model_order"])) == (said in " ".join(answers(found))) == expected
+        assert ("no better than chance" in out.read_text()) == expected
+        if expected:
+            assert found["model_order"].endswith("give it as .npz with image_ids and caption_ids")
 
 
 def test_a_stand_in_leaves_the_gallery(world: Path, given: dict[str, Any], tmp_path: Path, monkeypatch) -> None:
