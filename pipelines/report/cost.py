@@ -8,7 +8,7 @@ from pathlib import Path
 
 from capgrade.pipelines.page.charts import chart, layer, of
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell
-from capgrade.pipelines.report.data import METRICS, ReportData
+from capgrade.pipelines.report.data import AGREEMENT, METRICS, ReportData
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import MANIFEST, parse_manifest, unfinished_work
 from capgrade.schemas.times import TIMES, Time, read_time
@@ -23,10 +23,12 @@ INTRO = (
 
 
 def cost(data: ReportData) -> PageSection:
-    """A row an output; times where they were recorded."""
-    times = {path: read_time(path) for path in _outputs(data.folder)}
+    """A row an output; times where they were recorded, and no columns of them where none was."""
+    times = {path: read_time(_named(path)) for path in _outputs(data.folder)}
     known = {str(path.relative_to(data.folder)): time for path, time in times.items() if time is not None}
-    table = PageTable("Outputs", HEADS, [_row(data.folder, path, time) for path, time in times.items()])
+    lines = [_row(data.folder, path, time) for path, time in times.items()]
+    shown = len(HEADS) if known else HEADS.index("seconds")
+    table = PageTable("Outputs", HEADS[:shown], [line[:shown] for line in lines])
     parts: list[Part] = [*([_chart(known)] if known else []), table]
     if len(known) < len(times):
         what = f"times of {len(times) - len(known)} of {len(times)} outputs: none were kept when they were made"
@@ -41,7 +43,14 @@ def _outputs(folder: Path) -> Iterator[Path]:
             yield path
         elif not unfinished_work(path):
             yield from sorted(one for one in path.iterdir() if _finished(one))
-    yield from sorted(folder.glob("*.json"))
+    if (folder / AGREEMENT).is_file():  # a JSON of another name is no output
+        yield folder / AGREEMENT
+
+
+def _named(path: Path) -> Path:
+    """What the command was told to write: of `audit` the page, whose lists are beside it."""
+    page = path.with_name(f"{path.name.removesuffix('-lists')}.html")
+    return page if page.is_file() else path
 
 
 def _finished(folder: Path) -> bool:

@@ -5,7 +5,6 @@ Metrics stand as every page prints them: fractions in percent with their sign, s
 
 import json
 import math
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
 from capgrade.trainer.evaluation.compare import compare
 from capgrade.trainer.evaluation.evaluate import PER_QUERY
-from capgrade.trainer.evaluation.tables import SUMS, best_of, first_measure, scale, shown
+from capgrade.trainer.evaluation.tables import SUMS, best_of, first_measure, place, scale, shown
 from capgrade.trainer.fit import EPOCHS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
@@ -74,7 +73,7 @@ def runs_section(data: ReportData) -> PageSection:
     parts: list[Part] = []
     if runs:
         known = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
-        names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY), key=by_numbers)]
+        names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY), key=place)]
         every = [("", name) for name in SUMS if any(name in run for run in runs.values())]
         every += [(way, name) for way in WAYS for name in names]
         short = [
@@ -89,7 +88,7 @@ def runs_section(data: ReportData) -> PageSection:
         parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
         if len(runs) > 1:
             parts.append(Note(first_runs(data)))
-        ordered = sorted(every, key=lambda column: (column[0], by_numbers(column[1])))
+        ordered = sorted(every, key=lambda column: (column[0], place(column[1])))
         whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered]
         bases = {name.split("[")[0].split("@")[0] for _, name in every}  # ncs@10[sbert] is a kind of ncs@k
         terms = [(term, meaning) for term, meaning in MEANINGS.items() if term.split("@")[0] in bases]
@@ -99,11 +98,6 @@ def runs_section(data: ReportData) -> PageSection:
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
     graded = GRADED.format(" and ".join(measures)) if measures else ""
     return PageSection("runs", "Runs side by side", INTRO + graded, parts)
-
-
-def by_numbers(name: str) -> list[str | int]:
-    """What puts recall@5 before recall@10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
@@ -179,19 +173,24 @@ def first_runs(data: ReportData) -> str:
 
 
 def _lead(data: ReportData, means: dict[str, float], name: str) -> str:
-    """What a paired test says of the lead of the first run on the next, by a sum; empty where queries are not there."""
+    """What paired tests say of the lead of the first run on the next: of a sum one, of another metric one a direction.
+    Where the queries of both are not there, that it was not tested."""
     first, following = sorted(means, key=means.__getitem__, reverse=True)[:2]
     folders = data.folders(EVALUATION, PER_QUERY)
-    if name not in SUMS or not {first, following} <= folders.keys():
-        return ""
+    if not {first, following} <= folders.keys():
+        return "; not tested"
     try:
-        test = compare([folders[first], folders[following]], [name])[0].tests[0]
+        found = compare([folders[first], folders[following]], [name])
     except InputError:  # of other labels
-        return ""
-    if test is None:
-        return ""
-    held = f"ahead of {following}" if test.p_value < LEVEL else f"its lead on {following} is within chance"
-    return f"; {held}, paired test, p {test.p_value:.4f}"
+        return "; not tested"
+    tests = [test for one in found if (test := one.tests[0]) is not None]
+    if not tests:
+        return "; not tested"
+    worst = max(test.p_value for test in tests)
+    ahead = worst < LEVEL and all(test.difference > 0 for test in tests)
+    held = f"ahead of {following}" if ahead else f"its lead on {following} is within chance"
+    by = "paired test, p" if len(tests) == 1 else "paired tests of both directions, p at most"
+    return f"; {held}, {by} {worst:.4f}"
 
 
 CURVES = "curves_k.json"

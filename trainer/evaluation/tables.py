@@ -43,6 +43,13 @@ def _unit(name: str) -> str:
     return CATALOGUE[base].unit if base in CATALOGUE else "fraction"
 
 
+def place(name: str) -> tuple[int, list[str | int]]:
+    """Where a metric stands in a list: as the catalogue has them, recall first, and recall@5 before recall@10."""
+    numbers: list[str | int] = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+    base = _base(name)
+    return (list(CATALOGUE).index(base) if base in CATALOGUE else len(CATALOGUE)), numbers
+
+
 def best_of(name: str) -> Callable[..., float] | None:
     """`min` of ranks, `max` of most metrics; None of lambda, which says nothing of how good a model is."""
     return {"rank": min, "cosine": None}.get(_unit(name), max)

@@ -219,15 +219,18 @@ def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("a", "b", "said"), [
-    (_metrics(250), _metrics(240), "By rsum a is first of 2 runs (250.0); no graded metric is there."),
+    (_metrics(250), _metrics(240), "By rsum a is first of 2 runs (250.0; not tested); no graded metric is there."),
     (_metrics(250, 0.4, 0.6), _metrics(240, 0.3, 0.5),
-     "By rsum a is first of 2 runs (250.0), and also first by ncs@10, which counts graded relevance by cider (50.0%)."),
+     "By rsum a is first of 2 runs (250.0; not tested), and also first by ncs@10, which counts graded relevance "
+     "by cider (50.0%; not tested)."),
     (_metrics(250, 0.4, 0.6), _metrics(240, 0.3, 0.9),
-     "By rsum a is first of 2 runs (250.0), but b is first by ncs@10, which counts graded relevance by cider (60.0%)."),
+     "By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10, which counts graded relevance "
+     "by cider (60.0%; not tested)."),
     (_metrics(250, 0.4, 0.6), _metrics(240, 0.3, 0.9, by="sbert"),
-     "By rsum a is first of 2 runs (250.0); their ncs@10 is by different measures: cider, sbert."),
+     "By rsum a is first of 2 runs (250.0; not tested); their ncs@10 is by different measures: cider, sbert."),
     (_metrics(250, 0.4, 0.6), {**_metrics(240, 0.3, 0.9), "nsum": 9.0},
-     "By rsum a is first of 2 runs (250.0), but b is first by ncs@10, which counts graded relevance by cider (60.0%)."),
+     "By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10, which counts graded relevance "
+     "by cider (60.0%; not tested)."),
 ])  # fmt: skip
 def test_a_sentence_says_whether_metrics_agree(a: dict, b: dict, said: str, data: Path, tmp_path: Path) -> None:
     assert first_runs(_evaluated(tmp_path, data, a=a, b=b)) == said
@@ -252,6 +255,31 @@ def test_a_first_run_is_said_with_a_test_of_its_lead(better: float, held: str, d
     assert said.startswith("By rsum a is first of 2 runs (250.0; ") and held in said and "paired test" in said
 
 
+@pytest.mark.parametrize(("texts", "held"), [
+    (0.8, "ahead of a, paired tests of both directions, p at most 0.0"),
+    (0.2, "its lead on a is within chance"),
+])  # fmt: skip
+def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
+    texts: float, held: str, data: Path, tmp_path: Path
+) -> None:
+    """A lead in one direction alone is none."""
+    _evaluated(tmp_path, data, a=_metrics(250, 0.2, 0.2), b=_metrics(240, 0.8, texts))
+    owner, random = read_captions(data / "captions").owner, np.random.default_rng(0)
+    for run, means in (("a", (0.2, 0.2)), ("b", (0.8, texts))):
+        at = tmp_path / "evaluation" / run
+        sizes = zip(WAYS, means, (owner.max() + 1, len(owner)), strict=True)
+        np.savez(
+            at / "per_query.npz", owner=owner,
+            **{f"{way}/ncs@10": mean + 0.05 * random.random(n) for way, mean, n in sizes},
+        )  # fmt: skip
+        inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
+        write_manifest(at, "evaluation", params={}, inputs=inputs, rows={"metrics.json": 0, "per_query.npz": 0})
+    said = first_runs(ReportData(tmp_path))
+    assert (
+        said.startswith("By rsum a is first of 2 runs (250.0; not tested), but b is first by ncs@10") and held in said
+    )
+
+
 def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(data: Path, tmp_path: Path) -> None:
     names = [f"{base}@{k}" for base in ("lambda", "recall") for k in (1, 10, 5)]
     runs = {
@@ -261,7 +289,7 @@ def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(data:
     section = runs_section(_evaluated(tmp_path, data, **runs))
     whole = next(part for part in section.parts if isinstance(part, PageTable) and part.title.startswith("All metrics"))
     first, best = [row[0] for row in whole.rows], {row[0]: row[2].best for row in whole.rows}
-    assert first[:6] == [f"i2t {base}@{k}" for base in ("lambda", "recall") for k in (1, 5, 10)]
+    assert first[:6] == [f"i2t {base}@{k}" for base in ("recall", "lambda") for k in (1, 5, 10)]
     assert best["i2t recall@5"] and not best["i2t lambda@5"]
 
 
@@ -522,6 +550,20 @@ def test_times_are_kept_where_they_are_wanted_and_drawn(data: Path, tmp_path: Pa
         drawn
     )
     assert next(iter(opened.lacking)).startswith(f"times of {len(table.rows) - 3} of {len(table.rows)} outputs")
+    shutil.copytree(data, audited := tmp_path / "audited", symlinks=True)
+    with timed("audit", page := audited / "audit.html"):  # whose lists are the output that is counted
+        page.touch()
+        (audited / "audit-lists").mkdir()
+        write_manifest(audited / "audit-lists", "audit", params={}, inputs={}, rows={})
+    (listed,) = (row for part in cost(ReportData(audited)).parts if isinstance(part, PageTable)
+                 for row in part.rows if row[0] == "audit-lists")  # fmt: skip
+    assert listed[4].text != "–"  # type: ignore[union-attr]
+    shutil.copytree(data, other := tmp_path / "other", symlinks=True)
+    shutil.rmtree(other / ".times")
+    (other / "notes.json").write_text("{}")
+    (plain,) = (part for part in cost(ReportData(other)).parts if isinstance(part, PageTable))
+    assert plain.columns == ("output", "rows", "files", "MB"), "no column of dashes"
+    assert [row[0] for row in plain.rows] == [row[0] for row in table.rows], "a JSON of somebody's is no output"
     (tmp_path / "kept" / ".times").mkdir(parents=True)
     for name, kept in {"plain/out": False, "kept/runs/bcls": True}.items():
         with timed("train", out := tmp_path / name):
