@@ -181,8 +181,8 @@ def _likely(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
     fits = _fits(audited, audited.pairs, audited.measures, thumbnails, SHOWN)
     intro = (
         "The likeliest first: a caption of another image, with the image. P is the probability that a person "
-        "accepts the caption. A caption that several images have stands once; one that the image's own captions have "
-        "too is left out. All likely pairs are in likely.csv."
+        "accepts it. A caption of several images stands once; one that the image's own captions have too is left out. "
+        "All likely pairs are in likely.csv."
     )
     least = [LIKELY, 0.6, 0.7, 0.8, 0.9]
     parts: list[Part] = [Fits(fits, audited.measures, least)]
