@@ -19,7 +19,14 @@ from capgrade.pipelines.detectors.catalogue import input_digests, make_detector,
 from capgrade.pipelines.detectors.selection import Detector
 from capgrade.pipelines.execution.processes import Process, together
 from capgrade.pipelines.pictures.decode import decoded, plan
-from capgrade.pipelines.pictures.listing import TABLE, ImageColumns, PictureList, list_pictures, match_pictures, read_pictures
+from capgrade.pipelines.pictures.listing import (
+    TABLE,
+    ImageColumns,
+    PictureList,
+    list_pictures,
+    match_pictures,
+    read_pictures,
+)
 from capgrade.pipelines.pictures.picture import Picture
 from capgrade.schemas.captions import read_captions, splits_of
 from capgrade.schemas.devices import device_of

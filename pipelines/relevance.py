@@ -74,7 +74,7 @@ def relevance(
             rows[f"distribution-{name}.csv"] = counts.write(folder / f"distribution-{name}.csv")
             own[name] = counts.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
-        rows[FILE] = write_own_pairs(folder, captions, chosen, own, facts)
+        rows[FILE] = write_own_pairs(folder, captions, job.load_fitted(), own, facts)
         manifest = source.finish(folder, "relevance", rows)
     job.forget()
     return manifest

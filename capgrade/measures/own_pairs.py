@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capgrade.measures.base import Fitted, Measure
+from capgrade.measures.base import Fitted
 from capgrade.measures.imported import FittedImported, FittedJudged
 from capgrade.measures.mixture import FittedMixture
 from capgrade.schemas.captions import Captions
@@ -22,16 +22,16 @@ LEFT_OUT = "_left_out"  # after a measure's name
 
 
 def write_own_pairs(
-    out: Path, captions: Captions, chosen: Mapping[str, Measure], own: Mapping[str, np.ndarray], schema: pa.Schema
+    out: Path, captions: Captions, fitted: Mapping[str, Fitted], own: Mapping[str, np.ndarray], schema: pa.Schema
 ) -> int:
     """A row per caption, in the captions' order: caption_id; of each measure its value with the own image float32, and
     the same as `self_reference: left_out` gives it. The latter is null where the image has no other caption, and the
     column missing for a matrix that was imported, or a mixture with one. Returns the rows.
     """
     columns = {"caption_id": pa.array(captions.caption_ids)}
-    for name, measure in chosen.items():
+    for name, one in fitted.items():
         columns[name] = pa.array(own[name], pa.float32())
-        values = own_left_out(measure, captions)
+        values = own_left_out(one, captions)
         if values is not None:
             columns[name + LEFT_OUT] = pa.array(values, pa.float32(), mask=np.isnan(values))
     with atomic(out / FILE) as temporary:
@@ -64,19 +64,19 @@ def distribution(folder: Path, measure: str) -> tuple[np.ndarray, np.ndarray, np
     return edges, own, other
 
 
-def own_left_out(measure: Measure, captions: Captions) -> np.ndarray | None:
+def own_left_out(fitted: Fitted, captions: Captions) -> np.ndarray | None:
     """Relevance of each caption to its own image as `self_reference: left_out` gives it, whatever the measure's own
     setting: float32 [n_captions], in the captions' order.
 
     NaN where the image has no other caption. None where the values cannot be had: an imported matrix, or a mixture
     with one. Everything but the references (document frequencies, parameters) stays as the measure says.
     """
-    fitted = _leaving_out(measure.fit(captions))
-    if fitted is None:
+    alone = _leaving_out(fitted)
+    if alone is None:
         return None
     values = np.full(captions.n_captions, np.nan, np.float32)
     others = np.flatnonzero(np.diff(captions.ref_ptr)[captions.owner] > 1)
-    values[others] = fitted.pairs(captions.owner[others], others)
+    values[others] = alone.pairs(captions.owner[others], others)
     return values
 
 

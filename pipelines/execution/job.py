@@ -168,6 +168,10 @@ class Job:
         """A manifest of a block's parts, written after them: a block without a whole one is computed again."""
         return self.work / PARTS / f"{block:06d}-.json"
 
+    def load_fitted(self) -> dict[str, Fitted]:
+        """The measures as they were fitted, their arrays mapped."""
+        return {name: FITTED[kind].load(self.work / "fit" / name) for name, kind in self.kinds.items()}
+
     def name(self, file: Path) -> str:
         """A file of the work folder as the URL names it."""
         return file.relative_to(self.work).as_posix()
@@ -260,8 +264,7 @@ class Worker:
 
     def __init__(self, job: Job, workers: int = 1) -> None:
         self.job, self.workers = job.here(), workers
-        folder = self.job.work / "fit"
-        self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(folder / name) for name, kind in job.kinds.items()}
+        self.fitted = self.job.load_fitted()
         if job.device != "cpu":
             from capgrade.measures.on_device import on_device  # torch only where it is needed
 

@@ -139,7 +139,9 @@ def own_without_themselves(labels: Labels, given: MeasuresParams) -> dict[str, n
     folder = Path(labels.file)
     params = as_named(params_of({name: used[name] for name in wanted}, folder), given, folder)
     require_read(wanted, params, labels.inputs, folder)
-    found = {name: own_left_out(measure, labels.table) for name, measure in choose(wanted, params).items()}
+    found = {
+        name: own_left_out(measure.fit(labels.table), labels.table) for name, measure in choose(wanted, params).items()
+    }
     return {name: values for name, values in found.items() if values is not None}
 
 

@@ -24,8 +24,8 @@ def test_a_mixture_is_the_weighted_sum(name: str, weights: dict[str, float]) -> 
     np.testing.assert_allclose(fitted.score(every), expected, atol=1e-6)
     np.testing.assert_allclose(fitted.score(every, some), expected[:, some], atol=1e-6)  # type: ignore[index]
     assert (mixture.low, mixture.high) == pytest.approx((-5, 3) if name == "mine" else (0, 1))
-    left_out = sum(weights[part] * own_left_out(measure, CAPTIONS) for part, measure in parts.items())  # type: ignore[operator]
-    np.testing.assert_allclose(own_left_out(mixture, CAPTIONS), left_out, atol=1e-6)  # type: ignore[arg-type]
+    left_out = sum(weights[part] * own_left_out(measure.fit(CAPTIONS), CAPTIONS) for part, measure in parts.items())  # type: ignore[operator]
+    np.testing.assert_allclose(own_left_out(mixture.fit(CAPTIONS), CAPTIONS), left_out, atol=1e-6)  # type: ignore[arg-type]
 
 
 def test_metadata_name_weights_and_parts() -> None:

@@ -115,7 +115,7 @@ def test_an_imported_matrix_has_no_own_pairs_left_out(tmp_path: Path) -> None:
     mixtures = {"mine": {"given": 0.5, "rouge_l": 0.5}}
     params = MeasuresParams(imported={"given": str(tmp_path / "m.npy")}, mixtures=mixtures)
     for measure in choose(["given", "mine"], params).values():
-        assert own_left_out(measure, captions) is None
+        assert own_left_out(measure.fit(captions), captions) is None
 
 
 @pytest.mark.parametrize("name", ["cider", "cider_plain", "rouge_l", "bleu", "both"])

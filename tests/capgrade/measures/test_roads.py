@@ -243,7 +243,7 @@ def test_an_own_caption_left_out_is_scored_with_the_others(vectors: None, sets: 
                 [corpus.texts[k] for k in some], [others[k] for k in some], [asked], tokenizer=tokenizer,
                 frequencies=frequencies,
             ).sentences[asked]  # fmt: skip
-            found = own_left_out(choose([name], PARAMS)[name], captions)
+            found = own_left_out(choose([name], PARAMS)[name].fit(captions), captions)
             assert found is not None and np.isnan(np.delete(found, some)).all()
             close(found[some], wanted, name, "own pairs")
             if len(some) == captions.n_captions:

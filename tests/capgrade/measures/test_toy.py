@@ -43,7 +43,7 @@ def test_every_road_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     publish(folder, [tmp_path / "all"], tmp_path / "dataset", PublishParams(license="cc0-1.0"))
     card = (tmp_path / "dataset" / "README.md").read_text()
     assert f"| `length` | float32 | {names['Length'].__doc__.splitlines()[0]} |" in card
-    left_out = own_left_out(names["Length"](), captions)
+    left_out = own_left_out(names["Length"]().fit(captions), captions)
     assert left_out is not None and (left_out <= wanted[captions.owner, np.arange(captions.n_captions)]).all()
     (voice,) = measure_voices(captions, ["length"], MeasuresParams())
     assert np.array_equal(voice.of_image(2), wanted[2]) and np.array_equal(voice.of_pairs(image, row), wanted.ravel())

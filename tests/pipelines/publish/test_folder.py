@@ -6,6 +6,7 @@ from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import Value, load_dataset
@@ -44,6 +45,16 @@ def test_the_folder_loads(made: Path, tmp_path: Path) -> None:
     assert np.mean(list(by_image.values())) == pytest.approx(captions.n_captions, rel=0.2)
     manifest = read_manifest(made / "out", "publish")
     assert manifest["files"]["captions/train-00000-of-00001.parquet"]["rows"] == captions.n_captions
+
+
+def test_its_tables_have_pages_that_are_found_without_reading_the_others(made: Path) -> None:
+    """Such as `datasets` writes: the hub stores pages that did not change once."""
+    files = sorted((made / "out").rglob("*.parquet"))
+    assert len(files) > 1
+    for file in files:
+        group = pq.read_metadata(file).row_group(0)
+        columns = [group.column(k) for k in range(group.num_columns)]
+        assert all(column.has_offset_index and column.has_column_index for column in columns), file
 
 
 def test_many_pairs_make_several_files(made: Path, tmp_path: Path, monkeypatch) -> None:
