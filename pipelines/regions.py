@@ -271,7 +271,8 @@ def finish(
         cut.folder, KIND, params=made_with, inputs={"pictures": pictures, **inputs}, rows=rows,
         regions=sum(receipt["regions"] for receipt in receipts), dim=detector.n_features,
         rounding={name: max(receipt["rounding"][name] for receipt in receipts) for name in ("max_abs", "max_rel")},
-        left_out=left_out, not_taken=dict(chosen.not_taken), fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,
+        left_out=left_out, not_taken=dict(chosen.not_taken),
+        fewer_regions={"asked": cut.least, "images": len(fewer)}, classes=detector.classes,
         attributes=detector.attributes,
     )  # fmt: skip
 
