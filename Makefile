@@ -58,7 +58,7 @@ peers: .venv/installed
 lowest: .venv/installed
 	rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check uv
-	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'mlcroissant>=1.1'
+	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -e '.[all]' 'pytest>=8' 'hypothesis>=6.100' 'markdown-it-py>=2.2' 'mlcroissant>=1.1'
 	$(LOWEST)/bin/python -m pytest tests/test_core_alone.py tests/capgrade/measures tests/schemas tests/pipelines/publish tests/pipelines/judging
 
 lint: .venv/installed

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from capgrade.measures import choose
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.params import MeasuresParams
-from capgrade.measures.rouge import RougeParams
+from capgrade.measures.rouge import RougeL, RougeParams
 from capgrade.pipelines.execution import runners
 from capgrade.pipelines.execution.job import run_blocks
 from capgrade.pipelines.relevance import relevance
 from capgrade.pipelines.sampling.plan import id_keys
 from capgrade.pipelines.shards import plan_of, shards
-from capgrade.schemas.captions import read_captions
+from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams, ShardsParams, WindowsParams
 from capgrade.schemas.relevance import read_relevance
@@ -66,6 +66,22 @@ def test_dense_rows_are_the_measures_and_every_pair_is_counted(captions_dir: Pat
             assert table[:, column].sum() == pytest.approx(1)
             assert table[-1, column] == pytest.approx((values >= last).mean())
     assert not (tmp_path / "out.unfinished").exists()
+
+
+def test_a_measure_is_fitted_once(captions_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its blocks and its values of own pairs come from one fit."""
+    fits: list[str] = []
+    fit = RougeL.fit
+
+    def counted(measure: RougeL, captions: Captions) -> object:
+        fits.append(type(measure).__name__)
+        return fit(measure, captions)
+
+    monkeypatch.setattr(RougeL, "fit", counted)
+    relevance(
+        captions_dir, tmp_path / "dense", RelevanceParams(measures=("rouge_l",), block_images=7), MeasuresParams()
+    )
+    assert fits == ["RougeL"]
 
 
 def test_shards_hold_the_values_and_their_origin(captions_dir: Path, tmp_path: Path) -> None:
