@@ -22,8 +22,8 @@ from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sa
 
 __all__ = ["Sampling", "grade"]
 
-NAME = "captions"  # of what was given, in errors
-REMEDY = "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder of captions"
+_NAME = "captions"  # of what was given, in errors
+_REMEDY = "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder of captions"
 
 
 def grade(
@@ -92,13 +92,13 @@ def records_of(given: Any) -> Iterator[Caption]:
     not as it should be."""
     if isinstance(given, Mapping):
         if given and all(hasattr(one, "select_columns") for one in given.values()):
-            return captions_of_datasets({str(split): one for split, one in given.items()}, Columns(), NAME)
+            return captions_of_datasets({str(split): one for split, one in given.items()}, Columns(), _NAME)
         rows: Iterable[dict[str, Any]] = (
             {"image_id": image, "caption": list(texts) if isinstance(texts, tuple) else texts}
             for image, texts in given.items()
         )
     elif hasattr(given, "select_columns"):  # datasets.Dataset
-        return captions_of_datasets({str(given.split or "all"): given}, Columns(), NAME)
+        return captions_of_datasets({str(given.split or "all"): given}, Columns(), _NAME)
     elif hasattr(given, "to_pylist"):  # pyarrow.Table
         rows = (row for batch in given.to_batches() for row in batch.to_pylist())
     elif hasattr(given, "itertuples"):  # pandas.DataFrame
@@ -106,10 +106,10 @@ def records_of(given: Any) -> Iterator[Caption]:
 
         return records_of(pa.Table.from_pandas(given, preserve_index=False))
     else:
-        raise InputError(f"captions are {type(given).__name__}", remedy=REMEDY)
+        raise InputError(f"captions are {type(given).__name__}", remedy=_REMEDY)
     numbered: Iterator[Record] = iter(enumerate(rows, start=1))
     first = next(numbered, None)
     if first is None:
-        raise InputError("no captions", remedy=REMEDY)
-    columns = columns_of(Columns(), first[1], NAME, first[0], "call its column {field}")
-    return captions_of(chain([first], numbered), columns, "all", NAME)
+        raise InputError("no captions", remedy=_REMEDY)
+    columns = columns_of(Columns(), first[1], _NAME, first[0], "call its column {field}")
+    return captions_of(chain([first], numbered), columns, "all", _NAME)

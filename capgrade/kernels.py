@@ -26,7 +26,7 @@ from platformdirs import user_cache_path
 
 from capgrade.schemas.say import tell, warn
 
-PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent
 COMPILED = re.compile(rb"\b(njit|numba|NamedTuple)\b")
 COMPILING = "compiling kernels, once, for up to a minute; later runs find them in the cache"
 
@@ -53,7 +53,7 @@ def cache_folder() -> Path | None:
     None, after a warning, where it may not be written: numba would take a folder without a digest.
     """
     root = Path(numba.config.CACHE_DIR or user_cache_path("capgrade") / "kernels")
-    folder = root / f"capgrade-{source_digest(PACKAGE)[:16]}"
+    folder = root / f"capgrade-{source_digest(_PACKAGE)[:16]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from capgrade.pipelines.detectors.selection import Detector
 
 Voice: TypeAlias = MeasureVoice | MatrixVoice
-LONGEST = 2000  # characters of a typed caption
+_LONGEST = 2000  # characters of a typed caption
 PLACES = 5  # decimals to which two scores of a tie are the same
 TYPED = "answers captions of the corpus, not typed ones"
 UNKNOWN = "does not know this item: it is not in its index"
@@ -119,8 +119,8 @@ class Explorer:
     def of_text(self, text: str, count: int = 8, names: Collection[str] = ()) -> list[Answer]:
         """Images for a caption in words, by the voices of these names, by default all. InputError for one that is
         empty or too long, and for a name that nobody has."""
-        if not text.strip() or len(text) > LONGEST:
-            raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {LONGEST}")
+        if not text.strip() or len(text) > _LONGEST:
+            raise InputError(f"a caption of {len(text)} characters", remedy=f"type 1 to {_LONGEST}")
         same = [k for k, known in enumerate(self.corpus.captions.texts) if known == text]
         own = self.corpus.captions.owner[same]
         return self._ask(lambda voice: voice.of_text(text), own, count, self.named(names))

@@ -28,17 +28,17 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.pictures import decode_image
 from capgrade.schemas.reviews import SCORES
 
-HERE = Path(__file__).parent
-STYLES = HERE.parent / "pipelines" / "page" / "style.css", HERE / "style.css"
+_HERE = Path(__file__).parent
+STYLES = _HERE.parent / "pipelines" / "page" / "style.css", _HERE / "style.css"
 TITLE, UPLOAD = "capgrade explorer", "/picture"
 # The hub shows a Space in a frame of its page.
 POLICY = (
     "default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self' https://huggingface.co"
 )
-MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
-COUNT, SHOWN = 12, 5  # disagreements on a page, captions of an image
-SIDE, QUALITY = 480, 85  # of a picture: pixels of the longer side
+_MEANINGS = ("nothing alike", "little", "some of it", "about half", "most of it", "exactly")
+COUNT, _SHOWN = 12, 5  # disagreements on a page, captions of an image
+_SIDE, _QUALITY = 480, 85  # of a picture: pixels of the longer side
 
 
 def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
@@ -49,7 +49,7 @@ def make_app(explorer: Explorer, reviews: Path, host: str) -> FastAPI:
     pages: dict[str, Callable[..., Response]] = {
         "/": site.search, "/disagreements": site.disagreements, "/review": site.review, "/agreement": site.agreement,
         "/judgements.csv": site.judgements, "/picture/{number}": site.picture,
-        "/page.js": lambda: FileResponse(HERE / "page.js", media_type="text/javascript"),
+        "/page.js": lambda: FileResponse(_HERE / "page.js", media_type="text/javascript"),
         "/style.css": lambda: Response(b"".join(path.read_bytes() for path in STYLES), media_type="text/css"),
     }  # fmt: skip
     for path, answer in pages.items():
@@ -67,7 +67,7 @@ class Site:
         self.explorer, self.captions, self.reviews = explorer, explorer.corpus.captions, reviews
         self.jpeg = lru_cache(maxsize=1024)(self._jpeg)
         self.templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
+            loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
         self.templates.globals.update(
@@ -81,7 +81,7 @@ class Site:
         return HTMLResponse(html, headers={"Content-Security-Policy": POLICY})
 
     def _captions_of(self, image: int, without: int | None = None) -> list[str]:
-        return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][:SHOWN]
+        return [self.captions.texts[row] for row in self.captions.rows_of(image) if row != without][:_SHOWN]
 
     def search(
         self,
@@ -117,7 +117,7 @@ class Site:
     def upload(self, picture: Annotated[bytes, File()]) -> HTMLResponse:
         """Captions for a picture of the user's, of which nothing is kept."""
         answers = self.explorer.of_upload(picture)
-        small = encoded(Image.fromarray(decode_image(picture, "uploaded picture")), SIDE, "JPEG", QUALITY)
+        small = encoded(Image.fromarray(decode_image(picture, "uploaded picture")), _SIDE, "JPEG", _QUALITY)
         return self._answers(answers, picture=data_uri(small, "jpeg"))
 
     def picture(self, number: int) -> Response:
@@ -128,7 +128,7 @@ class Site:
     def _jpeg(self, number: int) -> bytes | None:
         ids = self.captions.image_ids
         image = self.explorer.pictures.image(ids[number]) if 0 <= number < len(ids) else None
-        return None if image is None else encoded(image, SIDE, "JPEG", QUALITY)
+        return None if image is None else encoded(image, _SIDE, "JPEG", _QUALITY)
 
     def disagreements(self, kind: str = "", high: str = "", low: str = "") -> HTMLResponse:
         """The pairs of one kind on which two voices disagree most."""
@@ -187,7 +187,7 @@ class Site:
             caption = self.captions.caption_numbers[asked.caption_id]
         return self.page(
             "review", reviewer=reviewer, key=key, item=item, image=image, caption=caption, problem=problem,
-            done=done, total=len(plan.items), scores=zip(SCORES, MEANINGS, strict=True),
+            done=done, total=len(plan.items), scores=zip(SCORES, _MEANINGS, strict=True),
         )  # fmt: skip
 
     def agreement(self) -> HTMLResponse:

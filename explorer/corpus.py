@@ -18,7 +18,7 @@ from capgrade.pipelines.sampling.sampler import keep
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.progress import progress
 
-TOP, UNIFORM = 16, 16  # captions per image, where pairs are sampled here
+_TOP, _UNIFORM = 16, 16  # captions per image, where pairs are sampled here
 Scores = Callable[[np.ndarray], np.ndarray]  # of some images, float32 [images, captions]
 
 
@@ -63,7 +63,7 @@ def sampled(captions: Captions, scores: Mapping[str, Scores], block: int = 64) -
     """Of each image: its own captions, the TOP of each measure and UNIFORM others, drawn by a hash of their ids."""
     keys, caption_keys = id_keys(captions.image_ids), id_keys(captions.caption_ids)
     bounds = (0.0,) * len(scores), (1.0,) * len(scores)
-    plan = Plan(*bounds, top=TOP, width=1.0, stride=1.0, per_window=0, uniform=UNIFORM, seed=0)
+    plan = Plan(*bounds, top=_TOP, width=1.0, stride=1.0, per_window=0, uniform=_UNIFORM, seed=0)
     parts = []
     with progress("sampling pairs", captions.n_images) as advance:
         for at in range(0, captions.n_images, block):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from capgrade.explorer.voices import MatrixVoice
 
 STRATA = ("pool", "uncertain", "random")
-BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
+_BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
 
 
 def information(pairs: LabelledPairs) -> np.ndarray:
@@ -169,8 +169,8 @@ def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np
     width = captions.n_captions
     given = captions.owner, np.arange(width)
     for values, (first, second), (by_row, by_column) in ((S, given, (width, 1)), (S.T, given[::-1], (1, width))):
-        for at in range(0, len(values), BLOCK):
-            block = np.array(values[at : at + BLOCK], np.float32)
+        for at in range(0, len(values), _BLOCK):
+            block = np.array(values[at : at + _BLOCK], np.float32)
             here = (first >= at) & (first < at + len(block))
             block[first[here] - at, second[here]] = -np.inf
             most = min(depth, block.shape[1])

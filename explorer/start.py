@@ -26,8 +26,8 @@ from capgrade.schemas.say import warn
 if TYPE_CHECKING:
     from capgrade.explorer.models import ModelVoice  # which loads torch
 
-SIMILARITY = "similarity.npy"
-INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
+_SIMILARITY = "similarity.npy"
+_INDEX = "index"  # in a run's folder, where `capgrade evaluate --run` writes unless told otherwise
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def read_models(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[ModelV
         return []
     from capgrade.explorer.models import model_voice
 
-    indexes = folders.indexes or [run / INDEX for run in folders.runs]
+    indexes = folders.indexes or [run / _INDEX for run in folders.runs]
     labels = _labels(folders, corpus)[: len(folders.runs)]
     return [model_voice(*each, corpus.captions) for each in zip(labels, folders.runs, indexes, strict=True)]
 
@@ -136,7 +136,7 @@ def _labels(folders: ExplorerFolders, corpus: LabelledCorpus) -> list[str]:
     """Names of the runs, then of the matrices."""
     paths = [*folders.runs, *folders.similarity]
     files = [path.resolve() for path in folders.similarity]
-    named = [path.parent.name if path.name == SIMILARITY else path.stem for path in files]  # of `evaluate --run`
+    named = [path.parent.name if path.name == _SIMILARITY else path.stem for path in files]  # of `evaluate --run`
     names = [*(run.resolve().name for run in folders.runs), *named]
     taken = {*corpus.pairs.values, *(name for name in names if names.count(name) > 1)}
     return [str(path) if name in taken else name for name, path in zip(names, paths, strict=True)]

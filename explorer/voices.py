@@ -17,7 +17,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 
 DEPTH = 10  # a model's first so many images of a caption are what it retrieves
-BLOCK = 1024  # captions or images ranked at a time
+_BLOCK = 1024  # captions or images ranked at a time
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class MatrixVoice:
     @cached_property
     def _range(self) -> tuple[float, float]:
         ends = [(np.inf, -np.inf)]
-        for at in range(0, len(self.matrix), BLOCK):
-            block = np.asarray(self.matrix[at : at + BLOCK], np.float32)
+        for at in range(0, len(self.matrix), _BLOCK):
+            block = np.asarray(self.matrix[at : at + _BLOCK], np.float32)
             finite = block[np.isfinite(block)]  # -inf is a pair that was not scored
             ends.append((finite.min(initial=np.inf), finite.max(initial=-np.inf)))
         lowest, highest = zip(*ends, strict=True)
@@ -109,10 +109,10 @@ class MatrixVoice:
         order."""
         images, rows = self._known(captions, gallery)
         first = np.empty((len(rows), min(DEPTH, len(images))), np.int64)
-        for at in range(0, len(rows), BLOCK):
-            block = self.matrix[:, self.caption[rows[at : at + BLOCK]]]
+        for at in range(0, len(rows), _BLOCK):
+            block = self.matrix[:, self.caption[rows[at : at + _BLOCK]]]
             scores = np.asarray(block, np.float32)[self.image[images]]
-            first[at : at + BLOCK] = images[np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T]
+            first[at : at + _BLOCK] = images[np.argsort(-scores, axis=0, kind="stable")[:DEPTH].T]
         return rows, first
 
     def first_captions(self, captions: Captions, gallery: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -120,10 +120,10 @@ class MatrixVoice:
         images, rows = self._known(captions, gallery)
         images = images[np.isin(images, captions.owner[rows])]
         first = np.empty((len(images), min(DEPTH, len(rows))), np.int64)
-        for at in range(0, len(images), BLOCK):
-            block = self.matrix[self.image[images[at : at + BLOCK]]]
+        for at in range(0, len(images), _BLOCK):
+            block = self.matrix[self.image[images[at : at + _BLOCK]]]
             scores = np.asarray(block, np.float32)[:, self.caption[rows]]
-            first[at : at + BLOCK] = rows[np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]]
+            first[at : at + _BLOCK] = rows[np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]]
         return images, first
 
     def _known(self, captions: Captions, gallery: int | None) -> tuple[np.ndarray, np.ndarray]:

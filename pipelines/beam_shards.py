@@ -41,12 +41,12 @@ from capgrade.schemas.shards import shard_name
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenize
 
-KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
+_KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 ALWAYS, CAPTIONS = "always", "captions"  # what one worker fits from
 WHERE = "captions of the pipeline"
-REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
-TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
-LARGE = pa.schema([f.with_type(TEXTS if f.type == pa.string() else pa.large_list(TEXTS)) for f in SCHEMA])
+_REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
+_TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
+LARGE = pa.schema([f.with_type(_TEXTS if f.type == pa.string() else pa.large_list(_TEXTS)) for f in SCHEMA])
 Fields = tuple[str, str, str]  # image_id, caption_id, caption
 
 
@@ -109,8 +109,8 @@ class WriteShards(beam.PTransform):
         format: Literal["arrow", "parquet"] = "arrow",
     ) -> None:
         super().__init__()
-        if format not in KINDS:
-            raise InputError(f"no format '{format}'", remedy=f"one of {', '.join(KINDS)}")
+        if format not in _KINDS:
+            raise InputError(f"no format '{format}'", remedy=f"one of {', '.join(_KINDS)}")
         whole = {"exchange": None, **({} if captions else {"split": None})}
         read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
         params = (params or ShardsParams()).model_copy(update=whole)
@@ -240,7 +240,7 @@ class Target:
         run = next(one.run for one in files.values() if one.run)
         entries = {name: one.entry for name, one in sorted(files.items())}
         pairs = sum(one.pairs for one in files.values())
-        manifest = manifest_of(KINDS[self.format], entries, pairs=pairs, **run.facts)
+        manifest = manifest_of(_KINDS[self.format], entries, pairs=pairs, **run.facts)
         folder = Folder(self.out)
         folder.write(MANIFEST, lambda file: write_json(file, manifest))
         folder.delete(RUN_FILE)
@@ -270,8 +270,8 @@ def keyed(element: Element) -> tuple[int, Fields]:
         element = element._asdict()
     told = reprlib.repr(element)
     if not isinstance(element, Mapping):
-        raise InputError("no caption", file=WHERE, row=told, remedy=REMEDY)
-    given = entry(CaptionFields, dict(element), WHERE, told, REMEDY)
+        raise InputError("no caption", file=WHERE, row=told, remedy=_REMEDY)
+    given = entry(CaptionFields, dict(element), WHERE, told, _REMEDY)
     return crc32(given.image_id.encode()) % SHARES, (given.image_id, given.caption_id, given.caption)
 
 

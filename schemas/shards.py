@@ -16,7 +16,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import in_order, metadata_of, of_all, open_arrow, read_manifest, with_metadata
 from capgrade.schemas.own_pairs import LEFT_OUT
 
-FORMAT = 2
+_FORMAT = 2
 
 
 def shard_schema(measures: Sequence[str], metadata: dict[str, Any], left_out: Sequence[str] = ()) -> pa.Schema:
@@ -33,7 +33,7 @@ def shard_schema(measures: Sequence[str], metadata: dict[str, Any], left_out: Se
         *(pa.field(name, pa.list_(pa.float32()), nullable=False) for name in measures),
         *(pa.field(name + LEFT_OUT, pa.list_(pa.float32()), nullable=False) for name in left_out),
     ]
-    facts = {"format": FORMAT, "kind": "shards", "measures": list(measures)}
+    facts = {"format": _FORMAT, "kind": "shards", "measures": list(measures)}
     return with_metadata(pa.schema(fields), {**facts, **metadata})
 
 
@@ -87,7 +87,7 @@ class Shards:
     @property
     def has_left_out(self) -> bool:
         """Whether values of own captions without themselves are stored."""
-        return self.metadata["format"] >= FORMAT
+        return self.metadata["format"] >= _FORMAT
 
     def require(self, captions: Captions) -> None:
         """InputError when the shards were made from other captions or another split."""

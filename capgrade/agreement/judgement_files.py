@@ -46,7 +46,7 @@ def judged_digest(path: Path) -> str:
     """SHA-256 of what `read_people` reads: a file, a review's plan and ratings, the lists of a package; empty for what
     is not there, which it refuses."""
     if _is_eccv(path):
-        return folder_digest(lists_folder(), lists_folder().glob(f"{NAME}_*.json"))
+        return folder_digest(lists_folder(), lists_folder().glob(f"{_NAME}_*.json"))
     if not path.exists():
         return ""
     return folder_digest(path, [*path.glob(PLAN), *path.glob(RATINGS)]) if path.is_dir() else file_digest(path)
@@ -233,13 +233,13 @@ def reviewed(folder: Path) -> list[_Row]:
     return [_Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE) for pair, scores in ratings.items() if scores]
 
 
-NAME = "eccv"
+_NAME = "eccv"
 OTHERS = 100  # pairs drawn beside each annotated image or caption
 _SAMPLED = f"ECCV Caption lists positives alone; a `no` is one of {OTHERS} random pairs per query"
 
 
 def _is_eccv(path: Path) -> bool:
-    return str(path) == NAME and not path.exists()
+    return str(path) == _NAME and not path.exists()
 
 
 def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
@@ -249,7 +249,7 @@ def eccv_judgements(captions: Captions, seed: int = 0) -> Judgements:
     Own captions are among the positives; two listed captions are not in the split, and are left out. InputError without
     the package, and for captions that are not COCO's 5K.
     """
-    of_images, of_captions = human_lists(NAME, captions.image_ids, captions.caption_ids)
+    of_images, of_captions = human_lists(_NAME, captions.image_ids, captions.caption_ids)
     n = captions.n_captions
     by_image, by_caption = (np.argsort(ids) for ids in (captions.image_ids, captions.caption_ids))  # not by row
     pairs = of_images.queries * n + of_images.indices, of_captions.indices * n + of_captions.queries

@@ -23,7 +23,7 @@ from capgrade.schemas.hub import hub_source
 LOGIN = "check the name, and log in with `hf auth login` or set HF_TOKEN"
 NETWORK = "check the network and HF_ENDPOINT, unset HF_HUB_OFFLINE, and run it again"
 LATER = "run the same command again: files that have arrived are not sent again"
-NO_ANSWER = OfflineModeIsEnabled, LocalEntryNotFoundError, httpx.TransportError, httpx.InvalidURL
+_NO_ANSWER = OfflineModeIsEnabled, LocalEntryNotFoundError, httpx.TransportError, httpx.InvalidURL
 
 
 def require_name(repo_id: str) -> None:
@@ -50,7 +50,7 @@ def asking(repo_id: str) -> Iterator[None]:
         remedy = LATER
         if isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403, 404):
             remedy = LOGIN
-        elif isinstance(error, NO_ANSWER):
+        elif isinstance(error, _NO_ANSWER):
             remedy = NETWORK
         said = shorten(str(error) or type(error).__name__, 400, placeholder=" ...")
         raise InputError(f"the hub: {said}", file=address_of(repo_id), remedy=remedy) from None

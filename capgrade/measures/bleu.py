@@ -26,10 +26,10 @@ from capgrade.schemas.params import ParamsBlock, SelfReference
 if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus
 
-TINY, SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
+TINY, _SMALL = 1e-15, 1e-9  # of bleu_scorer.py: added to what matches, and to what could
 _FAST = {"contract", "reassoc", "nsz"}
 DENSE_SHARE = 0.05  # of the captions
-MOST_WORDS = np.iinfo(np.uint16).max
+_MOST_WORDS = np.iinfo(np.uint16).max
 
 
 @njit(cache=True)
@@ -94,8 +94,8 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
     most = (statistics.shape[-1] - 2) // 2
     words, closest = statistics[..., 0], statistics[..., 1]
     correct, guess = statistics[..., 2 : 2 + most], statistics[..., 2 + most :]
-    precision = np.cumprod((correct + TINY) / (guess + SMALL), axis=-1) ** (1 / np.arange(1, most + 1))
-    ratio = (words + TINY) / (closest + SMALL)
+    precision = np.cumprod((correct + TINY) / (guess + _SMALL), axis=-1) ** (1 / np.arange(1, most + 1))
+    ratio = (words + TINY) / (closest + _SMALL)
     with np.errstate(divide="ignore", over="ignore"):
         penalty = np.where(ratio < 1, np.exp(1 - 1 / ratio), 1.0)
     return precision * penalty[..., None]
@@ -115,7 +115,7 @@ def _fold(refs, sentences, lengths, factor):
     are multiplied by: its own counts and the brevity penalty."""
     last = sentences.start.shape[1] - 1
     for d in range(factor.shape[0]):
-        ratio = (lengths.words[d] + TINY) / (_closest(lengths.words[d], refs, -1, sentences.words) + SMALL)
+        ratio = (lengths.words[d] + TINY) / (_closest(lengths.words[d], refs, -1, sentences.words) + _SMALL)
         factor[d] = lengths.precision[d] * (np.exp(1 - 1 / ratio) if ratio < 1 else 1.0)
     return merged(refs, -1, sentences.start[:, 0], sentences.stop[:, last], sentences.gram, sentences.counts)
 
@@ -222,11 +222,11 @@ class Bleu(Measure[BleuParams]):
         ngrams, k = count_ngrams(captions, self.params.n), self.params.n
         words = ngrams.sentences.words
         longest = int(words.argmax())
-        if words[longest] > MOST_WORDS:
+        if words[longest] > _MOST_WORDS:
             problem = f"caption '{captions.caption_ids[longest]}' has {words[longest]} tokens"
-            raise InputError(problem, remedy=f"shorten it to {MOST_WORDS}")
+            raise InputError(problem, remedy=f"shorten it to {_MOST_WORDS}")
         lengths, length_class = np.unique(words, return_inverse=True)
-        guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + SMALL
+        guesses = np.maximum(lengths[:, None] - np.arange(k), 0) + _SMALL
         has, rank = np.ones(len(ngrams.sentences.gram), np.uint16), np.arange(captions.n_captions, dtype=np.int32)
         return FittedBleu(
             *sets,

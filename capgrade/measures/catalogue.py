@@ -21,7 +21,7 @@ from capgrade.schemas.own_pairs import LEFT_OUT
 from capgrade.schemas.say import warn
 
 GROUP = "capgrade.measures"  # of entry points
-OURS: tuple[type[Measure[Any]], ...] = (
+_OURS: tuple[type[Measure[Any]], ...] = (
     Bleu, Cider, CiderPlain, Meteor, RougeL, Sbert, SceneGraph, Spice, SbertMean, SbertShared, SbertSharedMean,
     TfidfCosine,
 )  # fmt: skip
@@ -53,7 +53,7 @@ def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[
 
 
 def _all_measures() -> dict[str, type[Measure[Any]]]:
-    known = {kind.name: kind for kind in OURS}
+    known = {kind.name: kind for kind in _OURS}
     for point in entry_points(group=GROUP):
         try:
             kind = measure_of(point, known)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus
 
 SIGMA = 6.0  # of CIDEr-D's penalty on the difference of lengths
-DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
+_DENSE_SHARE = 0.125  # of the captions; the fastest of 1/32, 1/16, 1/8, 1/4 on COCO 5K
 
 
 def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
@@ -320,7 +320,7 @@ def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets:
         sentences=sentences,
         inverse=inverse,
         weights=Weights(gain, order, length_class.astype(np.int32), penalty),
-        postings=postings(ngrams, rank, value, DENSE_SHARE),
+        postings=postings(ngrams, rank, value, _DENSE_SHARE),
         ranked=Ranked(class_start, rank, class_of_rank, norm_of_rank),
         form=form,
     )

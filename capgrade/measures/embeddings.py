@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 CHUNK = 1024  # captions between two saves
-BATCH, GPU_BATCH = 16, 256  # texts that are computed together
+_BATCH, GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
 SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
 
@@ -148,7 +148,7 @@ def _digests(texts: Sequence[str]) -> pa.Array:
 
 def cache_name(model: str, device: str = "cpu") -> str:
     """Of the folder that keeps a model's embeddings: by the model, and by what computes them."""
-    made_by = [fingerprint(model), *arithmetic(device), f"{BATCH}, {GPU_BATCH} of one length"]
+    made_by = [fingerprint(model), *arithmetic(device), f"{_BATCH}, {GPU_BATCH} of one length"]
     return hashlib.sha256("\0".join(made_by).encode()).hexdigest()[:32]
 
 
@@ -182,7 +182,7 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     is filled up to its full size with copies, so each is computed by products of one shape.
     """
     pieces = np.minimum(word_pieces(encoder, texts), encoder.max_seq_length or np.inf)
-    batch = BATCH if encoder.device.type == "cpu" else GPU_BATCH
+    batch = _BATCH if encoder.device.type == "cpu" else GPU_BATCH
     vectors: dict[int, np.ndarray] = {}
     for count in np.unique(pieces):
         rows = np.flatnonzero(pieces == count)

@@ -32,8 +32,8 @@ from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import tokenized
 from capgrade.text.words import NO_TOKENIZER, split_at_spaces, split_at_white_space
 
-KIND = "document_frequencies"
-SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
+_KIND = "document_frequencies"
+_SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa.int32())])
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Frequencies:
 
     def write(self, path: str | Path) -> None:
         """To a file as `capgrade captions --frequencies` writes it. InputError where a file of another kind stands."""
-        refuse_file(Path(path), "file of document frequencies", arrow_of(KIND))
-        schema = with_metadata(SCHEMA, {"kind": KIND, "n_images": self.n_images, "corpus": self.corpus})
+        refuse_file(Path(path), "file of document frequencies", arrow_of(_KIND))
+        schema = with_metadata(_SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus})
         texts = texts_of(self.keys, list(self.number))
         write_arrow(Path(path), schema, [pa.record_batch([texts, pa.array(self.images, pa.int32())], schema=schema)])
 
@@ -111,7 +111,7 @@ class Frequencies:
             return cls.of_captions(captions)
         reader = open_arrow(Path(path))
         metadata = metadata_of(reader.schema)
-        if metadata.get("kind") != KIND:
+        if metadata.get("kind") != _KIND:
             remedy = "write one: capgrade captions --frequencies"
             raise InputError("not a file of document frequencies", file=path, remedy=remedy)
         reader.need(pa.schema([]), ("corpus", "n_images"))

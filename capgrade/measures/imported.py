@@ -32,7 +32,7 @@ _DAMAGED = (
     ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError,
     tokenize.TokenError,
 )  # fmt: skip
-COLUMNS = ("image_id", "caption_id", "score")  # of judgements
+_COLUMNS = ("image_id", "caption_id", "score")  # of judgements
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,8 @@ def fit_judged(path: Path, captions: Captions) -> FittedJudged:
     """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
     found: dict[int, list[float]] = {}
     header, rows = open_table(path)
-    if not set(COLUMNS) <= set(header):
-        raise InputError(f"no columns {', '.join(COLUMNS)}", file=path, row=1)
+    if not set(_COLUMNS) <= set(header):
+        raise InputError(f"no columns {', '.join(_COLUMNS)}", file=path, row=1)
     for line, row in rows:
         image_id, caption_id = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
         image, caption = captions.image_numbers.get(image_id), captions.caption_numbers.get(caption_id)

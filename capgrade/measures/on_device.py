@@ -25,9 +25,9 @@ from capgrade.measures.rouge import ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import ONE as SBERT_ONE
 from capgrade.measures.sbert import FittedSbert
 
-LONGEST = 64  # tokens of a reference that one number's bits hold
-QUERIES, TARGETS = 512, 2048  # of a product
-STEPS = 2.0**40  # of whole numbers, between 0 and 1
+_LONGEST = 64  # tokens of a reference that one number's bits hold
+_QUERIES, TARGETS = 512, 2048  # of a product
+_STEPS = 2.0**40  # of whole numbers, between 0 and 1
 F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
 
 
@@ -104,10 +104,10 @@ def _product(queries: Tensor, targets: Tensor) -> Tensor:
     """float32 [queries, targets] from unit vectors, in tiles of one shape: the order in which a device sums, and so the
     last bits, may depend on the shape."""
     out = queries.new_empty(len(queries), len(targets))
-    for row in range(0, len(queries), QUERIES):
-        some = _padded(queries[row : row + QUERIES], QUERIES)
+    for row in range(0, len(queries), _QUERIES):
+        some = _padded(queries[row : row + _QUERIES], _QUERIES)
         for column in range(0, len(targets), TARGETS):
-            tile = out[row : row + QUERIES, column : column + TARGETS]
+            tile = out[row : row + _QUERIES, column : column + TARGETS]
             product = some @ _padded(targets[column : column + TARGETS], TARGETS).T
             tile.copy_(product[: tile.shape[0], : tile.shape[1]])
     return out
@@ -119,7 +119,7 @@ def _padded(vectors: Tensor, rows: int) -> Tensor:
 
 def _whole(values: Tensor) -> Tensor:
     """int64 steps of values of 0 to a few thousand: their sum is the same in any order."""
-    return (values.double() * STEPS).round().long()
+    return (values.double() * _STEPS).round().long()
 
 
 class CiderOnDevice(_OnDevice[FittedCider]):
@@ -151,7 +151,7 @@ class CiderOnDevice(_OnDevice[FittedCider]):
             gain = table[row, self.class_of_rank[rank]] * self.norm_of_rank[order[row], rank]
             sums = torch.zeros(len(images), last - first, dtype=torch.int64, device=row.device)
             sums.view(-1).index_add_(0, owner[row] * (last - first) + rank - first, _whole(gain))
-            found, full = sums[:, self.rank[first:last] - first] / STEPS, self.fitted.full
+            found, full = sums[:, self.rank[first:last] - first] / _STEPS, self.fitted.full
             return torch.where(found > full * (1 - 1e-6), full, found).float()
 
         return values
@@ -170,7 +170,7 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         self.lengths = self._there(lengths.astype(np.float32))
 
     def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
-        few = np.flatnonzero(self.longest[images] <= LONGEST)
+        few = np.flatnonzero(self.longest[images] <= _LONGEST)
         some, fitted = images[few], self.fitted
         form = fitted.form(some)._replace(width=len(some))
         found = lanes_of(some, fitted.ref_ptr, fitted.refs, fitted.texts, form)
@@ -198,7 +198,7 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
             total.index_add_(1, owner, _whole((1 + beta2) * common / (n + beta2 * length)))
         if self.fitted.mean:
             sizes = np.diff(self.fitted.ref_ptr)[images[few]].astype(np.float32)
-            f = (total / (self._there(sizes) * STEPS)).float()
+            f = (total / (self._there(sizes) * _STEPS)).float()
         else:
             f = (1 + beta2) * best * recall / (n * recall + beta2 * best).clamp(min=1e-30)
             f = torch.where(f > float(ONE), 1.0, f)

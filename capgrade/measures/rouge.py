@@ -38,9 +38,9 @@ from capgrade.text.words import tokens_of, without_empty_sentences
 if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus
 
-SHORT = 16  # bits of a short lane
-IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
-MOST = 512  # lanes
+_SHORT = 16  # bits of a short lane
+_IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
+_MOST = 512  # lanes
 SOME = 16  # captions whose scores are written together
 ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
 LEAST = np.float32(1e-30)
@@ -136,14 +136,14 @@ def lanes_of(images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: W
     of = np.repeat(np.arange(len(own)), length)
     place = np.arange(len(of)) - np.repeat(np.cumsum(length) - length, length)
     words, row = np.unique(texts.word[texts.ptr[own][of] + place], return_inverse=True)
-    rows, long = np.full(form.n_vocabulary, -1, np.int32), np.flatnonzero(length > SHORT)
+    rows, long = np.full(form.n_vocabulary, -1, np.int32), np.flatnonzero(length > _SHORT)
     rows[words] = np.arange(len(words))
     lengths, number = np.zeros(form.slots * form.width, np.float32), np.empty(len(own), np.int64)
     number[long] = np.arange(len(long))
-    lengths[lane[length <= SHORT]] = length[length <= SHORT]
+    lengths[lane[length <= _SHORT]] = length[length <= _SHORT]
     mask = np.zeros((len(words), len(lengths)), np.uint16)
     long_mask = np.zeros((len(words), (int(length[long].max(initial=0)) + 63) // 64, len(long)), np.uint64)
-    short = length[of] <= SHORT
+    short = length[of] <= _SHORT
     np.add.at(mask, (row[short], lane[of[short]]), np.uint16(1) << place[short].astype(np.uint16))
     cells = row[~short], place[~short] // 64, number[of[~short]]
     np.add.at(long_mask, cells, np.uint64(1) << (place[~short] % 64).astype(np.uint64))
@@ -331,7 +331,7 @@ class FittedRougeL(OfReferences):
     def form(self, images: np.ndarray) -> BlockForm:
         """Of blocks of these images: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
-        width, longest = int(np.clip(MOST // slots, 1, IMAGES)), int(np.diff(self.texts.ptr).max(initial=0))
+        width, longest = int(np.clip(_MOST // slots, 1, _IMAGES)), int(np.diff(self.texts.ptr).max(initial=0))
         return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
 
 

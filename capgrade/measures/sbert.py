@@ -36,8 +36,8 @@ from capgrade.text.language import warn_unless_english
 if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus
 
-REFERENCES = ("max", "mean", "first")
-MAX, FIRST = 0, 2  # of REFERENCES
+_REFERENCES = ("max", "mean", "first")
+MAX, _FIRST = 0, 2  # of REFERENCES
 LANES = 32
 
 
@@ -68,7 +68,7 @@ def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
         largest, total, used = -np.inf, 0.0, 0
         c, image = pairs.captions[k], pairs.images[k]
         for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
-            if (pairs.leave_out and r == c) or (folding == FIRST and used):
+            if (pairs.leave_out and r == c) or (folding == _FIRST and used):
                 continue
             cosine = _dot(vectors[c], embeddings[r], sums)
             largest, total, used = max(largest, cosine), total + cosine, used + 1
@@ -88,7 +88,7 @@ class FittedSbert(OfReferences):
 
     def scores(self, images: np.ndarray, rows: np.ndarray, vectors: np.ndarray, leave_out: bool = False) -> np.ndarray:
         """float32 [pairs] of rows of unit vectors float32 [any, d]."""
-        out, folding = np.empty(len(rows)), REFERENCES.index(self.references)
+        out, folding = np.empty(len(rows)), _REFERENCES.index(self.references)
         pairs = self.image_pairs(images, rows, leave_out)
         in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))

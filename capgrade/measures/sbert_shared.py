@@ -21,7 +21,7 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
 PRIOR = 10  # images that each covariance is drawn to a ball by: without them, few images give directions of no variance
-FEW = 300  # images: with fewer, Sentence-BERT as it is agrees about as well with people
+_FEW = 300  # images: with fewer, Sentence-BERT as it is agrees about as well with people
 STEP = 65536  # captions in double precision at a time
 INSTEAD = "use sbert"
 
@@ -74,8 +74,10 @@ def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.
     sizes = np.diff(captions.ref_ptr)
     if len(sizes) < 2 or sizes.max() < 2:
         raise InputError("sbert_shared needs two images, and an image of two captions", remedy=INSTEAD)
-    if len(sizes) < FEW:
-        warn(f"sbert_shared learns what captions share from {len(sizes)} images, {FEW} or more are better -> {INSTEAD}")
+    if len(sizes) < _FEW:
+        warn(
+            f"sbert_shared learns what captions share from {len(sizes)} images, {_FEW} or more are better -> {INSTEAD}"
+        )
     means = np.stack([
         vectors[captions.refs[a:b]].mean(axis=0, dtype=np.float64)
         for a, b in zip(captions.ref_ptr[:-1], captions.ref_ptr[1:], strict=True)

@@ -29,7 +29,7 @@ from capgrade.schemas.output import output_folder, refuse_file
 from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.shards import read_shards
 
-STAGE, GENERATOR = "audit", "capgrade audit"
+_STAGE, _GENERATOR = "audit", "capgrade audit"
 
 
 def lists_folder(out: Path) -> Path:
@@ -39,7 +39,7 @@ def lists_folder(out: Path) -> Path:
 
     if out.suffix.lower() != ".html":
         raise InputError("the page's name does not end in .html", file=out, remedy=f"give {out.stem or 'audit'}.html")
-    refuse_file(out, "audit of capgrade", generated_by(GENERATOR))
+    refuse_file(out, "audit of capgrade", generated_by(_GENERATOR))
     return out.with_name(f"{out.stem}-lists")
 
 
@@ -82,7 +82,7 @@ def audit(
     from capgrade.pipelines.page.thumbnails import PageThumbnails
     from capgrade.trainer.evaluation.evaluate import similarity_names
 
-    with output_folder(lists_folder(out), STAGE) as lists:
+    with output_folder(lists_folder(out), _STAGE) as lists:
         path = calibration or SHIPPED
         matrices = dict(zip(similarity_names(similarity), similarity, strict=True))
         given = {"captions": captions_dir, "relevance": relevance, "shards": shards, "calibration": path, **matrices}
@@ -131,9 +131,9 @@ def audit(
         rows = write_lists(lists, captions, curve, pairs, together, low, own)
         foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}; "
         foot += f"measure {names[0]}."
-        write_text(out, render("Audit", first, shown, GENERATOR, foot=foot, runs=[]))
+        write_text(out, render("Audit", first, shown, _GENERATOR, foot=foot, runs=[]))
         params = {"measure": names[0], "split": captions.split, "stand_in": stand_in}
-        write_manifest(lists, STAGE, params=params, inputs=inputs, rows=rows, found=found)
+        write_manifest(lists, _STAGE, params=params, inputs=inputs, rows=rows, found=found)
     return found
 
 

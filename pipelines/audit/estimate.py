@@ -24,7 +24,7 @@ from capgrade.labels.stored import ValuedPairs
 DRAWS = 1000
 LIKELY = 0.5  # P(a person accepts) from which a pair counts as a positive
 EDGES = (0.0, 0.2, LIKELY, 1.0)
-LAST = len(EDGES) - 2
+_LAST = len(EDGES) - 2
 
 
 class PairCounts:
@@ -93,12 +93,12 @@ class Bands:
     def __init__(self, curve: Curve, n_images: int, owner: np.ndarray, random: bool) -> None:
         self.curve, self.random, self.n_images = curve, random, n_images
         self.tenths = np.zeros(10)  # pairs by P, from k / 10 on
-        self.counts = [PairCounts(curve, n_images, owner) for _ in range(LAST + 1)]
+        self.counts = [PairCounts(curve, n_images, owner) for _ in range(_LAST + 1)]
 
     def add(self, pairs: ValuedPairs) -> None:
         p = self.curve.probability(pairs.value)
         self.tenths += np.bincount(np.minimum(p * 10, 9).astype(np.int64), pairs.weight, 10)
-        band = np.minimum(np.searchsorted(EDGES, p, side="right") - 1, LAST)
+        band = np.minimum(np.searchsorted(EDGES, p, side="right") - 1, _LAST)
         for k, counts in enumerate(self.counts):
             counts.add(pairs.take(band == k))
 
@@ -108,7 +108,7 @@ class Bands:
 
     def likely(self, by: float = 1.0) -> dict[str, Any]:
         """Of the likely pairs, as `mean_of`."""
-        return mean_of(self.counts[LAST], self.random, by)
+        return mean_of(self.counts[_LAST], self.random, by)
 
     def accepted(self, seen: float | None = None) -> dict[str, float | None]:
         """Captions per image beside its own that people accept: "at_least", None where no lower end holds, and

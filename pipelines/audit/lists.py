@@ -19,10 +19,10 @@ from capgrade.schemas.files import write_json, write_text
 from capgrade.schemas.lines import csv_text
 
 SUSPECT = 1.0  # of 5: expected human score of an own caption that fits nothing
-KIND = "positives"
+_KIND = "positives"
 LIKELY_FILE, SUSPECTS_FILE, DUPLICATES_FILE = "likely.csv", "suspects.csv", "duplicates.csv"
 POSITIVES_FILE = "positives.json"
-COLUMNS = {
+_COLUMNS = {
     LIKELY_FILE: ("image_id", "caption_id", "value", "expected_score", "accepted", "caption"),
     SUSPECTS_FILE: ("image_id", "caption_id", "value", "expected_score", "caption"),
     DUPLICATES_FILE: ("group", "image_id", "captions"),
@@ -121,10 +121,10 @@ def write_lists(
             for i, c, score in zip(image, low.tolist(), curve.expected(own[low]), strict=True)
         ]
     for name, lines in rows.items():
-        write_text(folder / name, csv_text(COLUMNS[name], lines, "\r\n"))
+        write_text(folder / name, csv_text(_COLUMNS[name], lines, "\r\n"))
     lists = {one: [captions.caption_ids[c] for c in captions.rows_of(i)] for i, one in enumerate(captions.image_ids)}
     for i, c in zip(pairs.image.tolist(), pairs.caption.tolist(), strict=True):
         lists[captions.image_ids[i]].append(captions.caption_ids[c])
-    facts = {"kind": KIND, "captions": captions.digest, "split": captions.split}
+    facts = {"kind": _KIND, "captions": captions.digest, "split": captions.split}
     write_json(folder / POSITIVES_FILE, {**facts, "image_to_caption": lists})
     return {**{name: len(lines) for name, lines in rows.items()}, POSITIVES_FILE: len(lists)}

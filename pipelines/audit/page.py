@@ -32,11 +32,11 @@ from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import first_of
 
-DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
-SHOWN, ERRORS, LISTED, SIDE = 100, 20, 500, 240  # pairs, errors, rows of a table, pixels of a picture
-FEW = 4  # ids in a cell, and rows of a table that is open at first
-LONGEST = 52  # characters of a caption in a table
-MEANING = (
+_DIRECTIONS = {"i2t": "image to caption", "t2i": "caption to image"}
+_SHOWN, _ERRORS, _LISTED, _SIDE = 100, 20, 500, 240  # pairs, errors, rows of a table, pixels of a picture
+_FEW = 4  # ids in a cell, and rows of a table that is open at first
+_LONGEST = 52  # characters of a caption in a table
+_MEANING = (
     "A likely positive is a caption of another image that a person accepts with a probability P of at least "
     "{likely:g}. To accept is to give a score of at least {accept:g} on a scale from {low:g} to {high:g}. P at each "
     "value of the measure “{measure}” was learnt from {pairs:,} judged pairs of {which} captions: {file}. "
@@ -47,7 +47,7 @@ OF_CHOSEN = (
     "with the same value. So P is too high, by an unknown amount. Numbers of accepted pairs are told as “at most”."
 )
 SAMPLED = "Lists have the pairs that the shards kept; counts of pairs are estimated by their weights."
-NO_PICTURES = "No pictures were given (--images): an image's own captions stand for it."
+_NO_PICTURES = "No pictures were given (--images): an image's own captions stand for it."
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def answers(found: dict[str, Any]) -> list[str]:
         lines.append(f"{found['suspect_pairs']:,} own {fit} nothing, by the other captions of their image.")
     if "model" in found:
         said = [
-            f"{one['likely']['share']:.1%} of {one['errors']:,.0f} {DIRECTIONS[way]} (R@1 {one['recall']:.1%}, with "
+            f"{one['likely']['share']:.1%} of {one['errors']:,.0f} {_DIRECTIONS[way]} (R@1 {one['recall']:.1%}, with "
             f"these {one['likely']['recall']:.1%})"
             for way, one in found["model"].items()
         ]
@@ -132,7 +132,7 @@ def sections(audited: Audited, thumbnails: PageThumbnails) -> list[PageSection]:
 
 def _trust(audited: Audited) -> PageSection:
     kind = audited.found["calibration"]
-    said = MEANING.format(
+    said = _MEANING.format(
         measure=audited.measures[0], likely=LIKELY, which="these very" if kind["same_captions"] else "other", **kind
     )
     if kind["references"]:
@@ -178,7 +178,7 @@ def _reliability(audited: Audited) -> Chart:
 
 
 def _likely(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
-    fits = _fits(audited, audited.pairs, audited.measures, thumbnails, SHOWN)
+    fits = _fits(audited, audited.pairs, audited.measures, thumbnails, _SHOWN)
     intro = (
         "The likeliest first: a caption of another image, with the image. P is the probability that a person "
         "accepts it. A caption of several images stands once; one that the image's own captions have too is left out. "
@@ -191,7 +191,7 @@ def _likely(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         same = f"All {listed:,} likely pairs are of captions that the image's own captions have too."
         parts = [Note(same if listed else "No pair is likely.")]
     elif not thumbnails.pictures:
-        parts.insert(0, Note(NO_PICTURES))
+        parts.insert(0, Note(_NO_PICTURES))
     return PageSection("likely", "Likely false negatives", intro, parts, open=True)
 
 
@@ -206,7 +206,7 @@ def _fits(
     fits, rows = [], zip(some.image.tolist(), some.caption.tolist(), chosen, strict=True)
     for row, (image, caption, (_, times)) in enumerate(rows):
         id, own = captions.image_ids[image], [captions.texts[c] for c in captions.rows_of(image)]
-        shown = ExampleItem(id, own[0], thumbnails.uri(id, SIDE), link=thumbnails.link(id))
+        shown = ExampleItem(id, own[0], thumbnails.uri(id, _SIDE), link=thumbnails.link(id))
         known = {measure: round(float(found[row]), 4) for measure, found in p.items() if np.isfinite(found[row])}
         whose = captions.image_ids[captions.owner[caption]], captions.caption_ids[caption]
         fits.append(Fit(shown, captions.texts[caption], own, known, times, *whose))
@@ -230,7 +230,7 @@ def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         intro += " Errors whose pair the shards did not keep are estimated from the others by their weights."
     heads = ["direction", "R@1", "errors", "of them likely", "R@1 with these"]
     lines = [
-        [DIRECTIONS[way], share(one["recall"]), round(one["errors"]), *map(share, one["likely"].values())]
+        [_DIRECTIONS[way], share(one["recall"]), round(one["errors"]), *map(share, one["likely"].values())]
         for way, one in found.items()
     ]
     if all(one["at_least"] for one in found.values()):
@@ -241,7 +241,7 @@ def _model(audited: Audited, thumbnails: PageThumbnails) -> PageSection:
         heads += ["accepted at least", "R@1 at least"]
         for line, one in zip(lines, found.values(), strict=True):
             line += map(share, one["at_least"].values())
-    fits = _fits(audited, audited.errors["i2t"].likely(), audited.measures[:1], thumbnails, ERRORS)
+    fits = _fits(audited, audited.errors["i2t"].likely(), audited.measures[:1], thumbnails, _ERRORS)
     parts: list[Part] = [Note(_order_line(audited.found))] if audited.found["model_order"] else []
     parts.append(PageTable("R@1 errors that are likely positives", heads, lines))
     if fits:
@@ -258,19 +258,19 @@ def _duplicates(audited: Audited) -> PageSection:
     )
     first = captions.refs[captions.ref_ptr[:-1]]
     images: list[list[Value]] = []
-    for group in audited.duplicates[:LISTED]:
+    for group in audited.duplicates[:_LISTED]:
         two = [_words(captions.texts[first[k]]) for k in group[:2]]
-        images.append([len(group), first_of([captions.image_ids[k] for k in group], FEW), *two])
+        images.append([len(group), first_of([captions.image_ids[k] for k in group], _FEW), *two])
     heads = ("images", "ids", "first caption of the first", "of the second")
     texts: list[list[Value]] = []
-    for same in audited.equal[:LISTED]:
+    for same in audited.equal[:_LISTED]:
         ids = list(dict.fromkeys(captions.image_ids[captions.owner[row]] for row in same))
-        texts.append([len(ids), _words(captions.texts[same[0]]), first_of(ids, FEW)])
-    more = len(audited.equal) > LISTED
-    title = f"Captions of several images{f', the first {LISTED} of {len(audited.equal):,}' if more else ''}"
+        texts.append([len(ids), _words(captions.texts[same[0]]), first_of(ids, _FEW)])
+    more = len(audited.equal) > _LISTED
+    title = f"Captions of several images{f', the first {_LISTED} of {len(audited.equal):,}' if more else ''}"
     parts: list[Part] = [
         PageTable("Near-duplicates", heads, images) if images else Note("No near-duplicate images were found."),
-        PageTable(title, ("images", "caption", "ids"), texts, folded=len(texts) > FEW)
+        PageTable(title, ("images", "caption", "ids"), texts, folded=len(texts) > _FEW)
         if texts else Note("No two images share a caption."),
     ]  # fmt: skip
     return PageSection("duplicates", "Near-duplicates", intro, parts)
@@ -278,13 +278,13 @@ def _duplicates(audited: Audited) -> PageSection:
 
 def _words(caption: str) -> str:
     """A caption's beginning: a table is as wide as its cells."""
-    return shorten(caption, LONGEST, placeholder=" …")
+    return shorten(caption, _LONGEST, placeholder=" …")
 
 
 def _suspects(audited: Audited) -> PageSection:
     captions = audited.captions
     lines = []
-    for c in [] if audited.low is None else audited.low[:LISTED].tolist():
+    for c in [] if audited.low is None else audited.low[:_LISTED].tolist():
         other = next(r for r in captions.rows_of(captions.owner[c]) if r != c)
         lines.append([captions.caption_ids[c], _words(captions.texts[c]), _words(captions.texts[other])])
     part: Part = Note("None was found.")

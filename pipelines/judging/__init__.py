@@ -16,7 +16,7 @@ from capgrade.schemas.output import Recogniser, refuse_file, starting
 from capgrade.schemas.params import JudgeParams
 
 HEAD = ("image_id", "caption_id", "score", "rater", SCALE)
-NO_ANSWER = ("image_id", "caption_id", "reason")
+_NO_ANSWER = ("image_id", "caption_id", "reason")
 
 
 def judge(
@@ -41,7 +41,7 @@ def judge(
     """
     failed = out.with_name(f"{out.stem}-unanswered.csv")
     refuse_file(out, f"table of capgrade judge by {model}", _by(model))
-    refuse_file(failed, "table of capgrade judge", starting(",".join(NO_ANSWER).encode()))
+    refuse_file(failed, "table of capgrade judge", starting(",".join(_NO_ANSWER).encode()))
     prompt = Path(params.prompt) if params.prompt else PICTURES_PROMPT if images else CAPTIONS_PROMPT
     asked = load_prompt(prompt, images is not None)
     captions = read_captions(captions_dir, split)
@@ -60,7 +60,7 @@ def judge(
         elif question.reason is not None:
             reasons.append((*ids, question.reason))
     write_text(out, csv_text(HEAD, scores))
-    write_text(failed, csv_text(NO_ANSWER, reasons))
+    write_text(failed, csv_text(_NO_ANSWER, reasons))
     return {
         "pairs": len(image),
         "answered": len(scores),

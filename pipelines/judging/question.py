@@ -27,7 +27,7 @@ _FOLDER = Path(__file__).parent
 # The prompts that come with capgrade.
 CAPTIONS_PROMPT, PICTURES_PROMPT = _FOLDER / "captions.yaml", _FOLDER / "pictures.yaml"
 YES_NO = "yes or no"
-OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
+_OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
@@ -46,7 +46,7 @@ class Prompt(ParamsBlock):
     def _asks_for_an_answer(self) -> Prompt:
         if "{caption}" not in self.user:
             raise ValueError("no {caption} in user")
-        if taken := sorted(OURS & self.request.keys()):
+        if taken := sorted(_OURS & self.request.keys()):
             raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
         try:
             json.dumps([self.user, self.system, self.request], ensure_ascii=False, allow_nan=False).encode()

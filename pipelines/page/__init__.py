@@ -21,10 +21,10 @@ from capgrade.pipelines.page.parts import Chart, PagePicture, PageSection, cell
 from capgrade.schemas.files import atomic, write_manifest
 from capgrade.schemas.output import Recogniser, output_folder, signed
 
-FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 VEGA_LITE = "6.4"
 WIDTH, WIDE = 440, 820  # pixels of a chart's file
-SCALE = 2  # pixels of a PNG for one of the page
+_SCALE = 2  # pixels of a PNG for one of the page
 
 
 @cache
@@ -42,11 +42,11 @@ def generated_by(generator: str) -> Recogniser:
 
 def render(title: str, opening: PageSection, sections: Sequence[PageSection], generator: str, **facts: Any) -> str:
     """The whole page: `opening` is above all, the others are opened by the reader."""
-    environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals.update(data_uri=data_uri, themes=themes())
     environment.filters["cell"] = cell
-    scripts = [vega(), (FOLDER / "page.js").read_text(encoding="utf-8")]
+    scripts = [vega(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
     # No network, no frame, no form, no script but these. Charts bring style attributes of their own.
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts)
     rest = "img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -72,7 +72,7 @@ def write_pictures(sections: Iterable[PageSection], folder: Path) -> list[Path]:
                 spec = {**part.spec, "width": WIDE if part.wide else WIDTH, "title": part.title}
                 options: dict[str, Any] = {"vl_version": VEGA_LITE, "config": themes()["light"]}
                 files[f"{part.name}.svg"] = vl_convert.vegalite_to_svg(spec, **options).encode()
-                files[f"{part.name}.png"] = vl_convert.vegalite_to_png(spec, scale=SCALE, **options)
+                files[f"{part.name}.png"] = vl_convert.vegalite_to_png(spec, scale=_SCALE, **options)
             elif isinstance(part, PagePicture):
                 files[f"{part.name}.{part.suffix}"] = part.data
         for name, data in files.items():

@@ -11,10 +11,10 @@ from typing import Any
 from capgrade.pipelines.page.parts import Chart
 
 STYLE = Path(__file__).with_name("style.css")
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 MEAN = "mean"  # the style of means over dots: the colour of text, which no series has
-HEIGHT = 260
-SHORT = 14  # letters of names of which two fit side by side on a phone
+_HEIGHT = 260
+_SHORT = 14  # letters of names of which two fit side by side on a phone
 HIDDEN = "hidden"  # the parameter that the page's boxes for runs set
 Channel = dict[str, Any]
 
@@ -78,7 +78,7 @@ def rows(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def chart(
     name: str, title: str, alt: str, values: Iterable[Mapping[str, Any]], *layers: dict[str, Any], wide: bool = False,
-    height: int = HEIGHT, by_run: bool = False, choose: tuple[str, Sequence[str]] | None = None,
+    height: int = _HEIGHT, by_run: bool = False, choose: tuple[str, Sequence[str]] | None = None,
 ) -> Chart:  # fmt: skip
     """A chart as wide as its place. `by_run`: without the runs that a reader hides. `choose`: the name of a parameter
     and the values of the column `metric`, of which the reader chooses one."""
@@ -91,7 +91,7 @@ def chart(
         transform.append({"filter": f"datum.metric === {parameter}"})
     one = layers[0] if len(layers) == 1 else {"layer": list(layers)}
     extra = {key: value for key, value in (("params", params), ("transform", transform)) if value}
-    spec = {"$schema": SCHEMA, "width": "container", "height": height, "description": alt, "data": rows(values)}
+    spec = {"$schema": _SCHEMA, "width": "container", "height": height, "description": alt, "data": rows(values)}
     return Chart(name, title, alt, {**spec, **extra, **one}, wide)
 
 
@@ -113,5 +113,5 @@ def colour_of(runs: Sequence[str], shown: Iterable[str], **more: Any) -> Channel
     below each other, or the legend would be cut off."""
     there = set(shown)
     named = [run for run in runs if run in there]
-    legend = {"columns": 1 if any(len(run) > SHORT for run in named) else 2, "values": named}
+    legend = {"columns": 1 if any(len(run) > _SHORT for run in named) else 2, "values": named}
     return of("run:N", title=None, scale={"domain": list(runs)}, **{"legend": legend, **more})

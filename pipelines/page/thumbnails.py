@@ -8,7 +8,7 @@ from capgrade.pictures.lookup import PictureLookup, data_uri, encoded, find
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import read_manifest
 
-QUALITY = 70
+_QUALITY = 70
 MOST_BYTES = 6_000_000  # of pictures in a page, as text: it opens at once and can be sent by mail
 
 
@@ -35,6 +35,6 @@ class PageThumbnails:
         image = self.pictures.image(image_id) if self.left > 0 else None
         if image is None:
             return None
-        text = data_uri(encoded(image, side, "WEBP", QUALITY), "webp")
+        text = data_uri(encoded(image, side, "WEBP", _QUALITY), "webp")
         self.left -= len(text)
         return text if self.left >= 0 else None

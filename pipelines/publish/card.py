@@ -25,7 +25,7 @@ from capgrade.schemas.licences import OTHER
 from capgrade.schemas.own_pairs import LEFT_OUT
 
 ROWS = 5  # of the first image that are shown
-JUDGED = "# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements"
+_JUDGED = "# agreement.json: what `capgrade agree --out agreement.json` wrote for the judgements"
 
 
 def dataset_card(contents: Contents) -> str:
@@ -156,7 +156,7 @@ def commands(contents: Contents) -> list[str]:
         lines.append(f"capgrade relevance --params params.yaml --captions captions{sets} --out relevance")
         given.append("--relevance relevance")
     if contents.agreement:
-        lines.append(JUDGED)
+        lines.append(_JUDGED)
         given.append("--agreement agreement.json")
     if contents.calibrated:
         file = contents.calibrated.file

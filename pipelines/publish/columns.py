@@ -14,7 +14,7 @@ from capgrade.measures import meaning_of
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.own_pairs import LEFT_OUT
 
-COLUMNS = {
+_COLUMNS = {
     "image_id": "the image's id in the source",
     "caption_id": "the caption's id in the source",
     "original": "the caption was written for this image",
@@ -32,8 +32,8 @@ def meaning(column: str, used: dict[str, dict[str, Any]], calibrated: Calibrated
     """A column in words; `used` are the parameters of each measure, as `MeasuresParams.used` gives them."""
     if calibrated and column in calibrated.columns:
         return calibrated.meaning(column)
-    if column in COLUMNS:
-        return COLUMNS[column]
+    if column in _COLUMNS:
+        return _COLUMNS[column]
     if column not in used:
         name = column.removesuffix(LEFT_OUT)
         return (

@@ -21,7 +21,7 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.files import MANIFEST, parse_manifest
 from capgrade.schemas.params import PublishParams
 
-MEANINGS = {
+_MEANINGS = {
     "id": "the image's or the caption's id in the source",
     "image_file": "the image's file name in the source",
     "text": "the caption as the source has it",
@@ -51,7 +51,7 @@ def benchmark(captions_dir: Path, labels: Sequence[Labels], out: Path, params: P
         row=f"A retrieval benchmark in both directions, with grades by {measure}.",
         kept=f"pairs that reach the first threshold ({next(iter(params.grades.values())):g}) were kept",
         absent=absent,
-        meaning={**MEANINGS, "gain": gain}.__getitem__,
+        meaning={**_MEANINGS, "gain": gain}.__getitem__,
     )  # fmt: skip
 
 

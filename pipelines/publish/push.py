@@ -15,7 +15,7 @@ from capgrade.schemas.files import MANIFEST, digest, package_version
 if TYPE_CHECKING:
     from huggingface_hub import DatasetInfo
 
-EMPTY = {".gitattributes"}  # the hub makes a repository with it
+_EMPTY = {".gitattributes"}  # the hub makes a repository with it
 NAMED = 3  # files named in one message
 
 
@@ -91,7 +91,7 @@ def _no_longer_listed(repo_id: str, head: DatasetInfo, manifest: dict[str, Any])
     from capgrade.labels.hub import address_of
 
     there = _blobs(head).keys()
-    if there <= EMPTY:
+    if there <= _EMPTY:
         return []
     files, name = {MANIFEST, *manifest["files"]}, manifest["params"].get("name")
     gone = sorted(there - files)

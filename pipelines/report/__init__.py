@@ -16,7 +16,7 @@ from capgrade.pipelines.report.runs import curves, first_runs, runs_section, tra
 from capgrade.schemas.files import package_version, write_text
 from capgrade.schemas.output import refuse_file, refuse_foreign
 
-GENERATOR = "capgrade"
+_GENERATOR = "capgrade"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def report(
     Raises InputError without captions, for an output that is damaged or belongs to other captions, and where something
     else stands at `out` or in `pictures`.
     """
-    refuse_file(out, "report of capgrade", generated_by(GENERATOR))
+    refuse_file(out, "report of capgrade", generated_by(_GENERATOR))
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = ReportData(folder)
@@ -63,7 +63,7 @@ def report(
     sections, first = sections_of(data, thumbnails), opening(data)
     thumbnails.pictures.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."
-    page = render(title or f"capgrade: {folder.resolve().name}", first, sections, GENERATOR, foot=foot, runs=data.runs)
+    page = render(title or f"capgrade: {folder.resolve().name}", first, sections, _GENERATOR, foot=foot, runs=data.runs)
     write_text(out, page)
     files = write_pictures([first, *sections], pictures) if pictures else []
     return WrittenReport(len(page.encode()), len(sections), list(data.lacking), files)

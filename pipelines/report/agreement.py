@@ -17,17 +17,17 @@ from capgrade.schemas.judges import PEOPLE, SAID, TITLES, TRUTH, VALUES
 
 DOTS = 600  # pairs drawn in a scatter, evenly over the judgements' order
 BINS = 12  # of equal width
-FEWEST = 20  # pairs in a bin whose mean is drawn
-KINDS = {"own": "circle", "other": "triangle-up"}
-SCALE = {  # an axis, and who judged
+_FEWEST = 20  # pairs in a bin whose mean is drawn
+_KINDS = {"own": "circle", "other": "triangle-up"}
+_SCALE = {  # an axis, and who judged
     PEOPLE: ("judgement", "the judgements"),
     TRUTH: ("true relevance", "the truth"),
     VALUES: ("value of the other matrix", "the other matrix"),
 }
 WHO = {PEOPLE: "people", TRUTH: "the truth of the scenes", VALUES: "the other matrix"}
 SCOPES = {"all": "all judged pairs", "non_original": "other captions"}
-COEFFICIENTS = ("pearson", "spearman", "kendall")
-INTRO = (
+_COEFFICIENTS = ("pearson", "spearman", "kendall")
+_INTRO = (
     "Judged pairs of {of}. The line is the mean of the pairs in a bin, with 95% intervals; circles are own captions, "
     "triangles other captions, and the larger a mark, the more pairs lie on it. Binary relevance, which benchmarks "
     "use, is 1 for own captions; over other captions it is constant and has no correlation. Below a coefficient stands "
@@ -37,12 +37,12 @@ INTRO = (
 
 def agreement(data: ReportData) -> PageSection:
     """Scatter and bins need the judged pairs that `capgrade agree --pairs` writes; the table needs its --out."""
-    title, said, kind, scale = "Agreement with people", "", None, SCALE[PEOPLE]
+    title, said, kind, scale = "Agreement with people", "", None, _SCALE[PEOPLE]
     parts: list[Part] = []
     if data.agreement:
         facts = data.agreement["judgements"]
         _require_these(facts["captions"], data.captions.digest, data, AGREEMENT)
-        title, scale, kind = TITLES[facts["by"]], SCALE[facts["by"]], facts.get("of")
+        title, scale, kind = TITLES[facts["by"]], _SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
         parts += [*map(Note, best(data)), _table(data.agreement["measures"])]
     if data.has(JUDGED):
@@ -53,7 +53,7 @@ def agreement(data: ReportData) -> PageSection:
         parts += [_chart(name, scale, table, captions) for name in of_pairs["measures"]]
     elif data.agreement and not kind:  # pairs of one kind have no such table
         data.lacks("the judged pairs one by one", AGREEMENT)
-    return PageSection("agreement", title, INTRO.format(of=kind or "image and caption") + said, parts)
+    return PageSection("agreement", title, _INTRO.format(of=kind or "image and caption") + said, parts)
 
 
 def best(data: ReportData) -> list[str]:
@@ -72,7 +72,7 @@ def best(data: ReportData) -> list[str]:
 
 
 def _table(measures: dict[str, Any]) -> PageTable:
-    keys = [(coefficient, scope) for scope in SCOPES for coefficient in COEFFICIENTS]
+    keys = [(coefficient, scope) for scope in SCOPES for coefficient in _COEFFICIENTS]
 
     def of_all(rows: Iterable[dict[str, Any]], missing: Any, coefficient: str, scope: str) -> list[Any]:
         return [row.get(coefficient, {}).get(scope, missing) for row in rows]
@@ -84,7 +84,7 @@ def _table(measures: dict[str, Any]) -> PageTable:
     ]
     lines: list[list[Value]] = [[name, *row] for name, *row in zip(measures, *columns, strict=True)]
     title = "Correlation of each measure with the judgements"
-    groups = [(said, len(COEFFICIENTS)) for said in SCOPES.values()]
+    groups = [(said, len(_COEFFICIENTS)) for said in SCOPES.values()]
     return PageTable(title, ("measure", *(c for c, _ in keys)), lines, groups=groups)
 
 
@@ -96,11 +96,11 @@ def _require_these(judged: str, captions: str, data: ReportData, file: str) -> N
 def _chart(name: str, scale: tuple[str, str], table: pa.Table, captions: Captions) -> Chart:
     value, score = table[name].to_numpy(), table["score"].to_numpy()
     means = bins(value, score)
-    kinds = {"domain": list(KINDS)}
+    kinds = {"domain": list(_KINDS)}
     dots = layer(
         "point", of("value:Q", title=name), of("score:Q", title=scale[0]),
         color=of("pair:N", title=None, scale=kinds),
-        shape=of("pair:N", title=None, scale={**kinds, "range": list(KINDS.values())}),
+        shape=of("pair:N", title=None, scale={**kinds, "range": list(_KINDS.values())}),
         size=of("pairs:Q", legend=None, scale={"domain": [1, DOTS // 2], "range": [20, 600]}),
         tip=["caption:N", "judged:N", "pair:N", "value:Q", "score:Q", "pairs:Q"],
         of_mark={"filled": True, "opacity": 0.5, "aria": False},
@@ -144,7 +144,7 @@ def bins(value: np.ndarray, score: np.ndarray) -> list[dict[str, float]]:
     means = []
     for inside in (row == k for k in range(BINS)):
         n = int(inside.sum())
-        if n >= FEWEST:
+        if n >= _FEWEST:
             half, mean = 1.96 * float(score[inside].std(ddof=1)) / n**0.5, float(score[inside].mean())
             at = float(value[inside].mean())
             means.append({"at": at, "mean": mean, "low": mean - half, "high": mean + half, "pairs": n})

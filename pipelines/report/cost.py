@@ -15,8 +15,8 @@ from capgrade.schemas.times import TIMES, Time, read_time
 
 MARKS = (MANIFEST, "config.json", METRICS, "alignment.png")  # of a finished folder
 MEGA = 1e6
-HEADS = ("output", "rows", "files", "MB", "seconds", "processor seconds", "peak memory, MB")
-INTRO = (
+_HEADS = ("output", "rows", "files", "MB", "seconds", "processor seconds", "peak memory, MB")
+_INTRO = (
     "What the outputs take on disk, and what the last run of each command took: time on the clock, processor time of "
     "all its processes, and the memory of the largest. Times are kept beside the outputs, outside their checksums."
 )
@@ -27,13 +27,13 @@ def cost(data: ReportData) -> PageSection:
     times = {path: read_time(_named(path)) for path in _outputs(data.folder)}
     known = {str(path.relative_to(data.folder)): time for path, time in times.items() if time is not None}
     lines = [_row(data.folder, path, time) for path, time in times.items()]
-    shown = len(HEADS) if known else HEADS.index("seconds")
-    table = PageTable("Outputs", HEADS[:shown], [line[:shown] for line in lines])
+    shown = len(_HEADS) if known else _HEADS.index("seconds")
+    table = PageTable("Outputs", _HEADS[:shown], [line[:shown] for line in lines])
     parts: list[Part] = [*([_chart(known)] if known else []), table]
     if len(known) < len(times):
         what = f"times of {len(times) - len(known)} of {len(times)} outputs: none were kept when they were made"
         data.lacking[what] = Note(what, f"mkdir {data.folder / TIMES}, and run the commands again")
-    return PageSection("cost", "Cost and time", INTRO, parts)
+    return PageSection("cost", "Cost and time", _INTRO, parts)
 
 
 def _outputs(folder: Path) -> Iterator[Path]:

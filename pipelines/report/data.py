@@ -28,7 +28,7 @@ AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
 REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "regions", "runs", "embeddings", "evaluation", "alignment"
 METRICS = "metrics.json"  # of an evaluation
 NEAREST_TO_PEOPLE = ("people", "sbert")  # the measures that agree best with people, as `audit` prefers them
-COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
+_COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
     RELEVANCE: "relevance --captions {captions} --out {relevance}",
     SHARDS: "shards --captions {captions} --out {shards}",
     AGREEMENT: "agree --captions {captions} --judgements FILE --out {agreement.json} --pairs {judged.arrow}",
@@ -40,7 +40,7 @@ COMMANDS = {  # of what a page may lack; {name} is a folder of the outputs'
 }
 
 
-BLOCK = 64  # images compared together
+_BLOCK = 64  # images compared together
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def own_and_other(relevance: Relevance, owner: np.ndarray, own: np.ndarray, left
     images = len(relevance.image_ids)
     others, end = images - 1, 0
     values, (lower, equal) = np.empty(others * len(owner), np.float32), np.zeros((2, len(owner)), np.int64)
-    for at in range(0, images, BLOCK):
-        rows = np.arange(at, min(at + BLOCK, images))
+    for at in range(0, images, _BLOCK):
+        rows = np.arange(at, min(at + _BLOCK, images))
         block, other = relevance.rows(rows), owner != rows[:, None]
         lower += ((block < compared) & other).sum(axis=0)
         equal += ((block == compared) & other).sum(axis=0)
@@ -120,7 +120,7 @@ class ReportData:
 
     def note(self, text: str, command: str) -> Note:
         """With a command line, one of COMMANDS or like those."""
-        line = COMMANDS.get(command, command).replace("{", f"{self.folder}/").replace("}", "")
+        line = _COMMANDS.get(command, command).replace("{", f"{self.folder}/").replace("}", "")
         return Note(text, f"capgrade {line}")
 
     def lacks(self, what: str, command: str | None = None) -> None:

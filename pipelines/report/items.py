@@ -37,12 +37,12 @@ REGIONS_INTRO = (
     "A model sees these regions of a picture, not its pixels. Boxes on the pictures are the surest ones, with their "
     "class, attribute and confidence where the detector gives them."
 )
-DRAWN, BOXES = 6, 6  # pictures, and boxes on each
+_DRAWN, BOXES = 6, 6  # pictures, and boxes on each
 READ = 5000  # images that the charts are of, spread over all
 CLASSES = 20  # the most frequent ones
-QUALITY = 80
+_QUALITY = 80
 AREAS = (0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, np.inf)  # shares of a picture; boxes may stick out a little
-LISTED = 500  # pictures without regions
+_LISTED = 500  # pictures without regions
 
 
 def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
@@ -57,8 +57,8 @@ def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
         classes = all(one.classes is not None for one in some)
         parts += [_classes(some, store.manifest.get("classes"))] if classes else []
         if left_out:
-            lines = [[one[key] for key in ("file", "image_id", "problem")] for one in left_out[:LISTED]]
-            title = f"Pictures without regions{f', the first {LISTED}' if len(left_out) > LISTED else ''}"
+            lines = [[one[key] for key in ("file", "image_id", "problem")] for one in left_out[:_LISTED]]
+            title = f"Pictures without regions{f', the first {_LISTED}' if len(left_out) > LISTED else ''}"
             parts.append(PageTable(title, ("file", "image", "problem"), lines, folded=True))
     else:
         images = "{captions}" if data.has(CAPTIONS, PICTURES_TABLE) else "PICTURES"
@@ -86,11 +86,11 @@ def _pictures(store: RegionStore, some: Sequence[Regions], thumbnails: PageThumb
         return Note("No pictures are there to draw boxes on; --images gives them.")
     pictures = thumbnails.pictures
     own = {store.ids[k]: image_id for image_id, k in store.match(pictures.names).numbers.items()}
-    drawn = sheet(store, lambda image_id: pictures.image(own.get(image_id, image_id)), DRAWN, BOXES)
+    drawn = sheet(store, lambda image_id: pictures.image(own.get(image_id, image_id)), _DRAWN, BOXES)
     if drawn is None:
         return Note("None of the pictures with regions was found in --images.")
     out = io.BytesIO()
-    drawn[0].save(out, "WEBP", quality=QUALITY)
+    drawn[0].save(out, "WEBP", quality=_QUALITY)
     told = f"{drawn[1]} pictures, each with up to {BOXES} boxes and what they are said to show."
     return PagePicture("regions", "Regions on pictures", told, out.getvalue(), "webp")
 
@@ -126,35 +126,35 @@ def _classes(some: Sequence[Regions], names: Sequence[str] | None) -> Chart:
     return share_bars("regions-class", title, told, y, "images", counts, len(some), height=16 * len(counts))
 
 
-QUERIES = 4  # of each direction
-TOP = 5
-SIDE = 160
-SIMILARITY = "similarity.npy"
+_QUERIES = 4  # of each direction
+_TOP = 5
+_SIDE = 160
+_SIMILARITY = "similarity.npy"
 EXAMPLES_INTRO = (
     "The colour of a border, and the number beside it, is the graded relevance of an answer to its query; “own” marks "
     "what was written for it. Benchmarks count only those as right."
 )
-NO_PICTURES = "These captions come without images (--images gives them): the first caption of an image stands for it."
+_NO_PICTURES = "These captions come without images (--images gives them): the first caption of an image stands for it."
 
 
 def examples(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
     """Rankings of every run with a similarity matrix, or of the labels themselves, by the measure of the findings."""
     parts: list[Part] = []
     if data.has(RELEVANCE, what="the relevance that answers are graded by"):
-        folders = data.folders(EMBEDDINGS, SIMILARITY, "answers of a trained run")
+        folders = data.folders(EMBEDDINGS, _SIMILARITY, "answers of a trained run")
         graded = data.relevance[data.measure].matrix()
         matrices = {run: _similarity(data, run) for run in folders} or {f"labels ({data.measure})": graded}
         shown = _Shown(data.captions, graded, thumbnails)
-        places = np.linspace(0, data.captions.n_images - 1, min(QUERIES, data.captions.n_images) + 2)[1:-1]
+        places = np.linspace(0, data.captions.n_images - 1, min(_QUERIES, data.captions.n_images) + 2)[1:-1]
         queries = sorted({int(i) for i in places})  # spread over the split
         sides = zip(*(shown.of(image, matrices) for image in queries), strict=True)
         found = [example for side in sides for example in side]
-        parts = [*([] if thumbnails.pictures else [Note(NO_PICTURES)]), Examples(data.measure, found)]
+        parts = [*([] if thumbnails.pictures else [Note(_NO_PICTURES)]), Examples(data.measure, found)]
     return PageSection("examples", "Retrieval examples", EXAMPLES_INTRO, parts)
 
 
 def _similarity(data: ReportData, run: str) -> np.ndarray:
-    path = data.at(EMBEDDINGS, run, SIMILARITY)
+    path = data.at(EMBEDDINGS, run, _SIMILARITY)
     S = np.load(path, mmap_mode="r", allow_pickle=False)
     if S.shape != (data.captions.n_images, data.captions.n_captions):
         problem = f"a matrix of {S.shape}, not of these captions"
@@ -174,7 +174,7 @@ class _Shown:
         """Images for an image's second caption, and captions for the image, by each run."""
 
         def best(scores: np.ndarray) -> list[int]:
-            return np.argsort(-scores, kind="stable")[:TOP].tolist()
+            return np.argsort(-scores, kind="stable")[:_TOP].tolist()
 
         caption = int(np.flatnonzero(self.captions.owner == image)[:2][-1])
         images = {run: [self._image(i, caption) for i in best(S[:, caption])] for run, S in matrices.items()}
@@ -188,7 +188,7 @@ class _Shown:
 
     def _image(self, image: int, caption: int | None = None) -> ExampleItem:
         id, first = self.captions.image_ids[image], self.captions.refs[self.captions.ref_ptr[image]]
-        text, picture, link = self.captions.texts[first], self.thumbnails.uri(id, SIDE), self.thumbnails.link(id)
+        text, picture, link = self.captions.texts[first], self.thumbnails.uri(id, _SIDE), self.thumbnails.link(id)
         return ExampleItem(id, text, picture, link=link, **self._grade(image, caption))
 
     def _caption(self, caption: int, image: int | None = None) -> ExampleItem:
@@ -197,7 +197,7 @@ class _Shown:
         )
 
 
-SHARES = {
+_SHARES = {
     "centre": "centre in the box", "centre_chance": "chance", "iou": "IoU at least 0.5", "iou_chance": "chance of that",
 }  # fmt: skip
 ALIGNMENTS_INTRO = (
@@ -220,7 +220,7 @@ def alignments(data: ReportData) -> PageSection:
     if parts and data.has(ALIGNMENT, "pointing.json"):
         kinds = read_json(data.at(ALIGNMENT, "pointing.json"))
         order = sorted(kinds, key=lambda kind: (kind != "all", -kinds[kind]["phrases"], kind))
-        lines = [[kind, kinds[kind]["phrases"], *(share(kinds[kind][k]) for k in SHARES)] for kind in order]
-        heads = ("phrases about", "phrases", *SHARES.values())
+        lines = [[kind, kinds[kind]["phrases"], *(share(kinds[kind][k]) for k in _SHARES)] for kind in order]
+        heads = ("phrases about", "phrases", *_SHARES.values())
         parts.append(PageTable("Pointing game, by kind of object", heads, lines, folded=True))
     return PageSection("alignments", "Words and regions", ALIGNMENTS_INTRO, parts)

@@ -16,7 +16,7 @@ from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import distribution
 from capgrade.trainer.evaluation.task import of_coco
 
-LONGEST = 40  # words; longer captions are counted with these
+_LONGEST = 40  # words; longer captions are counted with these
 RIVALS = (0, 1, 2, 6, 21, 101)  # where bands of numbers of rival images begin
 AUDIT = "audit --captions {captions} --relevance {relevance} --out {audit.html}"
 
@@ -89,14 +89,14 @@ def _words(captions: Captions) -> np.ndarray:
 def _lengths(splits: list[Captions]) -> Chart:
     values = []
     for one in splits:
-        counts = np.bincount(np.minimum(_words(one), LONGEST))
+        counts = np.bincount(np.minimum(_words(one), _LONGEST))
         values += [
             {"split": one.split, "words": k, "captions": int(n), "share": n / counts.sum()}
             for k, n in enumerate(counts.tolist())
             if n
         ]
     longest = max(row["words"] for row in values)
-    more = f" ({LONGEST}: or more)" if longest == LONGEST else ""
+    more = f" ({_LONGEST}: or more)" if longest == _LONGEST else ""
     lines = layer(
         "line", of("words:Q", title=f"words in a caption{more}"),
         share_of("captions"), color=of("split:N", title=None),
@@ -113,13 +113,13 @@ DISTRIBUTIONS = (
     "nearly. The scale is logarithmic."
 )
 OWN_AND_OTHER = "Own captions and other captions by each measure"
-MEANING = (
+_MEANING = (
     "The last three columns look at each caption, left out of its image's references (not for an imported matrix). "
     "“Own above other” is the share of other images that are less relevant to it than its own image: ties count half, "
     "50% is chance. The next column counts the captions with another image that fits at least as well. The last one is "
     "the median number of such images, over these captions."
 )
-HEADS = (
+_HEADS = (
     "measure", "median, own", "median, own left out", "median, other", "99th percentile, other", "own above other",
     "captions with another image that fits as well", "such images",
 )  # fmt: skip
@@ -134,7 +134,7 @@ def distributions(data: ReportData) -> PageSection:
              share_cell(one.equalled), cell(one.images, 0)) for name, one in data.own_and_other.items()
         ]  # fmt: skip
         charts = [_distribution(name, data) for name in data.own_and_other]
-        parts = [PageTable(OWN_AND_OTHER, HEADS, lines), Note(MEANING), *charts]
+        parts = [PageTable(OWN_AND_OTHER, _HEADS, lines), Note(_MEANING), *charts]
     return PageSection("distributions", "Own captions and other captions", DISTRIBUTIONS, parts)
 
 
@@ -161,14 +161,14 @@ def _distribution(name: str, data: ReportData) -> Chart:
 
 MINED_FILE = "curves_mined.json"
 HUMAN = {"eccv": "ECCV Caption", "cxc": "Crisscrossed Captions"}
-FEWEST = 30  # mined pairs that people have seen, below which a precision says little
+_FEWEST = 30  # mined pairs that people have seen, below which a precision says little
 MINED = (
     "Every pair above a threshold counts as mined; own captions are left out. Precision is the share of them on "
     "people's lists of positives. People saw only few pairs, so it is a lower bound: compare the measures with each "
     "other."
 )
 NOT_LISTED = tuple(f"{name} left out" for name in HUMAN)  # notes of `evaluate`, on captions of MS-COCO's 5K test split
-OTHERS = (
+_OTHERS = (
     "people's lists of positives (ECCV Caption, Crisscrossed Captions) are of the MS-COCO 5K test captions, and these "
     "captions are others"
 )
@@ -181,13 +181,13 @@ def mined(data: ReportData) -> PageSection:
     parts = [_mined(human, curves) for human in dict.fromkeys(row["human"] for row in curves)]
     what = "precision of mined positives"
     if not folders and not of_coco(data.captions.image_ids):
-        data.lacks(f"{what}: {OTHERS}")
+        data.lacks(f"{what}: {_OTHERS}")
     elif not folders:
         data.lacks(what, EVALUATION)
     elif not parts:
         notes = dict.fromkeys(note for path in folders for note in read_json(path / METRICS).get("notes", []))
         left_out = [note for note in notes if note.startswith(NOT_LISTED)]
-        why = OTHERS if data.has(RELEVANCE) else "the evaluations were given no relevance"
+        why = _OTHERS if data.has(RELEVANCE) else "the evaluations were given no relevance"
         why = f"{'; '.join(left_out)}. Afterwards run capgrade evaluate again" if left_out else why
         data.lacks(f"{what}: {why}")
     return PageSection("mined", "Precision of mined positives", MINED, parts)
@@ -195,7 +195,7 @@ def mined(data: ReportData) -> PageSection:
 
 def _mined(human: str, curves: list[dict[str, Any]]) -> Chart:
     keys = ("measure", "threshold", "mined", "precision", "recall")
-    values = [{k: row[k] for k in keys} for row in curves if row["human"] == human and row["overlap"] >= FEWEST]
+    values = [{k: row[k] for k in keys} for row in curves if row["human"] == human and row["overlap"] >= _FEWEST]
     line = layer(
         "line", of("mined:Q", title="pairs mined", scale={"type": "log"}, axis={"format": "~s"}),
         of("precision:Q", axis={"format": "%"}), color=of("measure:N", title=None), order=of("threshold:Q"),

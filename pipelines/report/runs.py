@@ -23,7 +23,7 @@ from capgrade.trainer.fit import EPOCHS
 
 WAYS = {"i2t": "image to text", "t2i": "text to image"}
 SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
-INTRO = (
+_INTRO = (
     "Each run on the evaluation split, and below each value its 95% interval over images. Image to text finds captions "
     "for an image, text to image finds images for a caption. The best run is bold where no other run's value lies "
     "within its interval."
@@ -43,7 +43,7 @@ def _axis(parameter: str, names: Iterable[str]) -> dict[str, Any]:
     return {"labelExpr": f"indexof({fractions}, {parameter}) < 0 ? datum.label : datum.label + '%'"}
 
 
-MEANINGS = {
+_MEANINGS = {
     "recall@k": "Share of queries with one of their own items among the first k. Binary: nothing else counts.",
     "rsum": "Sum of recall@1, @5 and @10 of both directions, in percent: 0 to 600.",
     "ncs@k": "Normalised cumulative semantic score: relevance among the first k over the most that k can have.",
@@ -91,13 +91,13 @@ def runs_section(data: ReportData) -> PageSection:
         ordered = sorted(every, key=lambda column: (column[0], place(column[1])))
         whole: list[list[Value]] = [[f"{way} {name}".strip(), *_cells(runs, way, name)] for way, name in ordered]
         bases = {name.split("[")[0].split("@")[0] for _, name in every}  # ncs@10[sbert] is a kind of ncs@k
-        terms = [(term, meaning) for term, meaning in MEANINGS.items() if term.split("@")[0] in bases]
+        terms = [(term, meaning) for term, meaning in _MEANINGS.items() if term.split("@")[0] in bases]
         parts += [_chart(runs, data.runs, names)]
         parts += [PageTable("What the names mean", ("metric", "meaning"), terms, folded=True)]
         parts += [PageTable("All metrics of all runs", ("metric", *runs), whole, folded=True)]
     measures = dict.fromkeys(measure for run in runs.values() if (measure := first_measure(run)))
     graded = GRADED.format(" and ".join(measures)) if measures else ""
-    return PageSection("runs", "Runs side by side", INTRO + graded, parts)
+    return PageSection("runs", "Runs side by side", _INTRO + graded, parts)
 
 
 def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
@@ -224,7 +224,7 @@ def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
 
 
 NO_VALIDATION = ("epoch", "loss", "pairs_per_s")
-ACTIVE = "active_"  # shares of hinges in training
+_ACTIVE = "active_"  # shares of hinges in training
 VALIDATION = (
     "Validation is measured after every epoch. Runs of other lengths end at the same place. capgrade train keeps its "
     "losses in steps.csv."
@@ -241,7 +241,7 @@ def training(data: ReportData) -> PageSection:
 
 def _validation(epochs: dict[str, dict[str, np.ndarray]], runs: list[str]) -> Chart:
     every = dict.fromkeys(name for table in epochs.values() for name in table)
-    names = [name for name in every if name not in NO_VALIDATION and not name.startswith(ACTIVE)] or ["-"]
+    names = [name for name in every if name not in NO_VALIDATION and not name.startswith(_ACTIVE)] or ["-"]
     values = [
         {"run": run, "epoch": int(epoch), "done": epoch / table["epoch"].max(), "metric": name,
          "value": scale(name) * value, "said": said(name, value)}

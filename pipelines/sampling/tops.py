@@ -5,7 +5,7 @@ import numpy as np
 from capgrade.bits import mix_all
 from capgrade.kernels import in_threads, njit
 
-BLOCK = 64  # captions compared together
+_BLOCK = 64  # captions compared together
 
 
 @njit(nogil=True, cache=True)
@@ -23,8 +23,8 @@ def _group_maxima(begin, end, values, highest):
 def _reaching(begin, end, values, least, rows, sizes):
     for b in range(begin, end):
         row, size = values[b], 0
-        for at in range(0, row.shape[0], BLOCK):
-            some, high = row[at : at + BLOCK], np.uint8(0)
+        for at in range(0, row.shape[0], _BLOCK):
+            some, high = row[at : at + _BLOCK], np.uint8(0)
             for j in range(some.shape[0]):
                 high |= np.uint8(some[j] >= least[b])
             if high:
@@ -40,7 +40,7 @@ def _reach_the_kth(values: np.ndarray, k: int) -> np.ndarray:
     n = values.shape[1]
     if n <= k:
         return np.arange(values.size)
-    groups = min(n, max(4 * k, n // BLOCK))  # k groups have a value from the kth of their maxima on
+    groups = min(n, max(4 * k, n // _BLOCK))  # k groups have a value from the kth of their maxima on
     highest = np.empty((len(values), groups), np.float32)
     in_threads(_group_maxima, len(values), values, highest)
     rows, sizes = np.empty(values.shape, np.int32), np.empty(len(values), np.int64)  # few pages are touched

@@ -19,11 +19,11 @@ import numpy as np
 
 from capgrade.kernels import njit
 
-BEAM = 40
+_BEAM = 40
 WORDS_AT, CHUNKS_AT = 50, 38  # bits of a rank
-MOST_WORDS = 8191
-CHUNK = 1 << CHUNKS_AT
-FIRST_RANK = MOST_WORDS << WORDS_AT
+_MOST_WORDS = 8191
+_CHUNK = 1 << CHUNKS_AT
+FIRST_RANK = _MOST_WORDS << WORDS_AT
 NODE, END, BUSY = range(3)
 
 
@@ -105,7 +105,7 @@ def _sort(ranks, slot, base, n):
 @njit(cache=True, forceinline=True)
 def _push(ranks, slot, state, used, base, n, rank, node, end, busy, parent):
     """Put a path that used what `parent` did among the best BEAM: how many there are then, and its slot or -1."""
-    if n < BEAM:
+    if n < _BEAM:
         new = base + n
         n += 1
     elif rank < ranks[base + n - 1]:
@@ -129,7 +129,7 @@ def _pass_over(ranks, slot, state, base, n, i, until):
             if state[s, BUSY] > i:
                 busy = True
             elif state[s, END] >= 0:
-                ranks[k] += CHUNK
+                ranks[k] += _CHUNK
                 state[s, END] = -1
                 changed = True
         if changed:
@@ -146,7 +146,7 @@ def _take_only(ranks, slot, state, base, n, match, nodes, n_nodes):
     for k in range(base, base + n):
         s = slot[k]
         end = state[s, END]
-        ranks[k] += _distance(match) - _gain(match) + (CHUNK if end >= 0 and end != j else 0)
+        ranks[k] += _distance(match) - _gain(match) + (_CHUNK if end >= 0 and end != j else 0)
         nodes[n_nodes, 0], nodes[n_nodes, 1] = state[s, NODE], match
         state[s, NODE], state[s, END] = n_nodes, j + caption_words(match)
         state[s, BUSY] = reference_place(match) + reference_words(match)
@@ -168,7 +168,7 @@ def _is_free(used, s, match):
 def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes):
     """Each path goes on, into the other beam, with each match of one reference position that it can still take, and
     without any."""
-    new, n_new, i = BEAM - base, 0, reference_place(matches[first])
+    new, n_new, i = _BEAM - base, 0, reference_place(matches[first])
     for k in range(base, base + n):
         s, rank = slot[k], ranks[k]
         node, end, busy = state[s, NODE], state[s, END], state[s, BUSY]
@@ -180,7 +180,7 @@ def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_no
             if not _is_free(used, s, match):
                 continue
             j, width = caption_place(match), caption_words(match)
-            taken = rank - _gain(match) + (CHUNK if end >= 0 and end != j else 0)
+            taken = rank - _gain(match) + (_CHUNK if end >= 0 and end != j else 0)
             until = i + reference_words(match)
             n_new, at = _push(ranks, slot, state, used, new, n_new, taken, n_nodes, j + width, until, s)
             if at >= 0:
@@ -189,7 +189,7 @@ def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_no
                 nodes[n_nodes, 0], nodes[n_nodes, 1] = node, match
                 n_nodes += 1
             rank += _distance(match)
-        rank += CHUNK if end >= 0 else 0
+        rank += _CHUNK if end >= 0 else 0
         n_new, _ = _push(ranks, slot, state, used, new, n_new, rank, node, -1, busy, s)
     return n_new, n_nodes
 
@@ -221,7 +221,7 @@ def _best(ranks, slot, state, base, n):
     """The last node and the chunks of the best finished path."""
     node, least = np.int64(-1), np.int64(-1)
     for k in range(base, base + n):
-        rank = ranks[k] + (CHUNK if state[slot[k], END] >= 0 else 0)
+        rank = ranks[k] + (_CHUNK if state[slot[k], END] >= 0 else 0)
         if least < 0 or rank < least:
             node, least = state[slot[k], NODE], rank
     return node, (least >> CHUNKS_AT) & ((1 << (WORDS_AT - CHUNKS_AT)) - 1)
@@ -243,9 +243,9 @@ class AlignmentBuffers(NamedTuple):
 def alignment_buffers(longest, matches):
     """For as many matches, of captions of at most `longest` words."""
     return AlignmentBuffers(
-        np.empty((2, matches), np.int64), np.empty(2 * BEAM, np.int64), np.empty(2 * BEAM, np.int64),
-        np.empty((2 * BEAM, 3), np.int64), np.empty((2 * BEAM, (longest + 63) // 64), np.uint64),
-        np.empty((BEAM * matches, 2), np.int64), np.zeros((2, longest), np.int32),
+        np.empty((2, matches), np.int64), np.empty(2 * _BEAM, np.int64), np.empty(2 * _BEAM, np.int64),
+        np.empty((2 * _BEAM, 3), np.int64), np.empty((2 * _BEAM, (longest + 63) // 64), np.uint64),
+        np.empty((_BEAM * matches, 2), np.int64), np.zeros((2, longest), np.int32),
     )  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def align(matches, n_words, buffers):
         _pass_over(ranks, slot, state, base, n, i, here)
         if last - first > 1 or _has_rivals(matches[first], covered):
             n, n_nodes = _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes)
-            base = BEAM - base
+            base = _BEAM - base
         else:
             n_nodes = _take_only(ranks, slot, state, base, n, matches[first], nodes, n_nodes)
         first, i = last, here + 1

@@ -16,7 +16,7 @@ from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, rea
 from capgrade.text.words import Words
 
 # The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
-EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
+_EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 DELTA = 0.75  # what a content word weighs; a function word weighs the rest of 1
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
 

@@ -29,7 +29,7 @@ from capgrade.measures.meteor.paraphrases import LONGEST
 ALPHA, BETA, GAMMA = 0.85, 0.2, 0.6
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
 
-PLACE, STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
+PLACE, _STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
 NO_ROW, UNASKED = -1, -2  # of a unit in `row_of`: without a row yet; in no caption that is asked for
 # Columns of the counts: words and function words of both sides, chunks, then by stage content and
@@ -81,7 +81,7 @@ def match_references(refs, units, matches, row_of):
                 cell, stage = row * width + r + 1, min(found_by, FORWARD)  # both ways are one stage
                 rank = np.int64(matches.rank[m]) << (AFTER_PLACE if found_by == FORWARD else 0)
                 entry[ptr[cell], 0] = packed_match(place, size, 0, 0, stage)
-                entry[ptr[cell], 1] = place << PLACE | found_by << STAGE | rank
+                entry[ptr[cell], 1] = place << PLACE | found_by << _STAGE | rank
                 ptr[cell] += 1  # in the end where the next cell starts
     return ReferenceMatches(refs, with_row, ptr, entry)
 
@@ -115,7 +115,7 @@ def _find_matches(hits, r, width, ptr, entry, match, order):
         own = packed_match(0, 0, j, hits[h, 2], 0)
         for e in range(ptr[cell], ptr[cell + 1]):
             key = entry[e, 1]
-            key += j << (BEFORE_PLACE if key >> STAGE & 7 == BACKWARD else 0)
+            key += j << (BEFORE_PLACE if key >> _STAGE & 7 == BACKWARD else 0)
             at = n
             n += 1
             if n <= match.shape[0]:

@@ -11,7 +11,7 @@ import yaml
 
 from capgrade.measures.scene_graph.wordnet import WordNet, read_wordnet
 
-HERE = Path(__file__).parent
+_HERE = Path(__file__).parent
 _PLURALS = (
     ("ies", "y"), ("ves", "f"), ("ves", "fe"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("ses", "s"), ("oes", "o"),
     ("zzes", "z"), ("men", "man"), ("s", ""),
@@ -148,8 +148,8 @@ def _doubles(verb: str) -> bool:
 def scene_lexicon() -> SceneLexicon:
     """Our lists beside METEOR's WordNet. InputError when the latter is missing."""
     wordnet = read_wordnet()
-    words = yaml.safe_load((HERE / "words.yaml").read_text(encoding="utf-8"))
-    verbs = read_tree(HERE / "verbs.txt")
+    words = yaml.safe_load((_HERE / "words.yaml").read_text(encoding="utf-8"))
+    verbs = read_tree(_HERE / "verbs.txt")
     irregular: dict[str, list[str]] = {}
     for form, bases in wordnet.lexicon.exceptions.items():
         for base in bases:
@@ -159,7 +159,7 @@ def scene_lexicon() -> SceneLexicon:
         for form, name in _inflected(verb, irregular).items():
             forms.setdefault(form, (verb, name))
     return SceneLexicon(
-        nouns=read_tree(HERE / "nouns.txt"),
+        nouns=read_tree(_HERE / "nouns.txt"),
         verbs=verbs,
         closed=_closed(words),
         phrases={tuple(phrase.split()): str(meaning) for phrase, meaning in words["phrases"].items()},
