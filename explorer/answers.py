@@ -13,7 +13,7 @@ import numpy as np
 
 from capgrade.agreement.judgements import Judgements
 from capgrade.explorer.corpus import LabelledCorpus
-from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE, Disagreement, LabelledPairs, disagreements
+from capgrade.explorer.pairs import APART, ERRORS, JUDGED, PEOPLE_SCORES, Disagreement, LabelledPairs, disagreements
 from capgrade.explorer.voices import MatrixVoice, MeasureVoice
 from capgrade.pictures.lookup import PictureLookup
 from capgrade.schemas.errors import InputError
@@ -177,7 +177,7 @@ class Explorer:
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
         """Who may rank a pair high, and who low, in one of KINDS."""
         labels, models = list(self.corpus.pairs.values), [voice.name for voice in self._scoring]
-        people = [PEOPLE, *(voice.name for voice in self.voices)] if self.people is not None else []
+        people = [PEOPLE_SCORES, *(voice.name for voice in self.voices)] if self.people is not None else []
         measures = [voice.name for voice in self.measures]
         apart = [*labels, *models], [*models, *labels]  # measures come first, and last
         return {APART: apart, JUDGED: (people, people), ERRORS: (models, measures)}[kind]
@@ -207,5 +207,5 @@ class Explorer:
         assert self.people is not None
         image, caption = self.people.image, self.people.caption
         values = {voice.name: voice.of_pairs(image, caption) for voice in self.voices}
-        values[PEOPLE] = self.people.score.astype(np.float32)
+        values[PEOPLE_SCORES] = self.people.score.astype(np.float32)
         return LabelledPairs.of(self.corpus.captions, image, caption, values)

@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from capgrade.schemas.captions import Captions
 
-PEOPLE, RANK = "people", "rank"
+PEOPLE_SCORES, RANK = "people", "rank"
 APART, JUDGED, ERRORS = "measures", "people", "errors"
 KINDS = {
     APART: "Measures and models disagree",

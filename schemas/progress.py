@@ -12,7 +12,7 @@ from rich.text import Text
 
 from capgrade.schemas.locks import first_process
 
-FIRST, LONGEST = 10.0, 60.0  # seconds to the first line, and between lines of a long run at most
+FIRST, LONGEST_WAIT = 10.0, 60.0  # seconds to the first line, and between lines of a long run at most
 PERIOD = 30.0, 600.0  # seconds that speed is measured over, of a bar and of lines, whose steps may be slow
 _T = TypeVar("_T")
 Advance = Callable[..., None]  # called when so many steps are done, 1 where no number is given
@@ -81,7 +81,7 @@ def spoken(seconds: float) -> str:
 
 def pause(seconds: float) -> float:
     """How long to wait after so long a run: ten seconds, a tenth of the run, a minute."""
-    return min(max(FIRST, seconds / 10), LONGEST)
+    return min(max(FIRST, seconds / 10), LONGEST_WAIT)
 
 
 def counted(items: Iterable[_T], advance: Advance, size: Callable[[_T], int]) -> Iterator[_T]:

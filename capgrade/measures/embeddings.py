@@ -32,7 +32,7 @@ from capgrade.schemas.say import warn
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-CHUNK = 1024  # captions between two saves
+TEXTS_SAVED_TOGETHER = 1024  # captions between two saves
 _BATCH, GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
 SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
@@ -73,8 +73,8 @@ def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path
     order = np.argsort(pieces, kind="stable")
     limit = encoder.max_seq_length or 0
     with progress(f"encoding {len(texts):,} captions", len(texts)) as advance:
-        for at in range(0, len(texts), CHUNK):
-            rows = order[at : at + CHUNK]
+        for at in range(0, len(texts), TEXTS_SAVED_TOGETHER):
+            rows = order[at : at + TEXTS_SAVED_TOGETHER]
             chunk = [texts[row] for row in rows]
             limits = [limit if 0 < limit < count else 0 for count in pieces[rows]]
             store(folder, chunk, encode(encoder, chunk), limits)

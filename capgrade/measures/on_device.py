@@ -21,8 +21,8 @@ from torch import Tensor
 from capgrade.devices import device_of
 from capgrade.measures.base import Fill, Fitted
 from capgrade.measures.cider import FittedCider
-from capgrade.measures.rouge import ONE, FittedRougeL, lanes_of
-from capgrade.measures.sbert import ONE as SBERT_ONE
+from capgrade.measures.products import ONE
+from capgrade.measures.rouge import ROUGE_ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import FittedSbert
 
 _LONGEST = 64  # tokens of a reference that one number's bits hold
@@ -95,7 +95,7 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
             cosines = _product(queries, targets)
             folded = cosines.new_full((len(images), len(targets)), -1.0)
             folded.scatter_reduce_(0, owner[:, None].expand(cosines.shape), cosines, "amax")
-            return torch.where(folded > float(SBERT_ONE), 1.0, folded)
+            return torch.where(folded > float(ONE), 1.0, folded)
 
         return cosines_of
 
@@ -201,7 +201,7 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
             f = (total / (self._there(sizes) * _STEPS)).float()
         else:
             f = (1 + beta2) * best * recall / (n * recall + beta2 * best).clamp(min=1e-30)
-            f = torch.where(f > float(ONE), 1.0, f)
+            f = torch.where(f > float(ROUGE_ONE), 1.0, f)
         return self._with_others(images, few, f.clamp(max=1), first, last)
 
     def _common(self, mask: Tensor, local: Tensor, first: int, last: int) -> Tensor:

@@ -42,7 +42,7 @@ _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
 _MOST = 512  # lanes
 SOME = 16  # captions whose scores are written together
-ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
+ROUGE_ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
 LEAST = np.float32(1e-30)
 
 
@@ -189,7 +189,7 @@ def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share)
     for k in range(width):
         below = n * share[k] + beta2 * f[k]
         ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > LEAST else LEAST)
-        f[k] = np.float32(1) if ratio > ONE else ratio
+        f[k] = np.float32(1) if ratio > ROUGE_ONE else ratio
 
 
 @njit(cache=True)

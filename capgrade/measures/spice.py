@@ -29,7 +29,7 @@ from capgrade.schemas.params import ParamsBlock, Positive, SelfReference
 from capgrade.text.language import warn_unless_english
 from capgrade.text.words import tokens_of
 
-JAR = "spice-1.0.jar"
+SPICE_JAR = "spice-1.0.jar"
 CORENLP = ("lib/stanford-corenlp-3.6.0.jar", "lib/stanford-corenlp-3.6.0-models.jar")
 OLDEST, NEWEST = 8, 14  # the jar writes its answer with Nashorn, which Java 15 removed
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -116,8 +116,8 @@ class Spice(Measure[SpiceParams]):
 def spice_folder() -> Path:
     """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is missing."""
     folder = package_folder("pycocoevalcap.spice")
-    if not (folder / JAR).is_file():
-        raise InputError("SPICE's scorer is missing", file=folder / JAR, remedy="install pycocoevalcap again")
+    if not (folder / SPICE_JAR).is_file():
+        raise InputError("SPICE's scorer is missing", file=folder / SPICE_JAR, remedy="install pycocoevalcap again")
     for name in CORENLP:
         if not (folder / name).is_file():
             raise InputError(
@@ -132,7 +132,7 @@ def spice_folder() -> Path:
 def jars() -> list[Path]:
     """What a value depends on beside the captions. InputError when one is missing."""
     folder = spice_folder()
-    return [folder / name for name in (JAR, *CORENLP)]
+    return [folder / name for name in (SPICE_JAR, *CORENLP)]
 
 
 def _require_java() -> None:
@@ -150,7 +150,7 @@ def _require_java() -> None:
 
 
 def _run(arguments: list[str], memory: str, folder: Path) -> None:
-    command = ["java", f"-Xmx{memory}", "-jar", str(folder / JAR), *arguments]
+    command = ["java", f"-Xmx{memory}", "-jar", str(folder / SPICE_JAR), *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         raise InputError(

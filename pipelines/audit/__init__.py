@@ -10,7 +10,7 @@ import numpy as np
 from capgrade.agreement.calibration import SHIPPED, Calibration, load
 from capgrade.agreement.curve import Curve
 from capgrade.labels import Labels
-from capgrade.pipelines.audit.errors import WAYS, Errors
+from capgrade.pipelines.audit.errors import BOTH_WAYS, Errors
 from capgrade.pipelines.audit.estimate import LIKELY, Bands
 from capgrade.pipelines.audit.lists import (
     equal_captions,
@@ -198,7 +198,7 @@ def _errors(
     kept = np.arange(captions.n_captions) if task.kept is None else task.kept
     whole = similarity and task.similarity.shape == (captions.n_images, captions.n_captions)
     order = unordered(similarity, task.similarity, captions) if whole else None
-    return {way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in WAYS}, order
+    return {way: Errors(task.similarity, kept, captions, way, curve, task.images) for way in BOTH_WAYS}, order
 
 
 def _measures(labels: Labels, known: Calibration, asked: str | None, path: Path) -> list[str]:

@@ -19,7 +19,7 @@ from capgrade.pipelines.audit.estimate import PairCounts
 from capgrade.pipelines.audit.lists import falling, likely
 from capgrade.schemas.captions import Captions
 
-WAYS = ("i2t", "t2i")
+BOTH_WAYS = ("i2t", "t2i")
 
 
 class Errors:
@@ -35,7 +35,7 @@ class Errors:
         self.row[slice(None) if images is None else images] = np.arange(len(similarity))
         self.column = np.full(captions.n_captions, -1)
         self.column[kept] = np.arange(len(kept))
-        axis = WAYS.index(way) ^ 1
+        axis = BOTH_WAYS.index(way) ^ 1
         self.best = similarity.max(axis=axis)  # of each query
         self.ties = (similarity == (self.best if axis == 0 else self.best[:, None])).sum(axis=axis)
         self.counts = PairCounts(curve, captions.n_images, captions.owner)

@@ -17,7 +17,7 @@ from capgrade.schemas.errors import InputError, first_of
 from capgrade.schemas.files import atomic, canonical
 from capgrade.schemas.output import refuse_file
 
-LAYOUT = "capgrade"
+CHECKPOINT_LAYOUT = "capgrade"
 _NAMED = 5  # tensors named in one message
 MOST_BLOCKS = 64  # of a stage; ResNet-152 has 36
 
@@ -27,7 +27,7 @@ def refuse_weights(path: Path) -> None:
 
     def is_ours(there: Path) -> bool:
         try:
-            return read_safetensors(there)[1].get("format") == LAYOUT
+            return read_safetensors(there)[1].get("format") == CHECKPOINT_LAYOUT
         except InputError:
             return False
 
@@ -47,7 +47,7 @@ def save_bottom_up(
     The same model and names give the same bytes: the safetensors library would order metadata at random.
     Source of the format: https://huggingface.co/docs/safetensors.
     """
-    facts = {"format": LAYOUT, "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True)}
+    facts = {"format": CHECKPOINT_LAYOUT, "config": json.dumps(dataclasses.asdict(model.config), sort_keys=True)}
     names = {"classes": classes, "attributes": attributes}
     facts |= {key: json.dumps(list(value)) for key, value in names.items() if value is not None}
     whole = save({name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()})
@@ -90,7 +90,7 @@ def read_checkpoint(
     for key, count in (("classes", config.n_classes), ("attributes", config.n_attributes)):
         if key in names and len(names[key]) != count:
             raise InputError(f"{len(names[key])} names of {count} {key}", file=path, remedy="convert it again")
-    return built(config, tensors, path), {"layout": LAYOUT, **names}
+    return built(config, tensors, path), {"layout": CHECKPOINT_LAYOUT, **names}
 
 
 def shapes_of(config: BottomUpConfig) -> dict[str, tuple[int, ...]]:

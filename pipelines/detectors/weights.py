@@ -18,7 +18,7 @@ from capgrade.pickles import read_pickle, read_torch
 from capgrade.pipelines.detectors.bottom_up import BottomUp, BottomUpConfig
 from capgrade.pipelines.detectors.caffemodel import read_caffemodel
 from capgrade.pipelines.detectors.checkpoint import (
-    LAYOUT,
+    CHECKPOINT_LAYOUT,
     MOST_BLOCKS,
     built,
     check_tensors,
@@ -294,7 +294,7 @@ def load_bottom_up(path: Path) -> tuple[BottomUp, dict[str, Any]]:
     if not path.is_file():
         raise InputError("no such file", file=path, remedy="give --weights a checkpoint of the bottom-up model")
     tensors, metadata = read_tensors(path)
-    if metadata.get("format") == LAYOUT:
+    if metadata.get("format") == CHECKPOINT_LAYOUT:
         model, facts = read_checkpoint(tensors, metadata, path)
     else:
         layout = layout_of(tensors, path)

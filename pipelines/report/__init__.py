@@ -8,7 +8,7 @@ from capgrade.pipelines.page.parts import Note, PageSection
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.pipelines.report.agreement import agreement, best
 from capgrade.pipelines.report.cost import cost
-from capgrade.pipelines.report.data import CAPTIONS, ReportData
+from capgrade.pipelines.report.data import CAPTIONS_KIND, ReportData
 from capgrade.pipelines.report.embedding_map import embedding_map
 from capgrade.pipelines.report.items import alignments, examples, regions
 from capgrade.pipelines.report.labels import corpus, distributions, headline, mined
@@ -59,7 +59,7 @@ def report(
     if pictures:
         refuse_foreign(pictures, "pictures")
     data = ReportData(folder)
-    thumbnails = PageThumbnails(data.at(CAPTIONS), images, out.parent)
+    thumbnails = PageThumbnails(data.at(CAPTIONS_KIND), images, out.parent)
     sections, first = sections_of(data, thumbnails), opening(data)
     thumbnails.pictures.tell()
     foot = f"capgrade {package_version()}; captions {data.captions.digest[:12]}, evaluated split {data.captions.split}."

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from capgrade.pipelines.page.charts import MEAN, chart, layer, of, rows
 from capgrade.pipelines.page.parts import Chart, Note, PageSection, PageTable, Part, Value, cell, with_best
-from capgrade.pipelines.report.data import AGREEMENT, CAPTIONS, JUDGED, ReportData
+from capgrade.pipelines.report.data import AGREEMENT, CAPTIONS_KIND, JUDGED_PAIRS, ReportData
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, read_arrow
@@ -45,11 +45,11 @@ def agreement(data: ReportData) -> PageSection:
         title, scale, kind = TITLES[facts["by"]], _SCALE[facts["by"]], facts.get("of")
         said = f" Here: {SAID[facts['by']]} ({facts['file']}, {facts['pairs']:,} pairs of split {facts['split']})."
         parts += [*map(Note, best(data)), _table(data.agreement["measures"])]
-    if data.has(JUDGED):
-        table = read_arrow(data.at(JUDGED))
+    if data.has(JUDGED_PAIRS):
+        table = read_arrow(data.at(JUDGED_PAIRS))
         of_pairs = metadata_of(table.schema)
-        captions = read_captions(data.at(CAPTIONS), of_pairs["split"])
-        _require_these(of_pairs["captions"], captions.digest, data, JUDGED)
+        captions = read_captions(data.at(CAPTIONS_KIND), of_pairs["split"])
+        _require_these(of_pairs["captions"], captions.digest, data, JUDGED_PAIRS)
         parts += [_chart(name, scale, table, captions) for name in of_pairs["measures"]]
     elif data.agreement and not kind:  # pairs of one kind have no such table
         data.lacks("the judged pairs one by one", AGREEMENT)

@@ -23,8 +23,8 @@ from capgrade.schemas.own_pairs import LEFT_OUT, read_own_pairs
 from capgrade.schemas.relevance import Relevance, read_relevance
 from capgrade.trainer.fit import CONFIG, EPOCHS
 
-CAPTIONS, RELEVANCE, SHARDS = "captions", "relevance", "shards"
-AGREEMENT, JUDGED = "agreement.json", "judged.arrow"
+CAPTIONS_KIND, RELEVANCE, SHARDS = "captions", "relevance", "shards"
+AGREEMENT, JUDGED_PAIRS = "agreement.json", "judged.arrow"
 REGIONS, RUNS, EMBEDDINGS, EVALUATION, ALIGNMENT = "regions", "runs", "embeddings", "evaluation", "alignment"
 METRICS = "metrics.json"  # of an evaluation
 NEAREST_TO_PEOPLE = ("people", "sbert")  # the measures that agree best with people, as `audit` prefers them
@@ -102,9 +102,9 @@ class ReportData:
     lacking: dict[str, Note] = field(default_factory=dict)  # by its text, what the page cannot show
 
     def __post_init__(self) -> None:
-        if not self.at(CAPTIONS, CAPTIONS_FILE).is_file():
+        if not self.at(CAPTIONS_KIND, CAPTIONS_FILE).is_file():
             remedy = "give --data a folder that holds captions/, relevance/ and the other outputs, or run `make repro`"
-            raise InputError("no captions to report on", file=self.at(CAPTIONS), remedy=remedy)
+            raise InputError("no captions to report on", file=self.at(CAPTIONS_KIND), remedy=remedy)
 
     def at(self, *names: str) -> Path:
         """A file or folder of the folder."""
@@ -130,7 +130,7 @@ class ReportData:
     @cached_property
     def captions_manifest(self) -> dict[str, Any]:
         """Of `captions`. InputError for a damaged one."""
-        return read_manifest(self.at(CAPTIONS), "captions")
+        return read_manifest(self.at(CAPTIONS_KIND), "captions")
 
     @cached_property
     def relevance_manifest(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class ReportData:
         splits = list(self.captions_manifest["splits"])
         split = splits[0] if len(splits) == 1 else "test" if "test" in splits else splits[-1]
         graded = self.has(RELEVANCE)
-        return read_captions(self.at(CAPTIONS), self.relevance_manifest["inputs"]["split"] if graded else split)
+        return read_captions(self.at(CAPTIONS_KIND), self.relevance_manifest["inputs"]["split"] if graded else split)
 
     @cached_property
     def agreement(self) -> dict[str, Any] | None:
@@ -191,7 +191,7 @@ class ReportData:
         it names a split, that is the evaluated one."""
         path = next((folder / name for name in (CONFIG, MANIFEST) if (folder / name).is_file()), None)
         inputs = {} if path is None else read_json(path).get("inputs", {})
-        these = (self.captions.digest, file_digest(self.at(CAPTIONS, MANIFEST)))
+        these = (self.captions.digest, file_digest(self.at(CAPTIONS_KIND, MANIFEST)))
         return inputs.get("captions") in these and inputs.get("split", self.captions.split) == self.captions.split
 
     def folders(self, stage: str, file: str, what: str = "") -> dict[str, Path]:

@@ -26,7 +26,7 @@ from capgrade.pipelines.page.parts import (
     share,
 )
 from capgrade.pipelines.page.thumbnails import PageThumbnails
-from capgrade.pipelines.report.data import ALIGNMENT, CAPTIONS, EMBEDDINGS, REGIONS, RELEVANCE, ReportData
+from capgrade.pipelines.report.data import ALIGNMENT, CAPTIONS_KIND, EMBEDDINGS, REGIONS, RELEVANCE, ReportData
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import read_json
@@ -58,10 +58,10 @@ def regions(data: ReportData, thumbnails: PageThumbnails) -> PageSection:
         parts += [_classes(some, store.manifest.get("classes"))] if classes else []
         if left_out:
             lines = [[one[key] for key in ("file", "image_id", "problem")] for one in left_out[:_LISTED]]
-            title = f"Pictures without regions{f', the first {_LISTED}' if len(left_out) > LISTED else ''}"
+            title = f"Pictures without regions{f', the first {_LISTED}' if len(left_out) > _LISTED else ''}"
             parts.append(PageTable(title, ("file", "image", "problem"), lines, folded=True))
     else:
-        images = "{captions}" if data.has(CAPTIONS, PICTURES_TABLE) else "PICTURES"
+        images = "{captions}" if data.has(CAPTIONS_KIND, PICTURES_TABLE) else "PICTURES"
         data.lacks("regions of the pictures", f"regions --images {images} --out {{regions}}")
     return PageSection("regions", "Regions of the pictures", REGIONS_INTRO, parts)
 

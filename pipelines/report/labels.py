@@ -10,7 +10,7 @@ from capgrade.labels.stored import Sampled
 from capgrade.pipelines.page.charts import chart, layer, of, share_bars, share_of
 from capgrade.pipelines.page.parts import Chart, Facts, Headline, Note, PageSection, PageTable, Part, cell, percent
 from capgrade.pipelines.page.parts import share as share_cell
-from capgrade.pipelines.report.data import CAPTIONS, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
+from capgrade.pipelines.report.data import CAPTIONS_KIND, EVALUATION, METRICS, RELEVANCE, SHARDS, ReportData
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.lines import read_json
 from capgrade.schemas.own_pairs import distribution
@@ -57,7 +57,7 @@ def _rivals(measure: str, rivals: np.ndarray) -> Chart:
 def corpus(data: ReportData) -> PageSection:
     """Captions by split, lengths, and the pairs of the sampled shards."""
     manifest = data.captions_manifest
-    splits = [read_captions(data.at(CAPTIONS), name) for name in manifest["splits"]]
+    splits = [read_captions(data.at(CAPTIONS_KIND), name) for name in manifest["splits"]]
     facts = {
         "captions": f"{sum(manifest['splits'].values()):,}",
         "images": f"{manifest['images']:,}",
@@ -72,7 +72,7 @@ def corpus(data: ReportData) -> PageSection:
     ]  # fmt: skip
     parts: list[Part] = [Facts(facts), PageTable("Captions by split", heads, lines), _lengths(splits)]
     if data.has(SHARDS, what="the sampled shards of a training split"):
-        labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS))
+        labels = Labels.load(data.at(SHARDS), captions=data.at(CAPTIONS_KIND))
         assert isinstance(labels.stored, Sampled)
         bits = np.concatenate([part.reasons for part in labels.stored.parts])
         kept = {name: int(((bits >> k) & 1).sum()) for k, name in enumerate(labels.stored.reasons)}

@@ -21,8 +21,8 @@ from capgrade.trainer.evaluation.evaluate import PER_QUERY_FILE
 from capgrade.trainer.evaluation.tables import SUM_NAMES, best_of, first_measure, place, scale, shown
 from capgrade.trainer.fit import EPOCHS
 
-WAYS = {"i2t": "image to text", "t2i": "text to image"}
-SUMMARY = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
+DIRECTION_WORDS = {"i2t": "image to text", "t2i": "text to image"}
+SHORT_METRICS = ("recall@1", "ncs@10", "ndcg@25", "asp", "kendall_tau_b")
 _INTRO = (
     "Each run on the evaluation split, and below each value its 95% interval over images. Image to text finds captions "
     "for an image, text to image finds images for a caption. The best run is bold where no other run's value lies "
@@ -72,19 +72,20 @@ def runs_section(data: ReportData) -> PageSection:
     runs = _read(data)
     parts: list[Part] = []
     if runs:
-        known = {name for run in runs.values() for way in WAYS for name in run.get(way, {})}
-        names = [*(name for name in SUMMARY if name in known), *sorted(known - set(SUMMARY), key=place)]
+        known = {name for run in runs.values() for way in DIRECTION_WORDS for name in run.get(way, {})}
+        names = [*(name for name in SHORT_METRICS if name in known), *sorted(known - set(SHORT_METRICS), key=place)]
         every = [("", name) for name in SUM_NAMES if any(name in run for run in runs.values())]
-        every += [(way, name) for way in WAYS for name in names]
+        every += [(way, name) for way in DIRECTION_WORDS for name in names]
         short = [
             (way, name) for way, name in every
-            if name in (*SUM_NAMES, *SUMMARY) and all(not math.isnan(_value(run, way, name)) for run in runs.values())
+            if name in (*SUM_NAMES, *SHORT_METRICS)
+            and all(not math.isnan(_value(run, way, name)) for run in runs.values())
         ]  # fmt: skip
-        heads = [(way, sum(one == way for one, _ in short)) for way in ("", *WAYS)]
+        heads = [(way, sum(one == way for one, _ in short)) for way in ("", *DIRECTION_WORDS)]
         lines: list[list[Value]] = [
             [label, *row] for label, *row in zip(runs, *(_cells(runs, *column) for column in short), strict=True)
         ]
-        groups = [(WAYS.get(way, ""), n) for way, n in heads if n]
+        groups = [(DIRECTION_WORDS.get(way, ""), n) for way, n in heads if n]
         parts = [PageTable("Runs", ("run", *(name for _, name in short)), lines, groups=groups)]
         if len(runs) > 1:
             parts.append(Note(first_runs(data)))
@@ -109,7 +110,7 @@ def _cells(runs: dict[str, Run], way: str, name: str) -> list[Cell]:
 def _chart(runs: dict[str, Run], order: Sequence[str], names: Sequence[str]) -> Chart:
     values: list[dict[str, Any]] = []
     for label, run in runs.items():
-        for way, direction in WAYS.items():
+        for way, direction in DIRECTION_WORDS.items():
             for name in names:
                 value, between = _value(run, way, name), _interval(run, way, name)
                 if not math.isnan(value):
@@ -146,7 +147,7 @@ def first_runs(data: ReportData) -> str:
 
     def means(name: str) -> dict[str, float]:
         """Of both directions where a metric has two."""
-        of_both = {k: float(np.mean([_value(run, way, name) for way in WAYS])) for k, run in runs.items()}
+        of_both = {k: float(np.mean([_value(run, way, name) for way in DIRECTION_WORDS])) for k, run in runs.items()}
         return {k: _value(run, "", name) if name in run else of_both[k] for k, run in runs.items()}
 
     def shared(names: Sequence[str]) -> str | None:
@@ -209,8 +210,10 @@ def curves(data: ReportData) -> PageSection:
 
 def _curve(name: str, points: list[dict[str, Any]], runs: list[str]) -> Chart:
     some = [row for row in points if name in row]
-    values = [{"direction": WAYS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}} for row in some]
-    dashes = {"domain": list(WAYS.values()), "range": [[1, 0], [4, 3]]}
+    values = [
+        {"direction": DIRECTION_WORDS[row["direction"]], **{k: row[k] for k in ("run", "k", name)}} for row in some
+    ]
+    dashes = {"domain": list(DIRECTION_WORDS.values()), "range": [[1, 0], [4, 3]]}
     stroke = of("direction:N", title=None, scale=dashes, legend=STROKES)
     colour = colour_of(runs, (row["run"] for row in some))
     line = layer(

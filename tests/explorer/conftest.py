@@ -12,7 +12,7 @@ from PIL import Image
 from capgrade.agreement.judgements import Judgements
 from capgrade.explorer.answers import Explorer
 from capgrade.explorer.corpus import LabelledCorpus, sampled
-from capgrade.explorer.pairs import JUDGED, PEOPLE
+from capgrade.explorer.pairs import JUDGED, PEOPLE_SCORES
 from capgrade.explorer.ratings import open_review
 from capgrade.explorer.voices import matrix_voice, measure_voices
 from capgrade.measures import choose
@@ -73,6 +73,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     pictures = find(captions, folder / "pictures")
     explorer = explorer_of(captions, folder, pictures=pictures, matrices=[matrix_voice("another", scores)])
     explorer.of_caption(0), explorer.of_image(0), explorer.of_text("a dog")  # as `open_explorer`: kernels are compiled
-    explorer.disagreements(JUDGED, PEOPLE, NAMES[0], 1)
+    explorer.disagreements(JUDGED, PEOPLE_SCORES, NAMES[0], 1)
     with running(explorer, folder / "reviews") as address:
         yield World(explorer, folder / "reviews", address)

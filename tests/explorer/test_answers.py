@@ -14,7 +14,7 @@ from scipy import stats
 
 from capgrade.explorer.answers import TYPED, UNKNOWN, Answer, Explorer, best
 from capgrade.explorer.models import ModelVoice, model_voice
-from capgrade.explorer.pairs import PEOPLE, RANK
+from capgrade.explorer.pairs import PEOPLE_SCORES, RANK
 from capgrade.explorer.voices import DEPTH, matrix_voice
 from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
@@ -140,10 +140,10 @@ def test_labels_and_people(explorer: Explorer) -> None:
     people = explorer.people
     judged = {(int(i), int(c)): s for i, c, s in zip(people.image, people.caption, people.score, strict=True)}
     fitted = choose(["cider"], MeasuresParams())["cider"].fit(CAPTIONS).score(np.arange(14))
-    for one in explorer.disagreements("people", PEOPLE, "cider", 5):
-        assert one.values[PEOPLE] == judged[one.image, one.caption]
+    for one in explorer.disagreements("people", PEOPLE_SCORES, "cider", 5):
+        assert one.values[PEOPLE_SCORES] == judged[one.image, one.caption]
         assert one.values["cider"] == pytest.approx(float(fitted[one.image, one.caption]), abs=1e-5)
-    assert all(not np.isnan(f.values["model"]) for f in explorer.disagreements("people", PEOPLE, "model", 5))
+    assert all(not np.isnan(f.values["model"]) for f in explorer.disagreements("people", PEOPLE_SCORES, "model", 5))
     for wrong in (("cider", "cider"), ("nobody", "cider")):
         with pytest.raises(InputError, match="choose two different"):
             explorer.disagreements("people", *wrong, 5)

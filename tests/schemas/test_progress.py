@@ -34,7 +34,7 @@ def test_durations():
 
 def test_lines_come_by_the_clock_without_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr(module, "FIRST", 0.02)
-    monkeypatch.setattr(module, "LONGEST", 0.02)
+    monkeypatch.setattr(module, "LONGEST_WAIT", 0.02)
     printed = threading.Event()
     monkeypatch.setattr(module, "print", lambda *a, **k: (print(*a, **k), printed.set()), raising=False)
     with progress("encoding 7 captions", 7) as advance:

@@ -56,7 +56,7 @@ DAMAGE = {
 def test_a_damaged_part_is_encoded_again(
     kind: str, tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embeddings, "CHUNK", 2)
+    monkeypatch.setattr(embeddings, "TEXTS_SAVED_TOGETHER", 2)
     whole = embed(tmp_path)
     files = stored(tmp_path)
     before = [path.read_bytes() for path in files]
@@ -68,7 +68,7 @@ def test_a_damaged_part_is_encoded_again(
 
 
 def test_an_interrupted_encoding_goes_on(tmp_path: Path, encoded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "CHUNK", 2)
+    monkeypatch.setattr(embeddings, "TEXTS_SAVED_TOGETHER", 2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         encode, rounds = embeddings.encode, iter([1, 2])  # the third has none
         patch.setattr(embeddings, "encode", lambda *given: encode(*given) if next(rounds, 0) else _interrupted())

@@ -47,7 +47,7 @@ def put_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     import pycocoevalcap.spice
 
     java, log = tmp_path / "bin" / "java", tmp_path / "log"
-    for path in (java, *(tmp_path / "spice" / name for name in (spice.JAR, *spice.CORENLP))):
+    for path in (java, *(tmp_path / "spice" / name for name in (spice.SPICE_JAR, *spice.CORENLP))):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     java.chmod(0o755)
@@ -123,11 +123,11 @@ def test_failures_are_loud(put_java: Callable[..., Path], fault: str, message: s
         fitted().score(np.arange(2))
 
 
-@pytest.mark.parametrize("name", [spice.JAR, *spice.CORENLP])
+@pytest.mark.parametrize("name", [spice.SPICE_JAR, *spice.CORENLP])
 def test_missing_jar_is_named(put_java: Callable[..., Path], name: str, tmp_path: Path) -> None:
     put_java()
     (tmp_path / "spice" / name).unlink()
-    remedy = "install pycocoevalcap" if name == spice.JAR else "get_stanford_models"
+    remedy = "install pycocoevalcap" if name == spice.SPICE_JAR else "get_stanford_models"
     with pytest.raises(InputError, match=f"{name}.*{remedy}"):
         fitted()
 

@@ -22,7 +22,7 @@ from capgrade.measures import choose
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import audit as stage
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.errors import WAYS
+from capgrade.pipelines.audit.errors import BOTH_WAYS
 from capgrade.pipelines.audit.estimate import EDGES, Bands, PairCounts, mean_of
 from capgrade.pipelines.audit.lists import distinct, equal_captions, groups, near_duplicates, suspects, write_lists
 from capgrade.pipelines.audit.page import answers, values_of
@@ -229,8 +229,10 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     one, same = found["likely_captions_per_image"], random["likely_captions_per_image"]
     assert one == {"pairs": same["pairs"], "accepted": None, "low": 0.0, "high": same["high"]}
     assert found["bands"] is None and random["bands"] is not None
-    assert [random["model"][way].pop("at_least") is None for way in WAYS] == [False, False]
-    assert [found["model"][way].pop("at_least") for way in WAYS] == [None, None] and found["model"] == random["model"]
+    assert [random["model"][way].pop("at_least") is None for way in BOTH_WAYS] == [False, False]
+    assert [found["model"][way].pop("at_least") for way in BOTH_WAYS] == [None, None] and found["model"] == random[
+        "model"
+    ]
     pages = [(tmp_path / f"{name}.html").read_text() for name in "ra"]
     for words, there in {
         "Up to ": [False, True],

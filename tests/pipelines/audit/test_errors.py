@@ -10,7 +10,7 @@ from capgrade.agreement.curve import Curve, Scale, fit
 from capgrade.agreement.judgements import Judgements
 from capgrade.labels.stored import ValuedPairs
 from capgrade.pipelines.audit import audit
-from capgrade.pipelines.audit.errors import WAYS, Errors
+from capgrade.pipelines.audit.errors import BOTH_WAYS, Errors
 from capgrade.pipelines.audit.page import answers
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.params import EvaluateParams
@@ -31,7 +31,7 @@ def errors_of(
     similarity: np.ndarray, captions: Captions, pairs: ValuedPairs, kept: np.ndarray | None = None, curve: Curve = LINE
 ) -> dict[str, Errors]:
     kept = np.arange(captions.n_captions) if kept is None else kept
-    found = {way: Errors(similarity, kept, captions, way, curve) for way in WAYS}
+    found = {way: Errors(similarity, kept, captions, way, curve) for way in BOTH_WAYS}
     for one in found.values():
         for part in np.array_split(np.arange(len(pairs.image)), 3):
             one.add(pairs.take(part))
@@ -49,7 +49,7 @@ def test_sums_are_those_of_a_loop_over_queries(seed: int, dtype: type) -> None:
     similarity = (random.integers(5, size=(9, len(kept))) / 4).astype(dtype)
     values = random.random((9, n))
     found = errors_of(similarity, captions, all_pairs(values, captions), kept)
-    for way in WAYS:
+    for way in BOTH_WAYS:
         hits, accepted, likely = [], [], []
         for query in range(9 if way == "i2t" else len(kept)):
             row = similarity[query] if way == "i2t" else similarity[:, query]
@@ -125,7 +125,7 @@ def test_a_model_is_audited_from_dense_relevance_and_from_shards(
     some = audit(out=tmp_path / "s.html", shards=world / "shards", **given)["model"]
     task, _ = load_task(world / "captions", similarity=tmp_path / "s.npy")
     recall = evaluate(task, EvaluateParams(metric=("recall@1",), samples=0))[0].json()
-    for way in WAYS:
+    for way in BOTH_WAYS:
         assert dense[way]["recall"] == pytest.approx(recall[way]["recall@1"]) == some[way]["recall"]
         assert dense[way]["known"] == pytest.approx(1) and 0 < some[way]["known"] < 1
         one, other = dense[way]["likely"], some[way]["likely"]

@@ -26,7 +26,14 @@ from capgrade.pipelines.report.data import ReportData, columns, own_and_other
 from capgrade.pipelines.report.embedding_map import embedding_map, layout
 from capgrade.pipelines.report.items import regions
 from capgrade.pipelines.report.labels import distributions, mined
-from capgrade.pipelines.report.runs import SUMMARY, WAYS, first_runs, runs_section, said, training
+from capgrade.pipelines.report.runs import (
+    DIRECTION_WORDS,
+    SHORT_METRICS,
+    first_runs,
+    runs_section,
+    said,
+    training,
+)
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import UNFINISHED, write_manifest
@@ -214,7 +221,7 @@ def _evaluated(folder: Path, data: Path, **runs: dict[str, Any]) -> ReportData:
 
 
 def _metrics(rsum: float, *ncs: float, by: str = "cider") -> dict[str, Any]:
-    ways = {way: {"recall@1": 0.1, "ncs@10": value} for way, value in zip(WAYS, ncs, strict=False)}
+    ways = {way: {"recall@1": 0.1, "ncs@10": value} for way, value in zip(DIRECTION_WORDS, ncs, strict=False)}
     return {"rsum": rsum, "counts": {"zero_ideal": {by: {}}}, **ways}
 
 
@@ -245,7 +252,7 @@ def test_a_first_run_is_said_with_a_test_of_its_lead(better: float, held: str, d
         at = tmp_path / "evaluation" / run
         values = {
             f"{way}/recall@{k}": random.random(images if way == "i2t" else one.captions.n_captions) < share
-            for way in WAYS for k in (1, 5, 10)
+            for way in DIRECTION_WORDS for k in (1, 5, 10)
         }  # fmt: skip
         np.savez(at / "per_query.npz", owner=one.captions.owner, **values)
         inputs = {"captions": file_digest(tmp_path / "captions" / "manifest.json")}
@@ -267,7 +274,7 @@ def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
     owner, random = read_captions(data / "captions").owner, np.random.default_rng(0)
     for run, means in (("a", (0.2, 0.2)), ("b", (0.8, texts))):
         at = tmp_path / "evaluation" / run
-        sizes = zip(WAYS, means, (owner.max() + 1, len(owner)), strict=True)
+        sizes = zip(DIRECTION_WORDS, means, (owner.max() + 1, len(owner)), strict=True)
         np.savez(
             at / "per_query.npz", owner=owner,
             **{f"{way}/ncs@10": mean + 0.05 * random.random(n) for way, mean, n in sizes},
@@ -283,7 +290,7 @@ def test_a_lead_by_a_graded_metric_is_tested_in_both_directions(
 def test_metrics_stand_in_the_order_of_their_numbers_and_no_lambda_is_best(data: Path, tmp_path: Path) -> None:
     names = [f"{base}@{k}" for base in ("lambda", "recall") for k in (1, 10, 5)]
     runs = {
-        run: {"counts": {}, "intervals": {}} | {way: dict.fromkeys(names, value) for way in WAYS}
+        run: {"counts": {}, "intervals": {}} | {way: dict.fromkeys(names, value) for way in DIRECTION_WORDS}
         for run, value in (("a", 0.1), ("b", 0.2))
     }
     section = runs_section(_evaluated(tmp_path, data, **runs))
@@ -302,9 +309,9 @@ def test_a_table_of_runs_is_whole_beside_the_rail_and_keeps_its_first_column(
     data: Path, tmp_path: Path, browser: Browser
 ) -> None:
     """All metrics of the summary, in both directions, with intervals; numbers stand below their heads."""
-    way = dict.fromkeys(SUMMARY, 0.25)
+    way = dict.fromkeys(SHORT_METRICS, 0.25)
     found = {**dict.fromkeys(SUM_NAMES, 250.0), "i2t": way, "t2i": way}
-    ends = {key: dict.fromkeys(way, [0.2, 0.3]) if key in WAYS else [240.1, 260.2] for key in found}
+    ends = {key: dict.fromkeys(way, [0.2, 0.3]) if key in DIRECTION_WORDS else [240.1, 260.2] for key in found}
     one = {**found, "intervals": ends}
     section = replace(runs_section(_evaluated(tmp_path, data, scenes_bcls=one, scenes_teran=one)), open=True)
     (out := tmp_path / "page.html").write_text(render("Runs", section, [section], "capgrade", foot="", runs=[]))
