@@ -101,8 +101,8 @@ def test_batches_that_cannot_be_made_are_refused(labels, dataset):
     with pytest.raises(InputError, match="a dataset of 59 rows, and 60 pairs"):
         accepted_apart(negatives)(range(59), **options())
     sampled = Labels.load(dataset).negatives(0, accepted_below=0.5, measure="rouge_l")
-    with pytest.raises(InputError, match="no batch of 4 rows: the labels keep all but"):
-        len(accepted_apart(sampled)(range(60), **options()))
+    with pytest.raises(InputError, match="no batch of 12 rows: the labels keep all but"):
+        len(accepted_apart(sampled)(range(60), **options(batch_size=12)))
 
 
 def test_their_trainer_takes_tuples_and_batches_and_keeps_the_checkpoint_that_it_says_is_best(

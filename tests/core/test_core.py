@@ -115,8 +115,8 @@ LINES = {
         "beam",
     ),
     "shards --captions captions --split train --measures people --out s -- --runner=DirectRunner": (
-        f"apache_beam, {TABLES}, {ENCODER}",
-        "beam,meteor,encoder",
+        f"apache_beam, {ENCODER}, {TABLES}",
+        "beam,encoder,meteor",
     ),
     "agree --captions captions --split test --judgements judged.csv": (ENCODER, "encoder"),
     "audit --captions captions --relevance relevance": ("vl_convert", "report"),
@@ -129,10 +129,7 @@ LINES = {
     "search --run run --query dog": (f"torch, {ENCODER}", "train,encoder"),
     "reproduce sam-1 --captions captions --out out": (f"torch, {TABLES}", "train,meteor"),
     "reproduce bcls-2 --captions captions --out out": (f"torch, {TABLES}, {ENCODER}", "train,meteor,encoder"),
-    "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": (
-        f"datasets, {ENCODER}",
-        "publish,encoder",
-    ),
+    "publish --captions captions --shards SHARDS --license cc0-1.0 --out d": ("datasets", "publish"),
     "explore --captions captions --sample review": (ENCODER, "encoder"),
     "evaluate --run run --captions captions --regions regions --index index": ("torch", "train"),
     "captions --source hub --input nobody/nothing --out hub": ("datasets", "publish"),

@@ -186,7 +186,7 @@ def test_ctrl_c_leaves_the_finished_blocks(tmp_path: Path) -> None:
     write_captions_folder(tmp_path / "c", [caption_table(random_sets(300, seed=3))])
     shards = ("shards", "--captions", f"{tmp_path}/c", "--measures", "rouge_l", "--set", "shards.block_images=3")
     process = subprocess.Popen([*CAPGRADE, *shards, "--out", f"{tmp_path}/s"], stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("s.unfinished/parts/*.json")) and process.poll() is None:
+    while not list(tmp_path.glob("s.unfinished/parts/*.arrow")) and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     # Beam may say where it was stopped; the last line is ours.

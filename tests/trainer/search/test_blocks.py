@@ -64,7 +64,7 @@ def test_what_a_coarse_model_ranks_first_alone_is_scored(small, run: Path, tmp_p
     found = np.load(out / "similarity.npy")
     np.testing.assert_allclose(found[wanted], at_once(small, run)[2][wanted], atol=1e-6)
     assert (found[~wanted] == -np.inf).all() and (~wanted).any()
-    assert read_manifest(out, "embeddings")["params"][index.TOP] == 2
+    assert read_manifest(out, "embeddings")["params"][index.COARSE_TOP] == 2
     _, notes = load_task(small.data.captions, similarity=out / "similarity.npy", split="test")
     assert any("only the 2 best pairs" in note for note in notes)
     np.save(tmp_path / "short.npy", coarse[:-1])
