@@ -246,7 +246,8 @@ def test_of_chosen_pairs_there_is_an_upper_limit_alone(
     assert call(*line) == 0
     said = capsys.readouterr().out.splitlines()
     assert answers(random)[0].startswith("At least ") and " and at most " in answers(random)[0]
-    assert len(said) == 5 and "Up to" in said[0] and "chosen pairs" in said[0] and "R@1 errors" in said[3]
+    assert len(said) == 6 and "chance" in said[4], "the matrix is of random numbers"
+    assert "Up to" in said[0] and "chosen pairs" in said[0] and "R@1 errors" in said[3]
 
 
 def test_duplicates_and_suspects() -> None:

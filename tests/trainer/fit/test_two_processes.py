@@ -21,7 +21,8 @@ ALIKE = {
     "unused": (("train.model={name: single_stream, options: {width: 8}}",), 1),
     "mask": ((*LOOKED_UP, "train.unknown=mask", "train.loss=[{name: daa, temperature: 0.05}]"), 2),
     "seeded": (
-        (*LOOKED_UP, "train.composition=seeded", "train.loss=[{name: daa, temperature: 0.05}, {name: sam}]"), 2,
+        (*LOOKED_UP, "train.composition=seeded", "train.seed=1",
+         "train.loss=[{name: daa, temperature: 0.05}, {name: sam}]"), 2,
     ),
 }  # fmt: skip
 SCRIPT = """
