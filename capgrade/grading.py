@@ -40,17 +40,19 @@ def grade(
 ) -> Labels:
     """Graded relevance of every caption to every image, from the captions of the images.
 
-    captions: a dict {image id: captions}; a table with the columns `image_id` and `caption` (pyarrow, pandas, or a
-    `datasets.Dataset` or `DatasetDict`), a row a caption, or a row an image with a list of captions, and where they are
-    there `caption_id`, `split` and `image_file`; or a folder of `capgrade captions`.
-    measures: names of docs/measures.md; parameters: their parameters, as the block `measures` of params.yaml.
-    sample: None keeps every pair; `capgrade.Sampling(top=..., windows=..., uniform=...)` keeps some pairs of each image
-    with weights, as `capgrade shards`: for more than some ten thousand images.
-    split: the one to grade, where there are several. out: a folder, which then holds `captions`, unless they were one,
-    and `relevance` or `shards`, as the commands write them; None: in memory.
-    tokenizer, empty: as of `capgrade captions`, unless captions are a folder. device: of dense blocks, "cpu" or "cuda".
+    captions: a dict {image id: captions}; a table with the columns `image_id` and `caption`
+    (pyarrow, pandas, or a `datasets.Dataset` or `DatasetDict`), a row a caption, or a row an image
+    with a list of captions, and where they are there `caption_id`, `split` and `image_file`; or a
+    folder of `capgrade captions`. measures: names of docs/measures.md; parameters: their
+    parameters, as the block `measures` of params.yaml. sample: None keeps every pair;
+    `capgrade.Sampling(top=..., windows=..., uniform=...)` keeps some pairs of each image with
+    weights, as `capgrade shards`: for more than some ten thousand images. split: the one to grade,
+    where there are several. out: a folder, which then holds `captions`, unless they were one, and
+    `relevance` or `shards`, as the commands write them; None: in memory. tokenizer, empty: as of
+    `capgrade captions`, unless captions are a folder. device: of dense blocks, "cpu" or "cuda".
 
-    Raises InputError for captions that `capgrade captions` refuses, and as `capgrade relevance` and `shards` do.
+    Raises InputError for captions that `capgrade captions` refuses, and as `capgrade relevance` and
+    `shards` do.
 
     >>> dogs, men = ["a dog runs", "the brown dog runs fast"], ["two men talk", "two men are talking"]
     >>> labels = grade({"1.jpg": dogs, "2.jpg": men}, measures="rouge_l")
@@ -88,8 +90,8 @@ def _graded(
 
 
 def records_of(given: Any) -> Iterator[Caption]:
-    """The captions of a dict, a table or a dataset, in their order. InputError for anything else, and for a row that is
-    not as it should be."""
+    """The captions of a dict, a table or a dataset, in their order. InputError for anything else,
+    and for a row that is not as it should be."""
     if isinstance(given, Mapping):
         if given and all(hasattr(one, "select_columns") for one in given.values()):
             return captions_of_datasets({str(split): one for split, one in given.items()}, Columns(), _NAME)

@@ -54,11 +54,11 @@ class Params(ParamsBlock):
 def load_params(
     path: Path | None = None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
 ) -> Params:
-    """Read params.yaml (None: every default), apply overrides such as `measures.sbert.references=mean`, then values by
-    their keys.
+    """Read params.yaml (None: every default), apply overrides such as
+    `measures.sbert.references=mean`, then values by their keys.
 
-    Raises InputError naming the file unless the fault was given beside it, the key, what is wrong with it and what
-    would be right.
+    Raises InputError naming the file unless the fault was given beside it, the key, what is wrong
+    with it and what would be right.
     """
     tree = {} if path is None else read_yaml(path)
     for text in overrides:

@@ -1,7 +1,8 @@
-"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a worker.
+"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a
+worker.
 
-The runner checks and tokenises captions in shares of the images; one worker puts them in order as Arrow tables, and
-fits the measures.
+The runner checks and tokenises captions in shares of the images; one worker puts them in order as
+Arrow tables, and fits the measures.
 """
 
 from __future__ import annotations
@@ -262,8 +263,9 @@ class WriteBlock(MeasureDoFn):
 
 
 def keyed(element: Element) -> tuple[int, Fields]:
-    """The share of the images that an element is of, and its fields: ids that are integers in decimal, as `capgrade
-    captions` has them. InputError that names the field and the element for one that is missing or no text."""
+    """The share of the images that an element is of, and its fields: ids that are integers in
+    decimal, as `capgrade captions` has them. InputError that names the field and the element for
+    one that is missing or no text."""
     if isinstance(element, beam.Row):
         element = element.as_dict()
     elif isinstance(element, Named):
@@ -284,8 +286,8 @@ def tokenized(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table
 
 
 def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) -> None:
-    """Write the captions of all shares as `capgrade captions` does, sorted by image id and caption id; they are no
-    Python objects. InputError as `checked`."""
+    """Write the captions of all shares as `capgrade captions` does, sorted by image id and caption
+    id; they are no Python objects. InputError as `checked`."""
     tables = [share.cast(LARGE) for share in shares]
     table = pa.concat_tables(tables or [LARGE.empty_table()])
     table = table.take(pc.sort_indices(table, [("image_id", "ascending"), ("caption_id", "ascending")]))

@@ -12,7 +12,7 @@ from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
-from capgrade.pipelines.execution.job import Source, ids_of, run_blocks
+from capgrade.pipelines.execution.job import finish, read_source, run_blocks, save_job
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow, with_metadata, write_arrow, write_text
@@ -33,10 +33,10 @@ class DenseTables:
     schemas: dict[str, pa.Schema]
     left_out: tuple[str, ...] = ()
 
-    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
-        ids, columns = ids_of(images, folder), dict[str, pa.Array]()
+    def __call__(self, images: np.ndarray, ids: pa.Array, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
+        image_ids, columns = ids.to_pylist(), dict[str, pa.Array]()
         for name, schema in self.schemas.items():
-            batch = relevance_batch(ids, fitted[name].score(images), schema)
+            batch = relevance_batch(image_ids, fitted[name].score(images), schema)
             columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
         for name in self.left_out:
             sizes = np.diff(fitted[name].ref_ptr)[images]  # type: ignore[attr-defined]
@@ -68,15 +68,16 @@ def relevance(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compute the relevance of every caption of a split to every image and write one Arrow file per measure.
+    """Compute the relevance of every caption of a split to every image and write one Arrow file per
+    measure.
 
-    Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and
-    `own-pairs.parquet` the own pairs of all measures, also without the caption among its references.
-    Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
-    measure cannot be fitted on.
+    Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of
+    the captions table. Beside it `distribution-<measure>.csv` has the distribution on own and on
+    other pairs, and `own-pairs.parquet` the own pairs of all measures, also without the caption
+    among its references. Returns the manifest. Raises InputError for unknown measures, a split that
+    is not there, or captions a measure cannot be fitted on.
     """
-    source = Source.of("relevance", captions_dir, params, measures)
+    source = read_source("relevance", captions_dir, params, measures)
     captions, chosen = source.captions, source.chosen
     schemas = {
         name: relevance_schema(
@@ -91,7 +92,7 @@ def relevance(
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
         left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
         tables = DenseTables(schemas, left_out)
-        job = source.job(folder, lambda: tables)
+        job = save_job(source, folder, lambda: tables)
         most = float(np.finfo(params.dtype).max)
         if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
             problem = f"{large[0]}: values above {most:g}, which {params.dtype} cannot hold"
@@ -108,7 +109,7 @@ def relevance(
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
         without = {name: tables.own_left_out(name, parts, captions) for name in left_out}
         rows[FILE] = write_own_pairs(folder, captions, own, without, facts)
-        manifest = source.finish(folder, "relevance", rows)
+        manifest = finish(source, folder, "relevance", rows)
     if params.exchange:
         Folder(job.url).delete_all()
     return manifest
@@ -116,7 +117,8 @@ def relevance(
 
 @njit(cache=True)
 def _count(values, owner, first, low, high, counts):
-    """Add a block's values float32 [images, captions], images numbered from `first`, to counts int64 [2, bins]."""
+    """Add a block's values float32 [images, captions], images numbered from `first`, to counts
+    int64 [2, bins]."""
     bins = counts.shape[1]
     scale = bins / (high - low)
     for i in range(values.shape[0]):
@@ -126,7 +128,8 @@ def _count(values, owner, first, low, high, counts):
 
 
 class Distribution:
-    """Histogram of a measure on own and on other pairs, filled as its batches pass by on their way to disk."""
+    """Histogram of a measure on own and on other pairs, filled as its batches pass by on their way
+    to disk."""
 
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
         self.low, self.high, self.owner = low, high, owner
@@ -144,7 +147,8 @@ class Distribution:
             yield batch
 
     def write(self, path: Path) -> int:
-        """One row per bin: its bounds, and the share of own and of other pairs in it. Returns the rows."""
+        """One row per bin: its bounds, and the share of own and of other pairs in it. Returns the
+        rows."""
         edges = np.linspace(self.low, self.high, _BINS + 1)
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
         lines = [f"{a:.6g},{b:.6g},{x:.9g},{y:.9g}" for a, b, x, y in zip(edges, edges[1:], *shares, strict=False)]

@@ -1,6 +1,8 @@
-"""Stage `shards`: each training image with a sampled subset of captions, and how likely each was to be kept.
+"""Stage `shards`: each training image with a sampled subset of captions, and how likely each was to
+be kept.
 
-It may be made in parts, each a share of the images' blocks in a folder beside the output, which are then joined.
+It may be made in parts, each a share of the images' blocks in a folder beside the output, which are
+then joined.
 """
 
 from __future__ import annotations
@@ -18,10 +20,18 @@ import pyarrow as pa
 from capgrade.measures import Fitted, Measure
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
-from capgrade.pipelines.execution.job import Job, Source, ids_of, run_blocks
+from capgrade.pipelines.execution.job import (
+    Job,
+    Source,
+    finish,
+    read_source,
+    run_blocks,
+    save_job,
+)
 from capgrade.pipelines.sampling.keys import RULE
 from capgrade.pipelines.sampling.plan import Plan, id_keys, reason_names
 from capgrade.pipelines.sampling.sampler import Sampler
+from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import by_size, in_order, open_arrow, read_manifest, write_arrow
 from capgrade.schemas.output import PARTS, output_folder
@@ -41,16 +51,16 @@ class SampledTables:
     plan: Plan
     schema: pa.Schema
 
-    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
-        arrays = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
-        keys = np.asarray(arrays["images"]), np.asarray(arrays["captions"])
+    def __call__(self, images: np.ndarray, ids: pa.Array, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
+        saved = {path.stem: np.load(path, mmap_mode="c") for path in (folder / "keys").glob("*.npy")}
+        keys = np.asarray(saved["images"]), np.asarray(saved["captions"])
         measures = [fitted[name] for name in self.measures]
-        kept = Sampler(self.plan, measures, *keys, arrays["ref_ptr"], arrays["refs"]).sample(images)
-        columns = [pa.array(ids_of(images, folder), pa.string()), pa.array(images, pa.int32())]
-        own = np.append(0, np.cumsum(np.diff(arrays["ref_ptr"])[images]))
+        kept = Sampler(self.plan, measures, *keys, saved["ref_ptr"], saved["refs"]).sample(images)
+        own = np.append(0, np.cumsum(np.diff(saved["ref_ptr"])[images]))
         left_out = [fitted[name].own_left_out(images) for name in self.measures if name + LEFT_OUT in self.schema.names]
         lists = [(kept.ptr, flat) for flat in (kept.caption, kept.reasons, kept.weight, *kept.values)]
         lists += [(own, flat) for flat in left_out]
+        columns = [ids.cast(pa.string()), pa.array(images, pa.int32())]
         for (ptr, flat), field in zip(lists, list(self.schema)[2:], strict=True):
             nulls = np.isnan(flat) if field.name.endswith(LEFT_OUT) else None
             values = pa.array(flat, field.type.value_type, mask=nulls)
@@ -66,27 +76,45 @@ def plan_of(measures: Iterable[Measure], params: ShardsParams) -> Plan:
 
 
 def source_of(captions_dir: Path, params: ShardsParams, measures: MeasuresParams) -> Source:
-    """What shards are made of. InputError as `Source.of`, and for too many measures."""
+    """What shards are made of. InputError as `read_source`, and for too many measures."""
     reason_names(params.measures)
-    return Source.of("shards", captions_dir, params, measures, sampler=RULE)
+    return read_source("shards", captions_dir, params, measures, sampler=RULE)
 
 
 def schema_of(source: Source) -> pa.Schema:
     """Of every shard and part."""
     names = source.params.measures
-    facts = {"inputs": source.files, "n_captions": source.captions.n_captions, "params": source.made_with}
+    metadata = {
+        **source.facts,
+        "inputs": source.files,
+        "n_captions": source.captions.n_captions,
+        "params": source.made_with,
+        "reasons": reason_names(names),
+    }
     left_out = [name for name in names if source.chosen[name].leaves_out]
-    return shard_schema(names, {**source.facts, **facts, "reasons": reason_names(names)}, left_out)
+    return shard_schema(names, metadata, left_out)
 
 
 def job_of(source: Source, params: ShardsParams, work: Path) -> Job:
-    """For workers, who find also the keys that they draw by, hashes of ids, and the own captions in the work folder."""
-    captions, names, schema = source.captions, tuple(params.measures), schema_of(source)
-    job = source.job(work, lambda: SampledTables(names, plan_of(source.chosen.values(), params), schema))
-    chunks = captions.table["caption_id"].chunks  # all ids at once would be a Python object each
-    caption_keys = np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks])
-    keys = {"images": id_keys(captions.image_ids), "captions": caption_keys}
-    for name, array in {**keys, "ref_ptr": captions.ref_ptr, "refs": captions.refs}.items():
+    """For workers, who find in `work` what `save_job` puts there and the sampler's arrays.
+
+    These are the hashes of ids that it draws by, and the own captions of each image.
+    """
+    captions, schema = source.captions, schema_of(source)
+
+    def make_table() -> SampledTables:
+        return SampledTables(params.measures, plan_of(source.chosen.values(), params), schema)
+
+    job = save_job(source, work, make_table)
+    # Chunk by chunk, as all ids at once would each be a Python object.
+    chunks = captions.table["caption_id"].chunks
+    arrays = {
+        "images": id_keys(captions.image_ids),
+        "captions": np.concatenate([id_keys(chunk.to_pylist()) for chunk in chunks]),
+        "ref_ptr": captions.ref_ptr,
+        "refs": captions.refs,
+    }
+    for name, array in arrays.items():
         np.save(work / "keys" / f"{name}.npy", array)
     return job
 
@@ -108,8 +136,8 @@ class ShardsPart:
         return part
 
     def blocks(self, n_blocks: int) -> range:
-        """Its blocks; parts have consecutive ones, as many or one more than others. InputError when some would have
-        none."""
+        """Its blocks; parts have consecutive ones, as many or one more than others. InputError when
+        some would have none."""
         if self.of > n_blocks:
             problem = f"{self.of} parts of {n_blocks} blocks of images"
             raise InputError(problem, remedy="make fewer parts, or lower shards.block_images")
@@ -133,61 +161,67 @@ def shards(
     beam_options: Sequence[str] = (),
     part: ShardsPart | None = None,
 ) -> dict[str, Any]:
-    """Score every caption against every image of a split, keep a sampled subset per image, and write Arrow shards.
+    """Score every caption with every image of a split, and write the captions each image keeps.
 
-    An image keeps its own captions, the most relevant by each measure, a stratified sample over the windows of each
-    measure's range and a uniform sample; the dense matrix is never stored. With `part` only its share of the images'
-    blocks, into a folder of its own beside `out`, for `join_shards`: parts may be made in any order, at once, on
-    machines that see the same folders, and one that was stopped goes on. Returns the manifest. Raises InputError as
+    It keeps its own captions, the most relevant by each measure, a stratified sample over the
+    windows of each measure's range, and a uniform sample. With `part`, only that share of the
+    images' blocks is made, into a folder beside `out` for `join_shards`: in any order, at the same
+    time, on machines that see the same folders. Returns the manifest. Raises InputError as
     `relevance` does, and for more parts than blocks.
     """
     source = source_of(captions_dir, params, measures)
-    kind, blocks = "shards", range(source.n_blocks)
+    schema = schema_of(source)
+    kind, blocks, target_mb = "shards", range(source.n_blocks), params.target_mb
     if part is not None:
-        out, kind, blocks = part.folder(out), PART, part.blocks(source.n_blocks)
+        # A part has a file for each block, and `join_shards` makes files of the right size.
+        kind, target_mb = PART, 0
+        out, blocks = part.folder(out), part.blocks(source.n_blocks)
+    captions = source.captions
+    images = min(len(blocks) * params.block_images, captions.n_images)
+    size = _size(schema, params, captions, images)
     with output_folder(out, kind, source.made_of) as folder:
-        images = min(len(blocks) * params.block_images, source.captions.n_images)
-        size = _size(source, params, images)
         require_space(out, size, parts=size, done=size_of(folder / PARTS))
         job = job_of(source, params, folder)
-        what = f"sampling from {images:,} x {source.captions.n_captions:,} pairs"
+        what = f"sampling from {images:,} x {captions.n_captions:,} pairs"
         files = run_blocks(job, folder, what, beam_options, blocks)
-        target_mb = params.target_mb if part is None else 0  # a part has a file for each block, to be joined later
-        rows, pairs = write_shards(folder, schema_of(source), files, target_mb)
-        manifest = source.finish(folder, kind, rows, pairs=pairs)
+        rows, pairs = write_shards(folder, schema, files, target_mb)
+        manifest = finish(source, folder, kind, rows, pairs=pairs)
     if params.exchange:
         Folder(job.url).delete_all()
     return manifest
 
 
-def _size(source: Source, params: ShardsParams, images: int) -> int:
-    """About how many bytes the sampled captions of so many images take: own, top and uniform ones, and a quarter of
-    what windows could hold, as most are empty."""
-    captions, windows = source.captions, params.windows.per_window / params.windows.stride / 4
+def _size(schema: pa.Schema, params: ShardsParams, captions: Captions, images: int) -> int:
+    """About how many bytes the sampled captions of so many images take.
+
+    They are own, top and uniform ones, and a quarter of what windows could hold: most are empty.
+    """
+    windows = params.windows.per_window / params.windows.stride / 4
     pairs = captions.n_captions / captions.n_images + params.uniform
     pairs += (params.top + windows) * len(params.measures)
-    lists = [field.type.value_type for field in schema_of(source) if pa.types.is_list(field.type)]
-    return int(images * min(pairs, captions.n_captions) * sum(item.bit_width // 8 for item in lists))
+    lists = [field.type.value_type for field in schema if pa.types.is_list(field.type)]
+    item_bytes = sum(item.bit_width // 8 for item in lists)
+    return int(images * min(pairs, captions.n_captions) * item_bytes)
 
 
 def join_shards(captions_dir: Path, out: Path, params: ShardsParams, measures: MeasuresParams) -> dict[str, Any]:
-    """The shards that `shards` would write, of the parts beside `out`; the parts stay.
+    """Write the shards that `shards` would write, from the parts beside `out`; the parts stay.
 
-    Returns the manifest. Raises InputError when a part is missing or unfinished, or was made of something else.
+    Returns the manifest. InputError when a part is missing, unfinished, or of something else.
     """
     source = source_of(captions_dir, params, measures)
     files = part_files(out, source)
     with output_folder(out, "shards") as folder:
         require_space(out, sum(path.stat().st_size for path in files))
         rows, pairs = write_shards(folder, schema_of(source), files, params.target_mb)
-        return source.finish(folder, "shards", rows, pairs=pairs)
+        return finish(source, folder, "shards", rows, pairs=pairs)
 
 
 def part_files(out: Path, source: Source) -> list[Path]:
     """The files of all blocks in order.
 
-    InputError when parts are missing or unfinished, were made with other parameters or of other inputs, or do
-    not belong together.
+    InputError when parts are missing or unfinished, were made with other parameters or of other
+    inputs, or do not belong together.
     """
     again = "make it with `capgrade shards --part`, the same options and --out"
     found = (re.fullmatch(r"[1-9]\d*-of-([1-9]\d*)", path.name, re.ASCII) for path in parts_folder(out).glob("*"))
@@ -197,7 +231,10 @@ def part_files(out: Path, source: Source) -> list[Path]:
     if len(counts) > 1:
         problem = f"parts of several divisions: {', '.join(sorted(f'N/{count}' for count in counts))}"
         raise InputError(problem, file=parts_folder(out), remedy="delete the folders of those that do not belong")
-    count, made_with = int(counts.pop()), json.loads(json.dumps(source.made_with))  # as manifests hold it
+    count, made_with = (
+        int(counts.pop()),
+        json.loads(json.dumps(source.made_with)),
+    )  # as manifests hold it
     files = []
     for number in range(1, count + 1):
         folder = ShardsPart(number, count).folder(out)

@@ -1,8 +1,8 @@
 """Files between stages: written whole or not at all, the manifest last, every byte accounted for.
 
-A stage's output folder holds a few large Arrow files and `manifest.json`. The manifest is written last, so a
-folder that has one is complete; it carries the parameters and inputs that made the folder, the size, rows
-and SHA-256 of each file, and a SHA-256 of itself.
+A stage's output folder holds a few large Arrow files and `manifest.json`. The manifest is written
+last, so a folder that has one is complete; it carries the parameters and inputs that made the
+folder, the size, rows and SHA-256 of each file, and a SHA-256 of itself.
 """
 
 import errno
@@ -66,13 +66,15 @@ def package_version() -> str:
 
 
 def of_all(k: int, n: int) -> str:
-    """Number k, from 0, of n, such as 00003-of-00008; with as many digits as n needs, so that text has their order."""
+    """Number k, from 0, of n, such as 00003-of-00008; with as many digits as n needs, so that text
+    has their order."""
     digits = max(_DIGITS, len(str(n)))
     return f"{k:0{digits}d}-of-{n:0{digits}d}"
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names that differ in their numbers alone, by number: as text, 100000 would stand before 99999."""
+    """Names that differ in their numbers alone, by number: as text, 100000 would stand before
+    99999."""
     return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
 
 
@@ -83,7 +85,8 @@ def digest(path: Path) -> str:
 
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
-    """SHA-256 of files by their names, each with as many of the folders above it as tell it from the others."""
+    """SHA-256 of files by their names, each with as many of the folders above it as tell it from
+    the others."""
     files = list(dict.fromkeys(path.resolve() for path in paths))
     found = {}
     for path in files:
@@ -109,7 +112,8 @@ def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 @contextmanager
 def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise.
+    """A temporary path beside `path` that takes its place when the block ends well and vanishes
+    otherwise.
 
     Errors as `writing`; `allow` is the remedy where it may not be written.
     """
@@ -127,9 +131,9 @@ def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path, allow: str = OUT) -> Iterator[None]:
-    """InputError about `path` for a full disk or one that may not be written: Beam hands it on where it would hide
-    an OSError, and numpy, torch and safetensors each have their own words for a full disk. One about another file, that
-    the block reads, names that file."""
+    """InputError about `path` for a full disk or one that may not be written: Beam hands it on
+    where it would hide an OSError, and numpy, torch and safetensors each have their own words for a
+    full disk. One about another file, that the block reads, names that file."""
     try:
         yield
     except InputError:
@@ -150,7 +154,8 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
 
 
 def _is_of(file: str | Path, path: Path) -> bool:
-    """Is a file `path` itself, in it, above it, in its unfinished work, or what `atomic` writes in its stead?"""
+    """Is a file `path` itself, in it, above it, in its unfinished work, or what `atomic` writes in
+    its stead?"""
     file, path = Path(file).resolve(), path.resolve()
     beside = file.parent == path.parent and file.name.startswith(f".{path.name}.")
     return (
@@ -159,8 +164,8 @@ def _is_of(file: str | Path, path: Path) -> bool:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Take the room of a file that is then filled through a memory map: on a full disk a map ends the process, by
-    SIGBUS. OSError where there is not so much."""
+    """Take the room of a file that is then filled through a memory map: on a full disk a map ends
+    the process, by SIGBUS. OSError where there is not so much."""
     with path.open("ab") as file:
         os.posix_fallocate(file.fileno(), 0, size)
 
@@ -191,12 +196,14 @@ def by_size(items: Iterable[_T], size: Callable[[_T], int], target: int) -> Iter
 
 
 def numpy_type(kind: pa.DataType) -> np.dtype:
-    """The NumPy type of Arrow's integers and floats; `to_pandas_dtype` asks for pandas, which nothing here brings."""
+    """The NumPy type of Arrow's integers and floats; `to_pandas_dtype` asks for pandas, which
+    nothing here brings."""
     return np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
 
 
 def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
-    """The schema with `metadata` and the package and format versions under the key `capgrade`, as JSON."""
+    """The schema with `metadata` and the package and format versions under the key `capgrade`, as
+    JSON."""
     text = canonical({"format": TABLE_FORMAT, "package": package_version(), **metadata})
     return schema.with_metadata({_METADATA: text.encode()})
 
@@ -211,8 +218,8 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], allow: str = OUT) -> int:
-    """Write record batches as one uncompressed Arrow IPC file (memory-mappable), atomically; returns its rows. Errors
-    as `atomic`."""
+    """Write record batches as one uncompressed Arrow IPC file (memory-mappable), atomically;
+    returns its rows. Errors as `atomic`."""
     rows = 0
     with (
         atomic(path, allow) as temporary,
@@ -226,8 +233,8 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 
 class ArrowFile:
-    """An Arrow IPC file in memory map. What is taken out of it has been validated: a changed offset would otherwise
-    end the process. That reads offsets and texts, no number."""
+    """An Arrow IPC file in memory map. What is taken out of it has been validated: a changed offset
+    would otherwise end the process. That reads offsets and texts, no number."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -272,12 +279,14 @@ class ArrowFile:
 
 
 def open_arrow(path: Path) -> ArrowFile:
-    """Memory-map an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
+    """Memory-map an Arrow IPC file. InputError when it is missing, truncated, damaged or not one.
+    """
     return ArrowFile(path)
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """The whole table of an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
+    """The whole table of an Arrow IPC file. InputError when it is missing, truncated, damaged or
+    not one."""
     return open_arrow(path).read_all()
 
 
@@ -300,7 +309,8 @@ def entry_of(file: Path, **more: int) -> dict[str, Any]:
 
 
 def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    """A manifest's content: of each file by name "rows", "bytes" and "sha256"; params, inputs and other facts."""
+    """A manifest's content: of each file by name "rows", "bytes" and "sha256"; params, inputs and
+    other facts."""
     manifest = {"kind": kind, "format": MANIFEST_FORMAT, "package": package_version(), "files": files, **facts}
     return {**manifest, SELF: self_digest(manifest)}
 
@@ -322,8 +332,9 @@ def made_again(kind: str, folder: Path) -> str:
 
 
 def unfinished_folder(out: Path) -> Path:
-    """Where a run writes until it has ended: beside its output, which whoever runs pipelines may delete before a stage
-    starts. Inside where nothing can be moved from there: `out` is a file system of its own."""
+    """Where a run writes until it has ended: beside its output, which whoever runs pipelines may
+    delete before a stage starts. Inside where nothing can be moved from there: `out` is a file
+    system of its own."""
     if out.is_mount():
         return out / UNFINISHED
     named = out if out.name not in ("", "..") and not out.is_symlink() else out.resolve()
@@ -341,10 +352,11 @@ def output_of(folder: Path) -> Path:
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a finished stage's folder, after checking it and that its files are there at their full size.
+    """The manifest of a finished stage's folder, after checking it and that its files are there at
+    their full size.
 
-    Raises InputError when the folder is no finished `kind` folder, when the manifest is not what was written, and
-    when a file is missing or has another size.
+    Raises InputError when the folder is no finished `kind` folder, when the manifest is not what
+    was written, and when a file is missing or has another size.
     """
     if folder.is_file():
         raise InputError(f"a file where a folder of {kind} is needed", file=folder, remedy="give what --out named")
@@ -365,8 +377,8 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
-    """A manifest whose own checksum is right (those of format 1 have none), with the names of its files inside
-    its folder. InputError otherwise."""
+    """A manifest whose own checksum is right (those of format 1 have none), with the names of its
+    files inside its folder. InputError otherwise."""
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ValueError(f"{path.stat().st_size} bytes")
@@ -405,8 +417,9 @@ def altered(
     files: Mapping[str, Any], sizes: Mapping[str, int], base: str, remedy: str,
     sha256: Callable[[str], str] | None = None,
 ) -> Iterator[InputError]:  # fmt: skip
-    """Of a manifest's files those that are missing, have another size or other bytes, or cannot be read. There are
-    files of these `sizes`; `sha256` reads one (None: bytes are not compared), and `base` stands before its name."""
+    """Of a manifest's files those that are missing, have another size or other bytes, or cannot be
+    read. There are files of these `sizes`; `sha256` reads one (None: bytes are not compared), and
+    `base` stands before its name."""
     for name, entry in files.items():
         try:
             if name not in sizes:

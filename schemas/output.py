@@ -1,9 +1,9 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
-An output folder has to be new, empty, or written by the same stage, as its manifest says. A run writes into a folder
-beside it, OUT.unfinished, where `run.json` says what it is of. When it has ended, its files take the place of those of
-the run before. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
-anything is touched.
+An output folder has to be new, empty, or written by the same stage, as its manifest says. A run
+writes into a folder beside it, OUT.unfinished, where `run.json` says what it is of. When it has
+ended, its files take the place of those of the run before. A file has to be new, or of the kind
+that the command writes. Everything else is an InputError before anything is touched.
 """
 
 import glob
@@ -56,13 +56,15 @@ def output_folder(
     out: Path, stage: str, made_of: MadeOf | None = None, *, afresh: bool = False,
     done: Callable[[Path], str] = done_parts,
 ) -> Iterator[Path]:  # fmt: skip
-    """Hold `out` for a run of `stage`, against other runs; yields OUT.unfinished, which the run writes to.
+    """Hold `out` for a run of `stage`, against other runs; yields OUT.unfinished, which the run
+    writes to.
 
-    When the block has ended with a manifest there (`write_manifest`), its files take their places in `out`, the
-    manifest last. Until then the result of the run before stays. What a run leaves that did not end is deleted, or with
-    `made_of` kept for the next run of the same; of another one, or where all is to be made `afresh`, it is set aside
-    until this run has ended, and what was `done` is said. Of the processes of one launcher the first does all this.
-    Raises InputError as `refuse_foreign`, and where somebody's file stands in the place of a file of the run; with
+    When the block has ended with a manifest there (`write_manifest`), its files take their places
+    in `out`, the manifest last. Until then the result of the run before stays. What a run leaves
+    that did not end is deleted, or with `made_of` kept for the next run of the same; of another
+    one, or where all is to be made `afresh`, it is set aside until this run has ended, and what was
+    `done` is said. Of the processes of one launcher the first does all this. Raises InputError as
+    `refuse_foreign`, and where somebody's file stands in the place of a file of the run; with
     `made_of` for a full disk, or one that may not be written, too.
     """
     folder = unfinished_folder(out)
@@ -133,8 +135,8 @@ def _asides(out: Path) -> list[Path]:
 
 
 def _put_in_place(out: Path, folder: Path) -> None:
-    """Move the files of a run that has ended; killed meanwhile, the next run goes on with it. InputError where a file
-    of somebody else stands."""
+    """Move the files of a run that has ended; killed meanwhile, the next run goes on with it.
+    InputError where a file of somebody else stands."""
     if not (folder / MANIFEST).is_file():
         return
     now = parse_manifest(folder / MANIFEST)
@@ -163,7 +165,8 @@ def _put_in_place(out: Path, folder: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """What says whose it is goes last: killed meanwhile, what is left is known. A lock is its holder's."""
+    """What says whose it is goes last: killed meanwhile, what is left is known. A lock is its
+    holder's."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -187,7 +190,8 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """What writes to a folder of unfinished work, or wrote there: "stage" and "made_of". None where it says nothing."""
+    """What writes to a folder of unfinished work, or wrote there: "stage" and "made_of". None where
+    it says nothing."""
     with suppress(InputError, OSError):
         found = read_json(folder / RUN_FILE)
         if isinstance(found, dict) and isinstance(found.get("stage"), str) and "made_of" in found:
@@ -196,7 +200,8 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
+    """What differs between the parameters and inputs of two manifests: the first names, short
+    values beside them."""
     old, new = (
         {key: canonical(value) for part in parts if isinstance(part, dict) for key, value in leaves(part).items()}
         for parts in ([one.get("params"), one.get("inputs")] for one in (before, now))
@@ -244,7 +249,8 @@ Recogniser = Callable[[Path], bool]
 
 
 def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
-    """InputError when a file is there that is not `what`, or one that a finished stage lists as its own."""
+    """InputError when a file is there that is not `what`, or one that a finished stage lists as its
+    own."""
     remedy = "give another name; nothing was touched"
     if path.is_dir():
         raise InputError("a folder where a file is to be written", file=path, remedy=remedy)
@@ -269,8 +275,8 @@ def starting(start: bytes) -> Recogniser:
 
 
 def signed(start: bytes, signature: str = SIGNATURE) -> Recogniser:
-    """Pages and pictures that begin so and have the signature, by default that capgrade made them, near their beginning
-    or end."""
+    """Pages and pictures that begin so and have the signature, by default that capgrade made them,
+    near their beginning or end."""
 
     def ours(path: Path) -> bool:
         with path.open("rb") as file:

@@ -50,7 +50,8 @@ class Ranked(NamedTuple):
 
 
 class ReferenceTable(NamedTuple):
-    """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
+    """The references of a block of images as terms, those of an image from `start` on, `used` of
+    them."""
 
     start: np.ndarray  # int64 [images + 1]
     used: np.ndarray  # int64 [images]
@@ -61,7 +62,8 @@ class ReferenceTable(NamedTuple):
 
 
 class ReferenceGrams(NamedTuple):
-    """The n-grams of a block of images' references, an image's each once, in the order in which they come."""
+    """The n-grams of a block of images' references, an image's each once, in the order in which
+    they come."""
 
     ptr: np.ndarray  # int64 [images + 1]: those of each image
     references: np.ndarray  # int64 [images]: how many each has
@@ -123,9 +125,9 @@ def _fold_images(begin, end, grams, first, inverse, weights, form, postings, fol
 def fold_references(
     pairs: ImagePairs, first: int, captions: Weighted, weights: Weights, form: Form, postings: Postings
 ) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
-    """The terms of each of `pairs.images`, and for each a table over length classes of what a caption with it gains,
-    before its own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense
-    row: both int64 [terms]."""
+    """The terms of each of `pairs.images`, and for each a table over length classes of what a
+    caption with it gains, before its own norm; and where the postings of each term go on from rank
+    `first`, and the rank there, -1 for a dense row: both int64 [terms]."""
     grams, used = grams_of(pairs, captions.sentences), np.empty(len(pairs.images), np.int64)
     terms = np.diff(postings.term_ptr)[grams.gram]
     start = np.append(0, np.cumsum(terms))[grams.ptr]
@@ -142,7 +144,8 @@ def fold_references(
 def score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, out):
     """Captions first..last, which have these ranks too, into out; cursors move on behind them.
 
-    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay
+    in the cache.
     """
     start, used = folded.start, folded.used
     term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table

@@ -1,8 +1,9 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 400 captions per second on 2 cores). So each text's vector is kept, in a
-store by the model and what computes it: a run that was stopped goes on, every stage reads the same vectors, and more
-captions cost what is new. A store is a folder of parts, Arrow files with the digests of texts beside their vectors.
+Encoding is by far the slowest step (about 400 captions per second on 2 cores). So each text's
+vector is kept, in a store by the model and what computes it: a run that was stopped goes on, every
+stage reads the same vectors, and more captions cost what is new. A store is a folder of parts,
+Arrow files with the digests of texts beside their vectors.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def cache_folder() -> Path:
 def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. Texts
-    beyond the model's limit are cut, which a warning counts. Raises InputError when there is no such model or device,
-    the model's vectors are no numbers, or the cache cannot be written.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as
+    `device_of` takes it. Texts beyond the model's limit are cut, which a warning counts. Raises
+    InputError when there is no such model or device, the model's vectors are no numbers, or the
+    cache cannot be written.
     """
     folder = (folder or cache_folder()) / cache_name(model, device)
     found = read_stored(folder, texts)
@@ -68,7 +70,8 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
 
 
 def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path) -> None:
-    """Into the store, texts of like length together; a run that is stopped loses less than CHUNK of them."""
+    """Into the store, texts of like length together; a run that is stopped loses less than CHUNK of
+    them."""
     pieces = word_pieces(encoder, texts)
     order = np.argsort(pieces, kind="stable")
     limit = encoder.max_seq_length or 0
@@ -90,7 +93,8 @@ class StoredVectors(NamedTuple):
 
 
 def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
-    """The vectors of texts in a store. A part that is damaged is removed: its texts are not known."""
+    """The vectors of texts in a store. A part that is damaged is removed: its texts are not known.
+    """
     parts = {path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None}
     digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
     row = pc.index_in(_digests(texts), value_set=digests).fill_null(-1).to_numpy()
@@ -129,8 +133,9 @@ def _remove(damaged: Path) -> None:
 
 
 def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Sequence[int]) -> None:
-    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as `StoredVectors.limits`. Two
-    processes that add the same write the same file. InputError where it cannot be written."""
+    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as
+    `StoredVectors.limits`. Two processes that add the same write the same file. InputError where it
+    cannot be written."""
     digests, size = _digests(texts), vectors.shape[1]
     schema = _schema(size)
     columns = [digests, pa.FixedSizeListArray.from_arrays(vectors.ravel(), size), pa.array(limits, pa.int32())]
@@ -154,8 +159,8 @@ def cache_name(model: str, device: str = "cpu") -> str:
 
 @needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
-    """What changes the last bits of embeddings: torch's minor version, which has the products; the major
-    one of the libraries that have the model's code; and the processor's or GPU's kind."""
+    """What changes the last bits of embeddings: torch's minor version, which has the products; the
+    major one of the libraries that have the model's code; and the processor's or GPU's kind."""
     import torch
 
     place = device_of(device)
@@ -178,8 +183,9 @@ def _processor() -> str:
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
     """float32 [len(texts), d], unit length.
 
-    A text's bits do not hang on the others: a batch holds texts of one number of word pieces, so none is padded, and
-    is filled up to its full size with copies, so each is computed by products of one shape.
+    A text's bits do not hang on the others: a batch holds texts of one number of word pieces, so
+    none is padded, and is filled up to its full size with copies, so each is computed by products
+    of one shape.
     """
     pieces = np.minimum(word_pieces(encoder, texts), encoder.max_seq_length or np.inf)
     batch = _BATCH if encoder.device.type == "cpu" else GPU_BATCH
@@ -193,7 +199,8 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
 
 
 def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarray:
-    """int64 [len(texts)]: word pieces of each text, uncut; 0 for encoders that know none and pad nothing."""
+    """int64 [len(texts)]: word pieces of each text, uncut; 0 for encoders that know none and pad
+    nothing."""
     if not callable(encoder.tokenizer):
         return np.zeros(len(texts), np.int64)
     prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
@@ -203,7 +210,8 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 
 @needs("encoder")
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
-    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
+    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the
+    library would."""
     source = model_source(model)
     from sentence_transformers import SentenceTransformer
 

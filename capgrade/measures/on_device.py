@@ -1,11 +1,13 @@
-"""CIDEr-D, ROUGE-L and Sentence-BERT on a GPU: dense blocks by torch, within 1e-5 of the kernels for processors.
+"""CIDEr-D, ROUGE-L and Sentence-BERT on a GPU: dense blocks by torch, within 1e-5 of the kernels
+for processors.
 
-What is fitted is the same; its arrays go to the device once a worker, an image's references are folded by the same
-kernels, and the device does what costs: the product, the updates of postings, the steps of the subsequences. Other
-measures, single captions and captions left out of their own references stay with the processor.
+What is fitted is the same; its arrays go to the device once a worker, an image's references are
+folded by the same kernels, and the device does what costs: the product, the updates of postings,
+the steps of the subsequences. Other measures, single captions and captions left out of their own
+references stay with the processor.
 
-A value does not depend on the block that it is in. So products have one shape, and what a device may add in any order
-are whole numbers.
+A value does not depend on the block that it is in. So products have one shape, and what a device
+may add in any order are whole numbers.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
 
 
 def on_device(fitted: Fitted, device: str) -> Fitted:
-    """The measure with its dense blocks on `device`, "cuda" or "cuda:1"; itself for "cpu", and where it has no such
-    form. Raises InputError when there is no such device."""
+    """The measure with its dense blocks on `device`, "cuda" or "cuda:1"; itself for "cpu", and
+    where it has no such form. Raises InputError when there is no such device."""
     return fitted if device == "cpu" else fitted.on_device(device_of(device))
 
 
@@ -101,8 +103,8 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
 
 
 def _product(queries: Tensor, targets: Tensor) -> Tensor:
-    """float32 [queries, targets] from unit vectors, in tiles of one shape: the order in which a device sums, and so the
-    last bits, may depend on the shape."""
+    """float32 [queries, targets] from unit vectors, in tiles of one shape: the order in which a
+    device sums, and so the last bits, may depend on the shape."""
     out = queries.new_empty(len(queries), len(targets))
     for row in range(0, len(queries), _QUERIES):
         some = _padded(queries[row : row + _QUERIES], _QUERIES)
@@ -123,7 +125,8 @@ def _whole(values: Tensor) -> Tensor:
 
 
 class CiderOnDevice(_OnDevice[FittedCider]):
-    """Every posting of an image's terms in the chunk is one addition, frequent n-grams like others."""
+    """Every posting of an image's terms in the chunk is one addition, frequent n-grams like others.
+    """
 
     def __init__(self, fitted: FittedCider, device: torch.device) -> None:
         super().__init__(fitted, device)
@@ -158,9 +161,9 @@ class CiderOnDevice(_OnDevice[FittedCider]):
 
 
 class RougeOnDevice(_OnDevice[FittedRougeL]):
-    """The bit-parallel steps of `rouge`, a caption a row and a reference a column: token after token for all captions
-    of a chunk, those past a caption's end changing nothing. Images with a reference of more than 64 tokens, which one
-    number cannot hold, stay with the processor."""
+    """The bit-parallel steps of `rouge`, a caption a row and a reference a column: token after
+    token for all captions of a chunk, those past a caption's end changing nothing. Images with a
+    reference of more than 64 tokens, which one number cannot hold, stay with the processor."""
 
     def __init__(self, fitted: FittedRougeL, device: torch.device) -> None:
         super().__init__(fitted, device)
@@ -205,7 +208,8 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         return self._with_others(images, few, f.clamp(max=1), first, last)
 
     def _common(self, mask: Tensor, local: Tensor, first: int, last: int) -> Tensor:
-        """Length of the longest common subsequence of each caption and lane, float32 [captions, lanes]."""
+        """Length of the longest common subsequence of each caption and lane, float32 [captions,
+        lanes]."""
         ptr = self.fitted.texts.ptr[first : last + 1]
         sizes, rows = np.diff(ptr), np.arange(last - first)
         words = np.full((len(rows), int(sizes.max(initial=0))), self.fitted.n_vocabulary)

@@ -1,8 +1,8 @@
 """Sentence-BERT cosine of every caption with every image's reference set.
 
-A matrix product whose cosines are folded over the references where they are made (`products`). Each is summed in the
-order of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal values. What
-is within rounding of 1 is 1.
+A matrix product whose cosines are folded over the references where they are made (`products`). Each
+is summed in the order of the coordinates, so the same bytes come out on any number of cores, and
+equal captions get equal values. What is within rounding of 1 is 1.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ LANES = 32
 
 @njit(cache=True)
 def _dot(a, b, sums):
-    """In double precision, where products of float32 are exact; in LANES sums, float64, so that they become vectors,
-    and in the same order on any processor."""
+    """In double precision, where products of float32 are exact; in LANES sums, float64, so that
+    they become vectors, and in the same order on any processor."""
     whole = a.shape[0] // LANES * LANES
     sums[:] = 0
     for k in range(0, whole, LANES):
@@ -62,7 +62,8 @@ def _dot(a, b, sums):
 
 @njit(nogil=True, cache=True)
 def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
-    """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
+    """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no
+    reference is left."""
     sums = np.empty(LANES)
     for k in range(begin, end):
         largest, total, used = -np.inf, 0.0, 0
@@ -131,7 +132,8 @@ class FittedSbert(OfReferences):
 
 
 class SbertParams(ParamsBlock):
-    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
+    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are
+    combined."""
 
     model: str = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
@@ -140,10 +142,11 @@ class SbertParams(ParamsBlock):
 
 
 class Sbert(Measure[SbertParams]):
-    """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`, `mean` or `first`.
+    """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`,
+    `mean` or `first`.
 
-    `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with people
-    on Crisscrossed Captions (docs/measures.md).
+    `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with
+    people on Crisscrossed Captions (docs/measures.md).
     """
 
     name, parameters, block, modules = "sbert", SbertParams, "sbert", ("sentence_transformers",)
@@ -151,8 +154,8 @@ class Sbert(Measure[SbertParams]):
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSbert:
-        """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or `left_out`
-        leaves an image without references."""
+        """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or
+        `left_out` leaves an image without references."""
         sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)

@@ -1,9 +1,10 @@
 """Sentence-BERT cosine of what the captions of one image share.
 
-An embedding has a part that its image decides and a part that its writer chose. All captions together tell the two
-apart, without any judgement: B is the covariance of images, W that of captions of one image. The best linear estimate
-of the image's part is B (B + W)^-1 (e - mean). Its matrix square root, half way between the embedding and that
-estimate, agrees best with people (docs/measures.md).
+An embedding has a part that its image decides and a part that its writer chose. All captions
+together tell the two apart, without any judgement: B is the covariance of images, W that of
+captions of one image. The best linear estimate of the image's part is B (B + W)^-1 (e - mean). Its
+matrix square root, half way between the embedding and that estimate, agrees best with people
+(docs/measures.md).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ INSTEAD = "use sbert"
 
 
 class SbertShared(Sbert):
-    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share; references as `Sbert`.
+    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share;
+    references as `Sbert`.
 
     A value hangs on all captions that are fitted: they give the mean and the two covariances.
     """
@@ -56,7 +58,8 @@ class SbertSharedMean(SbertShared):
 
 
 def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """Rows of vectors less `mean`, times `root`, as unit vectors, float32 [n, d]; 0 for one that is the mean."""
+    """Rows of vectors less `mean`, times `root`, as unit vectors, float32 [n, d]; 0 for one that is
+    the mean."""
     out = np.empty_like(vectors, np.float32)
     with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
         for at in range(0, len(vectors), STEP):
@@ -67,7 +70,8 @@ def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarra
 
 
 def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the images' means float64 [d], and ((B + W)^-1 B)^(1/2) float64 [d, d], for rows of vectors.
+    """Mean of the images' means float64 [d], and ((B + W)^-1 B)^(1/2) float64 [d, d], for rows of
+    vectors.
 
     InputError where the captions are too few or too alike to tell what they share.
     """
@@ -100,7 +104,8 @@ def _root(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.nd
 
 
 def _within(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Pooled covariance of the captions of one image, float64 [d, d]; `means` are the images', less `mean`."""
+    """Pooled covariance of the captions of one image, float64 [d, d]; `means` are the images', less
+    `mean`."""
     total = -(means.T * sizes) @ means
     for at in range(0, len(vectors), STEP):
         some = vectors[at : at + STEP].astype(np.float64) - mean

@@ -1,7 +1,8 @@
 """SPICE by its own Java scorer, the one that pycocoevalcap carries (Anderson et al. 2016).
 
-The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in `pycocoevalcap/spice/lib`. All of this
-is checked before anything is scored, and an answer that is not one F-score a pair is an error, never a zero.
+The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in
+`pycocoevalcap/spice/lib`. All of this is checked before anything is scored, and an answer that is
+not one F-score a pair is an error, never a zero.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class SpiceParams(ParamsBlock):
 
 
 class Spice(Measure[SpiceParams]):
-    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image, synonyms matching.
+    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image,
+    synonyms matching.
 
     Computed by `spice-1.0.jar` of pycocoevalcap on the captions' tokens, as its evaluation does.
     """
@@ -94,8 +96,8 @@ class Spice(Measure[SpiceParams]):
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSpice:
-        """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14, a jar is missing,
-        or `left_out` leaves an image without references."""
+        """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14,
+        a jar is missing, or `left_out` leaves an image without references."""
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("spice", captions)
         folder = spice_folder()
@@ -114,7 +116,8 @@ class Spice(Measure[SpiceParams]):
 
 
 def spice_folder() -> Path:
-    """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is missing."""
+    """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is
+    missing."""
     folder = package_folder("pycocoevalcap.spice")
     if not (folder / SPICE_JAR).is_file():
         raise InputError("SPICE's scorer is missing", file=folder / SPICE_JAR, remedy="install pycocoevalcap again")
@@ -167,7 +170,8 @@ def _reason(text: str) -> str:
 
 
 def read_scores(path: Path, n_pairs: int) -> list[float]:
-    """F-scores by pair number from what the scorer wrote. InputError unless each pair has one, within 0..1."""
+    """F-scores by pair number from what the scorer wrote. InputError unless each pair has one,
+    within 0..1."""
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
         scores = {item["image_id"]: item["scores"]["All"]["f"] for item in answer}

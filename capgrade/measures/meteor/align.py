@@ -1,14 +1,17 @@
-"""METEOR's aligner: which words of a caption go with which of a reference, by the beam search of `Aligner.resolve`.
+"""METEOR's aligner: which words of a caption go with which of a reference, by the beam search of
+`Aligner.resolve`.
 
-Reference positions are resolved from left to right. A path has so far matched words (more is better), begun chunks and
-moved words (fewer is better); after each position the best 40 paths go on, earlier ones first among equals. Two
-habits of the original are kept, as scores hang on them: a match that is not exact counts half its words, rounded
-down; and the distance of a match is added to the path it branches off, not to the one that has it.
+Reference positions are resolved from left to right. A path has so far matched words (more is
+better), begun chunks and moved words (fewer is better); after each position the best 40 paths go
+on, earlier ones first among equals. Two habits of the original are kept, as scores hang on them: a
+match that is not exact counts half its words, rounded down; and the distance of a match is added to
+the path it branches off, not to the one that has it.
 
-A match is one number: reference's place, words there, caption's place, words there, stage. A path's rank is one
-number as well, smaller is better: words matched, chunks, distance. Ranks are kept sorted, `slot` says where the rest of
-a path is: its last node, the end of its open chunk or -1, the reference position until which it is busy, and the
-caption's words that it used. Arrays hold two beams, one after the other.
+A match is one number: reference's place, words there, caption's place, words there, stage. A path's
+rank is one number as well, smaller is better: words matched, chunks, distance. Ranks are kept
+sorted, `slot` says where the rest of a path is: its last node, the end of its open chunk or -1, the
+reference position until which it is busy, and the caption's words that it used. Arrays hold two
+beams, one after the other.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ NODE, END, BUSY = range(3)
 
 @njit(cache=True, forceinline=True)
 def packed_match(i, size, j, width, stage):
-    """A match of `size` words from word i of the reference on and `width` words from word j of the caption on, in one
-    int64."""
+    """A match of `size` words from word i of the reference on and `width` words from word j of the
+    caption on, in one int64."""
     return (((np.int64(i) << 4 | size) << 12 | j) << 4 | width) << 2 | stage
 
 
@@ -104,7 +107,8 @@ def _sort(ranks, slot, base, n):
 
 @njit(cache=True, forceinline=True)
 def _push(ranks, slot, state, used, base, n, rank, node, end, busy, parent):
-    """Put a path that used what `parent` did among the best BEAM: how many there are then, and its slot or -1."""
+    """Put a path that used what `parent` did among the best BEAM: how many there are then, and its
+    slot or -1."""
     if n < _BEAM:
         new = base + n
         n += 1
@@ -166,8 +170,8 @@ def _is_free(used, s, match):
 
 @njit(cache=True, forceinline=True)
 def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes):
-    """Each path goes on, into the other beam, with each match of one reference position that it can still take, and
-    without any."""
+    """Each path goes on, into the other beam, with each match of one reference position that it can
+    still take, and without any."""
     new, n_new, i = _BEAM - base, 0, reference_place(matches[first])
     for k in range(base, base + n):
         s, rank = slot[k], ranks[k]
@@ -251,8 +255,9 @@ def alignment_buffers(longest, matches):
 
 @njit(cache=True)
 def align(matches, n_words, buffers):
-    """Node of the last match of the best alignment (-1: none) and its chunks. `matches` are those of a caption with a
-    reference of `n_words`, sorted by reference position and the order in which the stages find them."""
+    """Node of the last match of the best alignment (-1: none) and its chunks. `matches` are those
+    of a caption with a reference of `n_words`, sorted by reference position and the order in which
+    the stages find them."""
     _, ranks, slot, state, used, nodes, covered = buffers
     _cover(matches, covered, 1)
     base, n, n_nodes, i, first = 0, 1, 0, 0, 0

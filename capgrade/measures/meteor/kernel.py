@@ -194,7 +194,8 @@ def _score_reference(c, r, hits, image, words, buffers, counts):
 
 @njit(cache=True)
 def _score_best(c, hits, image, leave_out, words, buffers, counts):
-    """METEOR of a caption with the best reference, and its counts into `counts`, [1 or 0, COUNTS]."""
+    """METEOR of a caption with the best reference, and its counts into `counts`, [1 or 0, COUNTS].
+    """
     best, found = -1.0, np.empty(COUNTS)
     for r in range(image.refs.shape[0]):
         if leave_out and image.refs[r] == c:

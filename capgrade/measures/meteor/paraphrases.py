@@ -1,7 +1,9 @@
-"""METEOR's paraphrase table as arrays, made once and kept, and what of it occurs in a set of captions.
+"""METEOR's paraphrase table as arrays, made once and kept, and what of it occurs in a set of
+captions.
 
-The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit hash of its words'
-hashes; the paraphrases of each are listed, so that those of a set of captions are found without a pass over the table.
+The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit
+hash of its words' hashes; the paraphrases of each are listed, so that those of a set of captions
+are found without a pass over the table.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Paraphrases(NamedTuple):
 
 
 def compile_table(text: bytes) -> Paraphrases:
-    """From the table's text: probability, phrase and paraphrase on three lines each. ValueError for a broken entry."""
+    """From the table's text: probability, phrase and paraphrase on three lines each. ValueError for
+    a broken entry."""
     phrases = _read_phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
@@ -93,7 +96,8 @@ def hash_runs(data: np.ndarray, ptr: np.ndarray) -> np.ndarray:
 
 
 def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The runs with a first, with a second number, ...: int64, and a hash of each up to there, uint64."""
+    """The runs with a first, with a second number, ...: int64, and a hash of each up to there,
+    uint64."""
     rows, hashes = np.arange(len(ptr) - 1), np.zeros(len(ptr) - 1, np.uint64)
     for k in count():
         longer = ptr[rows] + k < ptr[rows + 1]
@@ -112,9 +116,9 @@ def _mix_in(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def occurring_pairs(
     table: Paraphrases, words: Sequence[str], ptr: np.ndarray, word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The table's phrase that starts at each word with each number of words, int32 [words, LONGEST], -1 for none; and
-    the pairs both of whose phrases occur, as (phrase, paraphrase, rank) int64 [n, 3]. Sentences are word numbers
-    `word`, split by `ptr`."""
+    """The table's phrase that starts at each word with each number of words, int32 [words,
+    LONGEST], -1 for none; and the pairs both of whose phrases occur, as (phrase, paraphrase, rank)
+    int64 [n, 3]. Sentences are word numbers `word`, split by `ptr`."""
     hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
     at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
     begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)  # different hashes, and which a word has
@@ -140,7 +144,8 @@ def occurring_pairs(
 
 @cache
 def read_paraphrases(path: Path) -> Paraphrases:
-    """The table of METEOR's paraphrase file, read once a process; its arrays are kept in `$CAPGRADE_CACHE/meteor`.
+    """The table of METEOR's paraphrase file, read once a process; its arrays are kept in
+    `$CAPGRADE_CACHE/meteor`.
 
     InputError when the file cannot be read or is cut short.
     """

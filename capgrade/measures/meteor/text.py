@@ -1,7 +1,8 @@
-"""METEOR's own tokens: the text normalisation that `-norm` switches on, for English, keeping punctuation.
+"""METEOR's own tokens: the text normalisation that `-norm` switches on, for English, keeping
+punctuation.
 
-It runs on the caption's tokens joined by spaces, as pycocoevalcap hands them over, and may split them once more
-("dog 's" becomes "dog ' s"). `docs/measures.md` has how equal it was measured to be.
+It runs on the caption's tokens joined by spaces, as pycocoevalcap hands them over, and may split
+them once more ("dog 's" becomes "dog ' s"). `docs/measures.md` has how equal it was measured to be.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alik
 
 
 def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
-    """METEOR's words of sentences of tokens: most are read alike everywhere, each once; others with their sentence.
-    `prefixes` are as `meteor_words` takes them."""
+    """METEOR's words of sentences of tokens: most are read alike everywhere, each once; others with
+    their sentence. `prefixes` are as `meteor_words` takes them."""
     return read_once(tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes))
 
 
@@ -54,8 +55,8 @@ def _alone(token: str) -> tuple[str, ...] | None:
 
 
 def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
-    """The words of a line of tokens. `prefixes` are abbreviations after which a period ends no sentence, true where
-    that holds only before a number."""
+    """The words of a line of tokens. `prefixes` are abbreviations after which a period ends no
+    sentence, true where that holds only before a number."""
     if _PLAIN.fullmatch(tokens):
         return tokens.split()
     line = f" {tokens} "
@@ -77,7 +78,8 @@ def _split(line: str) -> list[str]:
 
 
 def _period_apart(word: str, following: list[str], prefixes: Mapping[str, bool]) -> str:
-    """A word that ends with a period, as "u.s." or "street.", with the period removed, kept or set apart."""
+    """A word that ends with a period, as "u.s." or "street.", with the period removed, kept or set
+    apart."""
     if len(word) < 2 or not word.endswith("."):
         return word
     stem = word[:-1]

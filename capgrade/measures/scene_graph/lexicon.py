@@ -1,4 +1,5 @@
-"""What the caption parser knows of words: our own lists of objects, actions and attributes, and WordNet behind them."""
+"""What the caption parser knows of words: our own lists of objects, actions and attributes, and
+WordNet behind them."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Tree:
 
 
 def read_tree(path: Path) -> Tree:
-    """A file of concepts: a line holds a concept and its synonyms, tabs before it say what it is a kind of."""
+    """A file of concepts: a line holds a concept and its synonyms, tabs before it say what it is a
+    kind of."""
     concept: dict[str, str] = {}
     above: dict[str, set[str]] = {}
     path_of: list[str] = []

@@ -1,7 +1,7 @@
 """A caption's scene graph: its objects, their attributes, and the relations between them.
 
-A grammar of captions, read from left to right: noun phrases are objects with attributes; a verb or preposition
-relates what stands before it to the noun phrase after it. It is no parser of English.
+A grammar of captions, read from left to right: noun phrases are objects with attributes; a verb or
+preposition relates what stands before it to the noun phrase after it. It is no parser of English.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _ACTORS = frozenset(["person", "animal", "vehicle"])
 
 @dataclass(frozen=True)
 class Graph:
-    """Objects, (object, attribute) and (object, relation, object), in the order of the caption, none twice."""
+    """Objects, (object, attribute) and (object, relation, object), in the order of the caption,
+    none twice."""
 
     objects: tuple[str, ...]
     attributes: tuple[tuple[str, str], ...]
@@ -37,7 +38,8 @@ class Graph:
 
 
 def parse(words: tuple[str, ...]) -> Graph:
-    """The scene graph of a caption's lower-case tokens. InputError when METEOR's data (WordNet) is missing."""
+    """The scene graph of a caption's lower-case tokens. InputError when METEOR's data (WordNet) is
+    missing."""
     lexicon = scene_lexicon()
     reader = _Reader(lexicon)
     for item in _phrases(tag(words, lexicon)):

@@ -1,4 +1,5 @@
-"""Parts of speech of a caption's words, by rules: closed classes, our lists, WordNet, and the words on either side."""
+"""Parts of speech of a caption's words, by rules: closed classes, our lists, WordNet, and the words
+on either side."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Tagged(NamedTuple):
 
 
 def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
-    """The words of one caption, lower-cased tokens, with their parts of speech; those without a letter are dropped."""
+    """The words of one caption, lower-cased tokens, with their parts of speech; those without a
+    letter are dropped."""
     joined = _joined([word for word in words if any(char.isalnum() for char in word)], lexicon)
     tagged: list[Tagged] = []
     for k, part in enumerate(joined):
@@ -34,7 +36,8 @@ def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
 
 
 def _joined(words: list[str], lexicon: SceneLexicon) -> list[str | Tagged]:
-    """Phrases of the lexicon, nouns of several words and closed classes tagged; other words as they are."""
+    """Phrases of the lexicon, nouns of several words and closed classes tagged; other words as they
+    are."""
     parts: list[str | Tagged] = []
     at = 0
     while at < len(words):
@@ -67,8 +70,8 @@ def _phrase(meaning: str, lexicon: SceneLexicon) -> list[Tagged]:
 
 
 def _one_noun(words: Sequence[str], lexicon: SceneLexicon) -> bool:
-    """Whether the words are one noun, singular or plural. WordNet has "little girl" and "white man" too, which are
-    objects with attributes."""
+    """Whether the words are one noun, singular or plural. WordNet has "little girl" and "white man"
+    too, which are objects with attributes."""
     text = " ".join(_singular(words, lexicon))
     if text in lexicon.nouns.concept or " ".join(words) in lexicon.nouns.concept:
         return True

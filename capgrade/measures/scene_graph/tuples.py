@@ -1,10 +1,10 @@
 """A scene graph as a weighted set of tuples, so that what two graphs share is what two sets share.
 
-Words become concepts, so synonyms are equal. What a tuple implies is in the set as well, with less weight: a dog is
-an animal, a brown dog is something brown, a skier skis.
+Words become concepts, so synonyms are equal. What a tuple implies is in the set as well, with less
+weight: a dog is an animal, a brown dog is something brown, a skier skis.
 
-Objects of our list have their concept there. Any other noun is placed by WordNet: up the hypernyms of each of its
-senses to the nearest word of the list, so that a corgi is a kind of dog.
+Objects of our list have their concept there. Any other noun is placed by WordNet: up the hypernyms
+of each of its senses to the nearest word of the list, so that a corgi is a kind of dog.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TupleReader:
     _of_noun: dict[str, Tuples] = field(default_factory=dict)
 
     def tuples(self, graph: Graph) -> Tuples:
-        """The tuples of a graph and what they imply, each with its largest weight; none has weight 0."""
+        """The tuples of a graph and what they imply, each with its largest weight; none has weight
+        0."""
         found: Tuples = {}
         for noun in graph.objects:
             _add(found, self._object(noun))
@@ -78,7 +79,8 @@ class TupleReader:
         return self._of_noun[noun]
 
     def _value(self, word: str, weight: float) -> Tuples:
-        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
+        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a
+        quality."""
         if word in self.lexicon.verbs.concept:
             action, above = self._action(word)
             implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}

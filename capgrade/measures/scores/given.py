@@ -1,4 +1,5 @@
-"""Candidates and references as people give them: as texts, or as the token ids that a captioner samples.
+"""Candidates and references as people give them: as texts, or as the token ids that a captioner
+samples.
 
 Token ids are the same as the ids written with spaces between them.
 """
@@ -22,8 +23,9 @@ Captions = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
 class Given:
     """Candidates, and the reference set of each one's image.
 
-    `ids` [candidates]: the image of each as it was given; `texts`: candidates, then references; `owner` int64
-    [candidates]: number of the image; `ref_ptr` int64 [images + 1]: where each image's references start.
+    `ids` [candidates]: the image of each as it was given; `texts`: candidates, then references;
+    `owner` int64 [candidates]: number of the image; `ref_ptr` int64 [images + 1]: where each
+    image's references start.
     """
 
     ids: list[Any]
@@ -49,7 +51,8 @@ class Given:
 def given(candidates: Captions, references: Captions) -> Given:
     """From two dicts (id -> captions) or two lists in one order; a string stands for one caption.
 
-    Raises InputError for ids or lengths that differ, an image without captions, or what is not text.
+    Raises InputError for ids or lengths that differ, an image without captions, or what is not
+    text.
     """
     for what, captions in (("candidates", candidates), ("references", references)):
         if isinstance(captions, str) or not hasattr(captions, "__len__"):
@@ -107,11 +110,12 @@ def are_ids(sets: Any) -> bool:
 
 
 def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndarray]:
-    """Sets of captions, such as the references, one after the other: the ids as words, each as it is written; and how
-    many captions each set has, int64. A set is a list of captions or an array [captions, length]; a caption is a list,
-    array or tensor of ids.
+    """Sets of captions, such as the references, one after the other: the ids as words, each as it
+    is written; and how many captions each set has, int64. A set is a list of captions or an array
+    [captions, length]; a caption is a list, array or tensor of ids.
 
-    With `end` a caption ends with its first `end`, and what follows is padding. InputError for what is no id.
+    With `end` a caption ends with its first `end`, and what follows is padding. InputError for what
+    is no id.
     """
     flat, rows, sizes = [np.empty(0, np.int64)], [""], []
     for row, own in ((f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)):

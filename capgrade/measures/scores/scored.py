@@ -10,8 +10,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Scored:
-    """One score: `sentences` float64 [candidates]; `statistics` float64 [candidates, k], of whose sums [n, k] `of`
-    makes corpus scores [n]."""
+    """One score: `sentences` float64 [candidates]; `statistics` float64 [candidates, k], of whose
+    sums [n, k] `of` makes corpus scores [n]."""
 
     sentences: np.ndarray
     statistics: np.ndarray
