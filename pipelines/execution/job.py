@@ -1,12 +1,10 @@
 """The run under `relevance` and `shards`: blocks of images, each made by a worker into a part file.
 
-In the order of this file: a stage reads what it scores (`read_source`), fits and saves the measures
-(`save_job`), has workers make the parts that are missing (`run_blocks`), and writes a manifest
-(`finish`). Workers are a loop in this process or, by Beam's options, processes of a Beam runner.
-
-Parts, fitted measures and ids stand in the folder of the run: the work folder of the output, or one
-at a URL. A part that exists is whole, so a run that was stopped goes on with those that are
-missing. The bytes do not depend on the runner, on the number of workers, or on interruptions.
+In the order of this file, a stage reads what it scores (`read_source`), fits and saves the measures
+(`save_job`), has workers make the parts that are missing (`run_blocks`), in this process or where a
+runner of Beam starts them, and writes a manifest (`finish`). Parts and saved measures stand in the
+folder of the run, which is the work folder or one at a URL. A part that exists is whole, so a
+stopped run goes on. Bytes depend neither on the runner, nor on workers, nor on stops.
 """
 
 from __future__ import annotations
@@ -101,6 +99,26 @@ def read_source(
     return Source(captions, chosen, params, measures, made_with, files, inputs, made_of, facts, n_blocks)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Blocks of images to score, as it is sent to workers."""
+
+    url: str  # of the folder of the run
+    kinds: dict[str, str]  # measure -> class of its fitted form
+    table: Table
+    n_images: int
+    block_images: int
+    device: str = "cpu"
+
+    @property
+    def n_blocks(self) -> int:
+        return count_blocks(self.n_images, self.block_images)
+
+    def part(self, block: int) -> str:
+        """The name of a block's file in the folder of the run."""
+        return f"{PARTS}/{block:06d}.arrow"
+
+
 def save_job(source: Source, work: Path, make_table: Callable[[], Table]) -> Job:
     """Fit the measures and save them, and the ids of images, in `work`, where workers find them.
 
@@ -126,31 +144,41 @@ def save_job(source: Source, work: Path, make_table: Callable[[], Table]) -> Job
     )
 
 
-def finish(source: Source, folder: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
-    """Write the manifest. InputError where a file that a measure reads has changed meanwhile."""
-    require_unchanged(source.files, read_by(source.params.measures, source.measures))
-    facts["n_captions"] = source.captions.n_captions
-    return write_manifest(folder, kind, params=source.made_with, inputs=source.inputs, rows=rows, **facts)
+def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
+    """Make the parts of all blocks, or of `blocks`, that are not there.
+
+    With `options`, which are Beam's own, workers are Beam's; else one works in this process.
+    Returns the local files of the parts, in order. Raises the InputError that a worker raised.
+    """
+    folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
+    done = folder.names(PARTS)
+    todo = [block for block in wanted if job.part(block) not in done]
+    if kept := len(wanted) - len(todo):
+        tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
+    if todo:
+        share(work, folder)
+        with _progress_of_parts(folder, what, len(todo)):
+            _run(job, todo, options)
+    return _local_parts(folder, [job.part(block) for block in wanted], work)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """Blocks of images to score, as it is sent to workers."""
+def share(work: Path, folder: Folder) -> None:
+    """Put what workers read into the folder of the run, where that is not the work folder."""
+    if folder.local != work.resolve():
+        found = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
+        for path in sorted(found):
+            folder.put(path, path.relative_to(work).as_posix())
 
-    url: str  # of the folder of the run
-    kinds: dict[str, str]  # measure -> class of its fitted form
-    table: Table
-    n_images: int
-    block_images: int
-    device: str = "cpu"
 
-    @property
-    def n_blocks(self) -> int:
-        return count_blocks(self.n_images, self.block_images)
+def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
+    if options:
+        from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
 
-    def part(self, block: int) -> str:
-        """The name of a block's file in the folder of the run."""
-        return f"{PARTS}/{block:06d}.arrow"
+        run_on_beam(job, todo, options)
+        return
+    worker = Worker(job)
+    for block in todo:
+        worker.make(block)
 
 
 class Worker:
@@ -184,36 +212,6 @@ class Worker:
             return self.job.table(images, ids, self.fitted, self.local)
 
 
-def count_blocks(n_images: int, block_images: int) -> int:
-    return -(-n_images // block_images)
-
-
-def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
-    """Make the parts of all blocks, or of `blocks`, that are not there.
-
-    With `options`, which are Beam's own, workers are Beam's; else one works in this process.
-    Returns the local files of the parts, in order. Raises the InputError that a worker raised.
-    """
-    folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
-    done = folder.names(PARTS)
-    todo = [block for block in wanted if job.part(block) not in done]
-    if kept := len(wanted) - len(todo):
-        tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
-    if todo:
-        share(work, folder)
-        with _progress_of_parts(folder, what, len(todo)):
-            _run(job, todo, options)
-    return _local_parts(folder, [job.part(block) for block in wanted], work)
-
-
-def share(work: Path, folder: Folder) -> None:
-    """Put what workers read into the folder of the run, where that is not the work folder."""
-    if folder.local != work.resolve():
-        found = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
-        for path in sorted(found):
-            folder.put(path, path.relative_to(work).as_posix())
-
-
 @contextmanager
 def _progress_of_parts(folder: Folder, what: str, total: int) -> Iterator[None]:
     """A progress bar that counts the parts that are there, so that it serves any runner."""
@@ -237,17 +235,6 @@ def _progress_of_parts(folder: Folder, what: str, total: int) -> Iterator[None]:
             thread.join()
 
 
-def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
-    if options:
-        from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
-
-        run_on_beam(job, todo, options)
-        return
-    worker = Worker(job)
-    for block in todo:
-        worker.make(block)
-
-
 def _local_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]:
     """The local files of parts: those at a URL are copied into the work folder."""
     files = [(folder.local or work) / name for name in names]
@@ -259,6 +246,17 @@ def _local_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]
     with ThreadPoolExecutor(FETCHES) as threads:
         list(threads.map(lambda one: folder.get(*one), missing))
     return files
+
+
+def finish(source: Source, folder: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
+    """Write the manifest. InputError where a file that a measure reads has changed meanwhile."""
+    require_unchanged(source.files, read_by(source.params.measures, source.measures))
+    facts["n_captions"] = source.captions.n_captions
+    return write_manifest(folder, kind, params=source.made_with, inputs=source.inputs, rows=rows, **facts)
+
+
+def count_blocks(n_images: int, block_images: int) -> int:
+    return -(-n_images // block_images)
 
 
 def run_url(exchange: str | None, work: Path) -> str:

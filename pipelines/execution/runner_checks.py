@@ -1,5 +1,4 @@
-"""What a runner needs, looked for before the work: Beam and Dask would end in a traceback, or wait
-for ever."""
+"""Checks of what a runner needs, before the work: Beam and Dask would raise, or wait for ever."""
 
 import shutil
 import socket

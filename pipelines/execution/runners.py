@@ -39,10 +39,9 @@ def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
 
 
 def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
-    """The pipeline, of a size that depends neither on images nor on captions: runners take some
-    megabytes.
+    """The pipeline that makes blocks; `workers` is how many processes share a machine's cores.
 
-    `workers` is how many processes share a machine's cores.
+    Its size depends neither on images nor on captions, as runners take some megabytes at most.
     """
     _ = (
         pipeline
