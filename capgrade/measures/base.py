@@ -1,5 +1,4 @@
-"""What a measure is: fit it on the captions of a split, then score blocks of images against all
-captions."""
+"""What a measure is: fitted on the captions of a split, it scores images against all captions."""
 
 from __future__ import annotations
 
@@ -55,23 +54,24 @@ class ImagePairs(NamedTuple):
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
-    `pairs` is its definition in double precision. `chunks` are the value of a pair wherever many
+    `pairs` is its definition in double precision. `chunks` give the value of a pair wherever many
     are scored (relevance, shards): by a `filler` where a measure has one, which is faster and
-    within 1e-6 of the measure's range, else by `pairs`. It depends on nothing but the pair and what
-    was fitted: not on the images beside it. Images are int64 image numbers of the fitted captions,
-    captions int64 caption rows.
+    within 1e-6 of the measure's range, else by `pairs`. A value depends on the pair and on what was
+    fitted, not on the images beside it. Images and captions are int64 numbers of the fitted
+    captions.
     """
 
     @property
     def has_blocks(self) -> bool:
-        """Whether chunks are made in a way of their own. Where they are not, a few pairs cost no
-        more by `pairs`."""
+        """Whether chunks are computed otherwise than by `pairs`. If not, few pairs cost less."""
         return type(self).filler is not Fitted.filler or type(self).chunks is not Fitted.chunks
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
-        """Relevance of each own caption of these images without itself among the references, image
-        after image in the order of `refs`: float32, NaN where the image has no other caption. Of
-        measures that declare `leaves_out`."""
+        """Relevance of each own caption of these images, itself not among the references: float32.
+
+        Image after image, in the order of `refs`; NaN where the image has no other caption. Only of
+        measures that declare `leaves_out`.
+        """
         raise TypeError(f"{type(self).__name__} cannot leave captions out of their references")
 
     @property
@@ -81,16 +81,17 @@ class Fitted(Protocol):
 
     @abstractmethod
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """Relevance of captions to images' reference sets, pair by pair: float32 [n], from int64
-        [n] and [n]."""
+        """Relevance of captions to images' reference sets, pair by pair: float32 [n]."""
 
     def on_device(self, device: Any) -> Fitted:
         """The same with rectangles made on a `torch.device`; itself where it has no such form."""
         return self
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """What fills rectangles of these images: called for one chunk after the other, from caption
-        row `start` on."""
+        """A function that fills rectangles of these images.
+
+        It is called for one chunk after the other, from caption row `start` on.
+        """
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             out[:, : last - first] = self.score(images, np.arange(first, last))
@@ -98,10 +99,10 @@ class Fitted(Protocol):
         return fill
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """Relevance of caption rows start..stop, CHUNK after CHUNK, each into the first columns of
-        `out`, float32 [len(images), CHUNK], when it is asked for.
+        """Score caption rows start..stop, CHUNK of them at each step of the iteration.
 
-        `start` is a multiple of CHUNK; `stop` is one, or the number of captions.
+        A step fills the first columns of `out`, float32 [len(images), CHUNK]. `start` is a multiple
+        of CHUNK; `stop` is one too, or the number of captions.
         """
         fill = self.filler(images, start)
         for first in range(start, stop, CHUNK):
@@ -111,16 +112,17 @@ class Fitted(Protocol):
             yield
 
     def _put_left_out(self, images: np.ndarray, first: int, out: np.ndarray) -> None:
-        """Where a caption is left out of its own references, put the values of own pairs into out
-        float32 [len(images), captions], of caption rows from `first` on."""
+        """Put the values of own pairs into `out` where captions are left out of their references.
+
+        `out` is float32 [len(images), captions], of caption rows from `first` on.
+        """
         if getattr(self, "leave_out", False):
             rows, own = own_pairs(self.ref_ptr, self.refs, images)  # type: ignore[attr-defined]
             here = (own >= first) & (own < first + out.shape[1])
             out[rows[here], own[here] - first] = self.pairs(images[rows[here]], own[here])
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Relevance of these captions, or of all by `chunks`: float32 [len(images), len(captions)
-        or columns]."""
+        """Relevance of these captions, or of all: float32 [len(images), captions]."""
         if captions is not None:
             every = np.repeat(images, len(captions)), np.tile(captions, len(images))
             return self.pairs(*every).reshape(len(images), len(captions))
@@ -136,8 +138,7 @@ class NoParams(ParamsBlock):
 
 
 class Measure(ABC, Generic[P]):
-    """A relevance measure with its parameters. All that the project knows of a measure stands in
-    its class.
+    """A relevance measure with its parameters. Its class declares all that is known of it.
 
     A package brings a measure by an entry point of the group `capgrade.measures`.
     """
@@ -160,31 +161,32 @@ class Measure(ABC, Generic[P]):
 
     @abstractmethod
     def fit(self, captions: Captions) -> Fitted:
-        """Prepare the captions of a split. InputError when they do not suit the measure or its
-        parameters."""
+        """Prepare the captions of a split. InputError when they do not suit the parameters."""
 
     def meaning(self) -> str:
         """What a value is, in a line for a dataset's card."""
         return (type(self).__doc__ or self.name).splitlines()[0]
 
     def files(self) -> dict[str, str]:
-        """SHA-256 of every file that it reads, by the parameter that names it or the file's name.
-        InputError when one is missing."""
+        """SHA-256 of every file that it reads. InputError when one is missing.
+
+        Keys are the parameter that names a file, or the file's name.
+        """
         return {}
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """Its scores by name, for `capgrade.score`: of each candidate with the references of its
-        own image. A measure that has none leaves this as it is."""
+        """Its scores by name, for `capgrade.score`: of candidates with their images' references.
+
+        A measure that scores no candidates leaves this as it is.
+        """
         raise NotImplementedError(f"{self.name} scores no candidates")
 
     def unseen(self, fitted: Any, captions: Captions) -> Scorer | None:
-        """What scores captions that are not among the fitted ones; None where the measure has no
-        such form.
+        """A scorer of captions that are not among the fitted ones; None where there is none.
 
-        It equals `fitted.score` on a fitted caption, within 1e-6 of the range, where
-        `self_reference` is `included`: as if the caption were one more row, while document
-        frequencies and words stay those of the fitted captions. It raises InputError for a caption
-        without words.
+        A caption is scored as if it were one more row, with the document frequencies and words of
+        the fitted captions. So with `self_reference: included` it equals `fitted.score` on a fitted
+        caption, within 1e-6 of the range. The scorer raises InputError for a caption without words.
         """
         return None
 
@@ -216,8 +218,10 @@ class ArrayState(State):
     """
 
     def save(self, folder: Path) -> None:
-        """Write each array as `.npy` and all else as `scalars.json`; what a named tuple holds as
-        `field.name`."""
+        """Write each array as `.npy` and all else as `scalars.json`.
+
+        What a named tuple holds is called `field.name`.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         scalars = {}
         for field in dataclasses.fields(self):
@@ -248,8 +252,7 @@ class ArrayState(State):
 
 @dataclasses.dataclass(frozen=True)
 class OfReferences(ArrayState):
-    """A fitted measure of captions with reference sets, which are captions too: `reference_sets`,
-    and what it needs."""
+    """A fitted measure of captions with reference sets, which are captions too."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
     refs: np.ndarray  # int64 [n_captions]: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]]
@@ -277,8 +280,10 @@ class OfReferences(ArrayState):
 
 
 def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row in `images` and caption of every pair of an image with one of its own captions: int64,
-    int64."""
+    """Every pair of one of these images with one of its own captions.
+
+    Returns the image's row in `images` and the caption, int64 each.
+    """
     sizes = ref_ptr[images + 1] - ref_ptr[images]
     rows = np.repeat(np.arange(len(images)), sizes)
     captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
@@ -287,8 +292,10 @@ def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tupl
 
 @njit(cache=True)
 def merged(rows, without, start, stop, item, value):
-    """The items of some rows, ascending, each once, and its largest value; one row is left out. Row
-    r has `item[start[r]:stop[r]]`."""
+    """Items of rows of a table, ascending, each once with its largest value.
+
+    Row r has the items `item[start[r]:stop[r]]`; the row `without` is left out.
+    """
     n, used = 0, 0
     for r in rows:
         n += stop[r] - start[r] if r != without else 0
@@ -310,15 +317,16 @@ def merged(rows, without, start, stop, item, value):
 
 
 def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
-    """float32 [candidates]: a measure fitted on a corpus' table, of each candidate with its own
-    references."""
+    """float32 [candidates]: the measure of each candidate with its own references.
+
+    `fitted` is fitted on the corpus' table.
+    """
     pairs = corpus.given.pairs
     return fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
 
 
 def reference_sets(self_reference: str, captions: Captions) -> Sets:
-    """The first fields of `OfReferences`. InputError where a caption is left out of a set that has
-    no other one."""
+    """The fields of `OfReferences`. InputError where a set is left without a caption."""
     leave_out, lonely = self_reference == "left_out", np.flatnonzero(np.diff(captions.ref_ptr) < 2)
     if leave_out and len(lonely):
         raise InputError(

@@ -42,8 +42,7 @@ def require_name(name: str) -> None:
 
 
 def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[Measure[Any]]:
-    """The class that an entry point names. InputError where it is no measure, or its name is taken.
-    """
+    """The class that an entry point names. InputError where it is no measure, or is taken."""
     kind = point.load()
     if not (isinstance(kind, type) and issubclass(kind, Measure)):
         raise InputError(f"{point.value} is no subclass of capgrade.measures.base.Measure")

@@ -1,16 +1,10 @@
-"""CIDEr-D of every caption with every image's reference set; plain CIDEr and tf-idf cosines in
-general.
+"""CIDEr-D of captions with images' reference sets, plain CIDEr, and tf-idf cosines in general.
 
-CIDEr-D is the score of pycocoevalcap (`cider/cider_scorer.py`): clipped tf-idf cosine of 1- to
-4-grams, a Gaussian penalty on the difference of lengths, mean over orders and references, times 10.
-Without clipping and penalty it is CIDEr; on words alone, a tf-idf cosine (`tfidf.py`). The kernel
-walks an inverted index of the captions. For an n-gram of the image's reference set, what a caption
-gains depends on the caption only through its length, its count of the n-gram and its norm, so the
-references are folded into one small table over caption lengths, and each posting costs one update
-however many references contain the n-gram. N-grams that occur in more than an eighth of the
-captions are rows of a dense matrix instead of postings; captions are ranked by length, so that a
-dense row is a few vectorised runs. All that goes on chunk of captions after chunk, so that an
-image's sums stay in a core's cache however many captions there are.
+CIDEr-D, of pycocoevalcap `cider/cider_scorer.py`, is the clipped tf-idf cosine of 1- to 4-grams,
+times a Gaussian penalty on the difference of lengths, mean over orders and references, times 10.
+CIDEr lacks clipping and penalty. What a caption gains by an n-gram of a reference depends on its
+length, its count of the n-gram and its norm alone. So an image's references are folded into one
+table over lengths, and each posting of an inverted index costs one update (`cider_kernel`).
 """
 
 from __future__ import annotations
@@ -75,8 +69,7 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def _cosines(c, r, captions, references, gain, clip):
-    """The tf-idf cosines of caption c with reference r, added over the orders; of both the n-grams
-    ascend."""
+    """The tf-idf cosines of caption c with reference r, summed over orders; n-grams ascend."""
     ours, theirs, total = captions.sentences, references.sentences, 0.0
     for n in range(captions.inverse.shape[1]):
         p, at = ours.start[c, n], theirs.start[r, n]
@@ -148,8 +141,7 @@ class FittedCider(OfReferences):
         return Weighted(self.sentences, self.inverse)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`; references are folded once, and the postings walked once, for all
-        chunks."""
+        """As `Fitted.filler`. References are folded, and postings walked, once for all chunks."""
         folded, cursor, following = self._folded(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
@@ -174,16 +166,14 @@ class FittedCider(OfReferences):
 
 
 def score_sentences(pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, sigma: float) -> np.ndarray:
-    """CIDEr-D, 0..10, float64 [pairs], of sentences with others; `idf` float64, of each n-gram by
-    its number."""
+    """CIDEr-D, 0..10, float64 [pairs], of sentences; `idf` is of n-grams by their numbers."""
     gain = idf**2
     weighted = Weighted(sentences, inverse_norms(sentences, gain))
     return score_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
 
 
 class CiderParams(ParamsBlock):
-    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among
-    the references."""
+    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
 
     document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
     sigma: Annotated[float, Field(gt=0)] = SIGMA
@@ -198,8 +188,7 @@ class CiderPlainParams(ParamsBlock):
 
 
 class Cider(Measure[CiderParams]):
-    """CIDEr-D as pycocoevalcap computes it, 0..10, of every caption with every image's reference
-    set.
+    """CIDEr-D as pycocoevalcap computes it, 0..10, of captions with images' reference sets.
 
     Document frequencies come from the fitted split, another captions folder, or a saved file.
     Source: Vedantam et al. 2015, eq. 1-4 and section 7 (CIDEr-D); pycocoevalcap
@@ -210,8 +199,10 @@ class Cider(Measure[CiderParams]):
     low, high = 0.0, 10.0
 
     def fit(self, captions: Captions) -> FittedCider:
-        """Index the captions. InputError when the document frequencies come from a single image
-        (all scores would be 0), or `self_reference: left_out` leaves an image without references.
+        """Index the captions.
+
+        InputError when the document frequencies come from a single image, as all scores would be 0,
+        or `self_reference: left_out` leaves an image without references.
         """
         return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
 
@@ -232,9 +223,11 @@ class Cider(Measure[CiderParams]):
 
 
 class CiderPlain(Measure[CiderPlainParams]):
-    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10,
-    without CIDEr-D's clipping and length penalty. Source: Vedantam et al. 2015, eq. 1-3;
-    pycocoevalcap computes CIDEr-D alone."""
+    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
+
+    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
+    1-3; pycocoevalcap computes CIDEr-D alone.
+    """
 
     name, parameters, opened = "cider_plain", CiderPlainParams, ("document_frequency",)
     low, high = 0.0, 10.0
@@ -261,8 +254,7 @@ def named_corpus(document_frequency: str | None) -> str:
 
 
 def frequency_files(measure: str, source: str | None) -> dict[str, str]:
-    """`Measure.files` of document frequencies; FOLDER#split by the captions in the folder, of which
-    it is a part."""
+    """`Measure.files` of document frequencies. Of FOLDER#split it is the folder's captions file."""
     if source is None:
         return {}
     folder = Path(source.partition("#")[0])
@@ -271,8 +263,10 @@ def frequency_files(measure: str, source: str | None) -> dict[str, str]:
 
 
 class UnseenCider:
-    """CIDEr-D or CIDEr of any caption. An n-gram that no image has counts as one that one image
-    has, as in `fit`."""
+    """CIDEr-D or CIDEr of any caption.
+
+    An n-gram that no image has counts as one that one image has, as in `fit`.
+    """
 
     def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
         self._ngrams = count_ngrams(captions)
@@ -293,8 +287,10 @@ class UnseenCider:
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
-    """Of the captions (None), or of what `document_frequency` names. InputError when they count one
-    image."""
+    """The frequencies in the captions (None), or those that `source` names.
+
+    InputError when they count one image.
+    """
     if source is None:
         frequencies = Frequencies.of_captions(captions, ngrams)
     else:
@@ -315,7 +311,7 @@ def _index_by(params: CiderParams | CiderPlainParams, captions: Captions, form: 
 
 
 def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets) -> FittedCider:
-    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
+    """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
     chunk = np.arange(captions.n_captions) // CHUNK
     sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
     inverse = inverse_norms(sentences, gain)

@@ -1,9 +1,9 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 400 captions per second on 2 cores). So each text's
-vector is kept, in a store by the model and what computes it: a run that was stopped goes on, every
-stage reads the same vectors, and more captions cost what is new. A store is a folder of parts,
-Arrow files with the digests of texts beside their vectors.
+Encoding is by far the slowest step: about 400 captions a second on 2 cores. So each text's vector
+is kept, by the model and by what computes it. A stopped run goes on, every stage reads the same
+vectors, and more captions cost only what is new. A store is a folder of Arrow files, which have
+digests of texts beside their vectors.
 """
 
 from __future__ import annotations
@@ -70,8 +70,10 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
 
 
 def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path) -> None:
-    """Into the store, texts of like length together; a run that is stopped loses less than CHUNK of
-    them."""
+    """Encode texts into the store, those of like length together.
+
+    They are saved as they come, so a run that is stopped loses less than TEXTS_SAVED_TOGETHER.
+    """
     pieces = word_pieces(encoder, texts)
     order = np.argsort(pieces, kind="stable")
     limit = encoder.max_seq_length or 0
@@ -93,8 +95,7 @@ class StoredVectors(NamedTuple):
 
 
 def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
-    """The vectors of texts in a store. A part that is damaged is removed: its texts are not known.
-    """
+    """The vectors of texts in a store. A damaged part is removed: its texts count as unknown."""
     parts = {path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None}
     digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
     row = pc.index_in(_digests(texts), value_set=digests).fill_null(-1).to_numpy()
@@ -133,9 +134,11 @@ def _remove(damaged: Path) -> None:
 
 
 def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Sequence[int]) -> None:
-    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as
-    `StoredVectors.limits`. Two processes that add the same write the same file. InputError where it
-    cannot be written."""
+    """Add unit vectors [n, d] of n texts to a store, as a file that is whole or not there.
+
+    `limits` are as `StoredVectors.limits`. Two processes that add the same write the same file.
+    InputError where it cannot be written.
+    """
     digests, size = _digests(texts), vectors.shape[1]
     schema = _schema(size)
     columns = [digests, pa.FixedSizeListArray.from_arrays(vectors.ravel(), size), pa.array(limits, pa.int32())]
@@ -152,15 +155,18 @@ def _digests(texts: Sequence[str]) -> pa.Array:
 
 
 def cache_name(model: str, device: str = "cpu") -> str:
-    """Of the folder that keeps a model's embeddings: by the model, and by what computes them."""
+    """The name of the folder for embeddings, by the model and by what computes them."""
     made_by = [fingerprint(model), *arithmetic(device), f"{_BATCH}, {GPU_BATCH} of one length"]
     return hashlib.sha256("\0".join(made_by).encode()).hexdigest()[:32]
 
 
 @needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
-    """What changes the last bits of embeddings: torch's minor version, which has the products; the
-    major one of the libraries that have the model's code; and the processor's or GPU's kind."""
+    """What changes the last bits of embeddings.
+
+    This is torch's minor version, which has the products, the major versions of the libraries that
+    have the model's code, and the kind of the processor or GPU.
+    """
     import torch
 
     place = device_of(device)
@@ -181,11 +187,10 @@ def _processor() -> str:
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
-    """float32 [len(texts), d], unit length.
+    """Unit vectors of texts, float32 [len(texts), d].
 
-    A text's bits do not hang on the others: a batch holds texts of one number of word pieces, so
-    none is padded, and is filled up to its full size with copies, so each is computed by products
-    of one shape.
+    A text's bits do not depend on the others: a batch holds texts of one number of word pieces, so
+    that none is padded, and copies fill it up, so that all products have one shape.
     """
     pieces = np.minimum(word_pieces(encoder, texts), encoder.max_seq_length or np.inf)
     batch = _BATCH if encoder.device.type == "cpu" else GPU_BATCH
@@ -199,8 +204,7 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
 
 
 def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarray:
-    """int64 [len(texts)]: word pieces of each text, uncut; 0 for encoders that know none and pad
-    nothing."""
+    """int64 [len(texts)]: word pieces of each text, uncut; 0 for an encoder without a tokenizer."""
     if not callable(encoder.tokenizer):
         return np.zeros(len(texts), np.int64)
     prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
@@ -210,8 +214,7 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 
 @needs("encoder")
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
-    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the
-    library would."""
+    """The encoder on `device`: the embedded model, a folder, or a model of the hub."""
     source = model_source(model)
     from sentence_transformers import SentenceTransformer
 

@@ -1,5 +1,4 @@
-"""In how many images' reference sets n-grams occur: counted once, kept in a file, used for other
-captions."""
+"""In how many images' reference sets n-grams occur: counted once, kept in a file, used again."""
 
 from __future__ import annotations
 
@@ -55,10 +54,10 @@ class Frequencies:
 
     @classmethod
     def of(cls, references: GivenCaptions, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
-        """Of reference sets, a dict (id -> captions) or a list of sets. `tokenizer` "none" takes
-        words between spaces, or token ids, which end with the id `end` where it is given.
+        """Count in reference sets, a dict (id -> captions) or a list of sets.
 
-        Raises InputError for a set without captions, or an unknown tokenizer.
+        `tokenizer` "none" takes words between spaces, or token ids, which end with the id `end`
+        where it is given. Raises InputError for a set without captions, or an unknown tokenizer.
 
         >>> Frequencies.of([["a dog runs"], ["a cat", "cats"]]).n_images
         2
@@ -78,22 +77,28 @@ class Frequencies:
 
     @classmethod
     def of_captions(cls, captions: Captions, ngrams: Ngrams | None = None) -> Frequencies:
-        """Of a split's reference sets, as pycocoevalcap's `compute_doc_freq`; `ngrams` are those of
-        the captions."""
+        """Count in a split's reference sets, as pycocoevalcap's `compute_doc_freq`.
+
+        `ngrams` are those of the captions.
+        """
         ngrams, corpus = ngrams or count_ngrams(captions), f"captions {captions.digest} split {captions.split}"
         return cls.counted(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
 
     @classmethod
     def counted(cls, ngrams: Ngrams, owner: np.ndarray, n_images: int, tokenizer: str, corpus: str) -> Frequencies:
-        """Of sentences' n-grams; `owner` int64 [sentences] is the image of each, -1 for one that is
-        no reference."""
+        """Count n-grams of sentences.
+
+        `owner`, int64 [sentences], is the image of each, -1 for one that is no reference.
+        """
         images = images_with(ngrams.sentences, owner, len(ngrams.keys))
         number = {word: k for k, word in enumerate(ngrams.vocabulary)}
         return cls(number, ngrams.keys, images, n_images, tokenizer, f"{corpus} tokenizer {tokenizer}")
 
     def write(self, path: str | Path) -> None:
-        """To a file as `capgrade captions --frequencies` writes it. InputError where a file of
-        another kind stands."""
+        """Write the file of `capgrade captions --frequencies`.
+
+        InputError where a file of another kind stands.
+        """
         refuse_file(Path(path), "file of document frequencies", arrow_of(_KIND))
         schema = with_metadata(_SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus})
         texts = texts_of(self.keys, list(self.number))
@@ -101,10 +106,9 @@ class Frequencies:
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: str = "ptb_py") -> Frequencies:
-        """From a file that `write` or `capgrade captions --frequencies` wrote, or a captions folder
-        (FOLDER or FOLDER#split).
+        """Read a file that `write` wrote, or count in a captions folder (FOLDER or FOLDER#split).
 
-        Raises InputError when it is neither, or was counted with another tokenizer, or words with
+        Raises InputError when it is neither, was counted with another tokenizer, or has words with
         no-break spaces inside.
         """
         folder, _, split = str(path).partition("#")

@@ -1,9 +1,9 @@
 """A relevance matrix that someone else computed, or judgements of pairs, as a measure.
 
-Read are: a relevance file of ours (Arrow); `.npy` as images x captions, or as captions x images
-where the shape can be nothing else; and TERAN's `{name}-{split}-{method}.npy`, which despite its
-suffix is a headerless float32 memory map of captions x images with -1 where nothing has been
-computed (compute_relevance.py). Of a CSV of judgements each judged pair has its mean score.
+A matrix is a relevance file of ours (Arrow), or `.npy` of images x captions, or of captions x
+images where the shape can be nothing else. Or it is TERAN's `{name}-{split}-{method}.npy`, which
+despite its suffix is a headerless float32 memory map of captions x images, -1 where nothing has
+been computed (compute_relevance.py). A CSV of judgements gives each judged pair its mean score.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ class FittedImported(ArrayState):
         return self.n_captions
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`. InputError for a value that is not finite, or not yet computed in
-        TERAN's file."""
+        """As `Fitted.pairs`. InputError for a value that is not finite, or not computed yet."""
         cells, out = self._opened(), np.empty(len(captions), np.float32)
         order, (some, counts) = np.argsort(images, kind="stable"), np.unique(images, return_counts=True)
         for k, asked in zip(range(len(some)), np.split(order, np.cumsum(counts)), strict=False):
@@ -82,8 +81,10 @@ class FittedImported(ArrayState):
         return values
 
     def _opened(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
-        """What reads cells, float32 [images, captions], of images and of a run or an array of
-        captions."""
+        """A function that reads cells, float32 [images, captions].
+
+        It takes images, and a slice or an array of captions.
+        """
         if self.layout == "arrow":
             return read_relevance(Path(self.path)).cells
         matrix: np.ndarray
@@ -102,8 +103,7 @@ class FittedImported(ArrayState):
 
 
 class Imported(Measure[NoParams]):
-    """A relevance file as a measure. Values are taken as they are; their range is read from the
-    file."""
+    """A relevance file as a measure. Values are taken as they are, and so is their range."""
 
     at_once = leaves_out = False
 
@@ -180,8 +180,10 @@ def _range(fitted: FittedImported) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class FittedJudged(ArrayState):
-    """Mean scores of the judged pairs: codes int64, image * n_captions + caption, rising; values
-    float32."""
+    """Mean scores of the judged pairs.
+
+    codes int64, image * n_captions + caption, rising; values float32.
+    """
 
     path: str
     n_captions: int
@@ -207,8 +209,10 @@ class FittedJudged(ArrayState):
 
 
 def fit_judged(path: Path, captions: Captions) -> FittedJudged:
-    """The mean of each pair's scores. InputError for another table, ids that the captions lack, and
-    no number."""
+    """The mean of each pair's scores.
+
+    InputError for another table, ids that the captions lack, and a score that is no number.
+    """
     found: dict[int, list[float]] = {}
     header, rows = open_table(path)
     if not set(_COLUMNS) <= set(header):

@@ -1,12 +1,10 @@
-"""ROUGE-L of every caption with every image's reference set.
+"""ROUGE-L of every caption with every image's reference set, as pycocoevalcap `rouge/rouge.py`.
 
-The F-score of pycocoevalcap (`rouge/rouge.py`) over longest common subsequences (LCS): of single
-pairs as it is defined, in double precision; of rectangles faster. Their kernel is the bit-parallel
-LCS (Crochemore et al. 2001): one step a caption token updates a whole reference held in the bits of
-a word. Here a reference of up to 16 tokens is one 16-bit lane, and the lanes of many images stand
-side by side, so one vector instruction steps 32 references; a caption token that no reference of
-the block contains costs nothing. References of up to 64 tokens have 64-bit lanes; longer ones
-chains of 64-bit words.
+It is an F-score over longest common subsequences (LCS): of single pairs as defined, in double
+precision, of rectangles by the faster bit-parallel LCS (Crochemore et al. 2001), where one step for
+a caption's token updates a whole reference held in the bits of a word. A reference of up to 16
+tokens is a 16-bit lane, and lanes of many images stand side by side, so that one vector instruction
+steps 32 of them. Longer references are chains of 64-bit words.
 """
 
 from __future__ import annotations
@@ -66,8 +64,9 @@ class BlockForm(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The references of a block of images, side by side: bits say where in a reference a word is. A
-    short one of image b stands in a lane, slot * width + b; lanes of no short reference are empty.
+    """The references of a block of images: bits say where in a reference a word is.
+
+    A short one of image b stands in a lane, slot * width + b. Other lanes are empty.
     """
 
     row: np.ndarray  # int32 [n_vocabulary]: of each word in the masks, -1 for a word that no reference has
@@ -82,8 +81,10 @@ class Lanes(NamedTuple):
 
 @njit(cache=True)
 def _longest_common(a, b, row):
-    """Length of the longest common subsequence by the textbook table; `row` has room for b and one
-    more."""
+    """Length of the longest common subsequence, by the textbook table.
+
+    `row` has room for the words of b and one more.
+    """
     row[: b.shape[0] + 1] = 0
     for word in a:
         diagonal = 0
@@ -156,9 +157,11 @@ def lanes_of(images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: W
 
 @njit(cache=True)
 def _lcs_of_lanes(words, masks, free, lcs):
-    """Fill uint16 [lanes] with the LCS of a text and each lane's. The text is rows of `masks`,
-    uint16 [words, lanes], whose bits say where in a lane's text a word is; `free` is room for as
-    many."""
+    """Put the LCS of a caption and each lane's reference into uint16 [lanes].
+
+    The caption is rows of `masks`, uint16 [words, lanes], whose bits say where in a lane's
+    reference a word is. `free` is a buffer of one number a lane.
+    """
     free[:] = 0xFFFF
     for row in words:
         mask = masks[row]
@@ -179,8 +182,10 @@ def _lcs_of_lanes(words, masks, free, lcs):
 
 @njit(cache=True)
 def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share):
-    """F of the largest LCS and the largest share of a reference, into f float32 [width]; `longest`
-    and `recall` are those of long references. `share` is room for as many."""
+    """F of the largest precision and the largest recall over references, into f float32 [width].
+
+    `longest` and `recall` are the largest LCS and recall of long references; `share` is a buffer.
+    """
     for k in range(width):
         f[k], share[k] = longest[k], recall[k]
     for s in range(slots):
@@ -251,8 +256,7 @@ def _largest(lcs, length, image, longest, recall):
 
 @njit(cache=True, nogil=True)
 def _score_block(begin, end, captions, texts, lanes, form, out):
-    """Captions begin..end of `captions` with the images of a block, into out float32 [images,
-    captions]."""
+    """Captions begin..end of `captions` with a block of images, into float32 [images, captions]."""
     beta2, mean, _, longest_caption, width, slots = form
     ptr, word = texts
     long = lanes.long_length.shape[0]
@@ -305,8 +309,7 @@ class FittedRougeL(OfReferences):
         return score_pairs(self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for.
-        """
+        """As `Fitted.score`. Some captions, as training asks for, take the same kernel."""
         if captions is None or self.leave_out:
             return super().score(images, captions)
         out = np.empty((len(images), len(captions)), np.float32)
@@ -335,7 +338,7 @@ class FittedRougeL(OfReferences):
             at += form.width
 
     def form(self, images: np.ndarray) -> BlockForm:
-        """Of blocks of these images: as many side by side as fit MOST lanes."""
+        """How blocks of these images are scored: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
         width, longest = int(np.clip(_MOST // slots, 1, _IMAGES)), int(np.diff(self.texts.ptr).max(initial=0))
         return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
@@ -350,8 +353,7 @@ class RougeParams(ParamsBlock):
 
 
 class RougeL(Measure[RougeParams]):
-    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P) with P = LCS / caption words, R = LCS /
-    reference words.
+    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P), P = LCS / caption, R = LCS / reference words.
 
     `references: max` takes the largest P and the largest R over the references independently, as
     pycocoevalcap `rouge/rouge.py`; `mean` averages F over the references, as the TERAN paper says.

@@ -1,8 +1,8 @@
 """Sentence-BERT cosine of every caption with every image's reference set.
 
-A matrix product whose cosines are folded over the references where they are made (`products`). Each
-is summed in the order of the coordinates, so the same bytes come out on any number of cores, and
-equal captions get equal values. What is within rounding of 1 is 1.
+Cosines are folded over the references while they are made (`products`). Each is summed in the order
+of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal
+values. A value that only rounding keeps from 1 is 1.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ LANES = 32
 
 @njit(cache=True)
 def _dot(a, b, sums):
-    """In double precision, where products of float32 are exact; in LANES sums, float64, so that
-    they become vectors, and in the same order on any processor."""
+    """The product of two vectors in double precision, where products of float32 are exact.
+
+    It has LANES sums, float64, which are vectors to a processor, and are added up in one order.
+    """
     whole = a.shape[0] // LANES * LANES
     sums[:] = 0
     for k in range(0, whole, LANES):
@@ -62,8 +64,10 @@ def _dot(a, b, sums):
 
 @njit(nogil=True, cache=True)
 def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
-    """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no
-    reference is left."""
+    """Cosines of pairs begin..end, by the definition, into float64 [pairs].
+
+    NaN where no reference is left.
+    """
     sums = np.empty(LANES)
     for k in range(begin, end):
         largest, total, used = -np.inf, 0.0, 0
@@ -96,7 +100,7 @@ class FittedSbert(OfReferences):
         return np.where(cosines > ONE, np.float32(1), cosines)  # without what rounding did to them
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`; of some captions a product too, as batches of training ask for."""
+        """As `Fitted.score`. Some captions, as training asks for, are a product too."""
         if captions is None or self.leave_out:
             return super().score(images, captions)
         out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
@@ -132,8 +136,7 @@ class FittedSbert(OfReferences):
 
 
 class SbertParams(ParamsBlock):
-    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are
-    combined."""
+    """Sentence-BERT: the model (embedded name, hub id or folder), how references are combined."""
 
     model: str = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
@@ -142,8 +145,7 @@ class SbertParams(ParamsBlock):
 
 
 class Sbert(Measure[SbertParams]):
-    """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`,
-    `mean` or `first`.
+    """Cosine of Sentence-BERT embeddings, -1..1, over the references by `max`, `mean` or `first`.
 
     `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with
     people on Crisscrossed Captions (docs/measures.md).
@@ -154,8 +156,11 @@ class Sbert(Measure[SbertParams]):
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSbert:
-        """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or
-        `left_out` leaves an image without references."""
+        """Embed the raw captions (not the tokens).
+
+        InputError when the model cannot be loaded, or `left_out` leaves an image without
+        references.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)

@@ -28,10 +28,9 @@ INSTEAD = "use sbert"
 
 
 class SbertShared(Sbert):
-    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share;
-    references as `Sbert`.
+    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share.
 
-    A value hangs on all captions that are fitted: they give the mean and the two covariances.
+    A value depends on all fitted captions, as they give the mean and the two covariances.
     """
 
     name, fixed = "sbert_shared", {"references": "max"}
@@ -58,8 +57,7 @@ class SbertSharedMean(SbertShared):
 
 
 def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """Rows of vectors less `mean`, times `root`, as unit vectors, float32 [n, d]; 0 for one that is
-    the mean."""
+    """(vectors - mean) @ root as unit vectors, float32 [n, d]; 0 for a vector that is the mean."""
     out = np.empty_like(vectors, np.float32)
     with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
         for at in range(0, len(vectors), STEP):
@@ -70,8 +68,7 @@ def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarra
 
 
 def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the images' means float64 [d], and ((B + W)^-1 B)^(1/2) float64 [d, d], for rows of
-    vectors.
+    """The mean of images' means, float64 [d], and ((B + W)^-1 B)^(1/2), float64 [d, d].
 
     InputError where the captions are too few or too alike to tell what they share.
     """
@@ -92,7 +89,7 @@ def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.
 
 
 def _root(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """`means` are the images', less `mean`."""
+    """((B + W)^-1 B)^(1/2); `means` are the images' less `mean`."""
     within = _within(vectors, means, mean, sizes)
     between = np.cov(means, rowvar=False) - within * (1 / sizes).mean()  # the means have a writer's part too
     if not np.trace(between) > 0:
@@ -104,8 +101,10 @@ def _root(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.nd
 
 
 def _within(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Pooled covariance of the captions of one image, float64 [d, d]; `means` are the images', less
-    `mean`."""
+    """W, the pooled covariance of captions of one image, float64 [d, d].
+
+    `means` are the images' less `mean`.
+    """
     total = -(means.T * sizes) @ means
     for at in range(0, len(vectors), STEP):
         some = vectors[at : at + STEP].astype(np.float64) - mean
@@ -114,6 +113,9 @@ def _within(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.
 
 
 def _rounder(covariance: np.ndarray, images: int) -> np.ndarray:
-    """Drawn to a ball of the same variance, as if PRIOR images more had shown that."""
+    """A covariance, shrunk towards a multiple of the identity with the same trace.
+
+    It is as if PRIOR more images had shown that multiple.
+    """
     size = len(covariance)
     return np.asarray((images * covariance + PRIOR * np.trace(covariance) / size * np.eye(size)) / (images + PRIOR))

@@ -85,10 +85,10 @@ class SpiceParams(ParamsBlock):
 
 
 class Spice(Measure[SpiceParams]):
-    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image,
-    synonyms matching.
+    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image.
 
-    Computed by `spice-1.0.jar` of pycocoevalcap on the captions' tokens, as its evaluation does.
+    Synonyms match. `spice-1.0.jar` of pycocoevalcap computes it on the captions' tokens, as its
+    evaluation does.
     """
 
     name, parameters, modules = "spice", SpiceParams, ("pycocoevalcap",)
@@ -96,8 +96,11 @@ class Spice(Measure[SpiceParams]):
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSpice:
-        """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14,
-        a jar is missing, or `left_out` leaves an image without references."""
+        """Check that the scorer can run.
+
+        InputError when Java is missing or not of version 8 to 14, a jar is missing, or `left_out`
+        leaves an image without references.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("spice", captions)
         folder = spice_folder()
@@ -116,8 +119,7 @@ class Spice(Measure[SpiceParams]):
 
 
 def spice_folder() -> Path:
-    """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is
-    missing."""
+    """The installed pycocoevalcap's folder of SPICE. InputError when a jar is missing."""
     folder = package_folder("pycocoevalcap.spice")
     if not (folder / SPICE_JAR).is_file():
         raise InputError("SPICE's scorer is missing", file=folder / SPICE_JAR, remedy="install pycocoevalcap again")
@@ -133,7 +135,7 @@ def spice_folder() -> Path:
 
 
 def jars() -> list[Path]:
-    """What a value depends on beside the captions. InputError when one is missing."""
+    """The files that a value depends on. InputError when one is missing."""
     folder = spice_folder()
     return [folder / name for name in (SPICE_JAR, *CORENLP)]
 
@@ -170,8 +172,10 @@ def _reason(text: str) -> str:
 
 
 def read_scores(path: Path, n_pairs: int) -> list[float]:
-    """F-scores by pair number from what the scorer wrote. InputError unless each pair has one,
-    within 0..1."""
+    """F-scores by pair number, from what the scorer wrote.
+
+    InputError unless each pair has one, within 0..1.
+    """
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
         scores = {item["image_id"]: item["scores"]["All"]["f"] for item in answer}

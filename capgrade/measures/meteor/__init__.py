@@ -44,8 +44,10 @@ class FittedMeteor(OfReferences):
         return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
 
     def with_counts(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores, float64 [pairs], and float64 [pairs, COUNTS] of the alignment with the reference
-        that gives each."""
+        """Scores, float64 [pairs], and counts, float64 [pairs, COUNTS].
+
+        The counts are of the alignment with the reference that gives the score.
+        """
         counts = np.empty((len(captions), kernel.COUNTS))
         return self._score(images, captions, counts), counts
 
@@ -72,16 +74,20 @@ class MeteorParams(ParamsBlock):
 
 
 class Meteor(Measure[MeteorParams]):
-    """METEOR 1.5, 0..1, English: F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the
-    best over the references (Denkowski and Lavie 2014). Equal to pycocoevalcap `meteor/meteor.py`.
+    """METEOR 1.5, 0..1, English, as pycocoevalcap `meteor/meteor.py`.
+
+    F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the references.
+    Source: Denkowski and Lavie 2014.
     """
 
     name, parameters, modules = "meteor", MeteorParams, ("pycocoevalcap",)
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedMeteor:
-        """Look up the captions' words and phrases. InputError when `left_out` leaves an image
-        without references, or METEOR's data is missing."""
+        """Look up the captions' words and phrases.
+
+        InputError when `left_out` leaves an image without references, or METEOR's data is missing.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
         index = index_captions(tokens_of(captions), captions.caption_ids)
@@ -103,8 +109,11 @@ class Meteor(Measure[MeteorParams]):
 
 
 def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
-    """Index captions, each tokens. InputError for one that METEOR's protocol would take for
-    several, and for one of more words than the kernels can count."""
+    """Index captions, which are tokens.
+
+    InputError for one that METEOR's protocol would take for several, and for one of more words than
+    the kernels can count.
+    """
     refuse_bars(tokens, ids)
     lexicon = read_lexicon()
     words = as_meteor_reads(tokens, lexicon.abbreviations)
@@ -116,8 +125,7 @@ def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
 
 
 def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
-    """InputError for a caption with '|||', which separates captions in the protocol of METEOR's jar
-    and of SPICE's."""
+    """InputError for a caption with '|||', which separates captions in the jars of METEOR, SPICE."""
     rows = tokens.sentences_with(np.array(["|||" in token for token in tokens.vocabulary], bool))
     if len(rows):
         problem = f"caption '{ids[rows[0]]}' has '|||', which separates METEOR's captions"
@@ -134,8 +142,10 @@ def score_counts(counts: np.ndarray) -> np.ndarray:
 
 
 def counts_to_add(counts: np.ndarray) -> np.ndarray:
-    """The same counts as the jar adds them up for a corpus: a caption that is its reference adds no
-    chunk (`MeteorStats.addStats`)."""
+    """The counts of captions as the jar adds them up for a corpus.
+
+    A caption that equals its reference adds no chunk (`MeteorStats.addStats`).
+    """
     matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the caption, of the reference
     whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (counts[:, kernel.CHUNKS] == 1)
     counts = counts.copy()

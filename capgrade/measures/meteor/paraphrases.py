@@ -1,8 +1,7 @@
-"""METEOR's paraphrase table as arrays, made once and kept, and what of it occurs in a set of
-captions.
+"""METEOR's paraphrase table as arrays, made once and kept, and what of it some captions have.
 
 The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit
-hash of its words' hashes; the paraphrases of each are listed, so that those of a set of captions
+hash of its words' hashes. The paraphrases of each are listed, so that those of a set of captions
 are found without a pass over the table.
 """
 
@@ -51,8 +50,10 @@ class Paraphrases(NamedTuple):
 
 
 def compile_table(text: bytes) -> Paraphrases:
-    """From the table's text: probability, phrase and paraphrase on three lines each. ValueError for
-    a broken entry."""
+    """The table from its text: probability, phrase and paraphrase on three lines each.
+
+    ValueError for a broken entry.
+    """
     phrases = _read_phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
@@ -96,8 +97,10 @@ def hash_runs(data: np.ndarray, ptr: np.ndarray) -> np.ndarray:
 
 
 def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The runs with a first, with a second number, ...: int64, and a hash of each up to there,
-    uint64."""
+    """For each length from 1 on, the runs of so many numbers or more, and hashes of their starts.
+
+    int64 rows and uint64 hashes.
+    """
     rows, hashes = np.arange(len(ptr) - 1), np.zeros(len(ptr) - 1, np.uint64)
     for k in count():
         longer = ptr[rows] + k < ptr[rows + 1]
@@ -109,16 +112,18 @@ def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 def _mix_in(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """A step of 64-bit hashes."""
+    """Hashes of runs that are one number longer."""
     return np.asarray(mix_all(hashes + numbers.astype(np.uint64) + GOLDEN))
 
 
 def occurring_pairs(
     table: Paraphrases, words: Sequence[str], ptr: np.ndarray, word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The table's phrase that starts at each word with each number of words, int32 [words,
-    LONGEST], -1 for none; and the pairs both of whose phrases occur, as (phrase, paraphrase, rank)
-    int64 [n, 3]. Sentences are word numbers `word`, split by `ptr`."""
+    """The phrases that start at each word, and the pairs both of whose phrases occur.
+
+    Sentences are word numbers `word`, split by `ptr`. Phrases are int32 [words, LONGEST], by their
+    number of words, -1 for none; pairs are (phrase, paraphrase, rank), int64 [n, 3].
+    """
     hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
     at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
     begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)  # different hashes, and which a word has
@@ -144,10 +149,10 @@ def occurring_pairs(
 
 @cache
 def read_paraphrases(path: Path) -> Paraphrases:
-    """The table of METEOR's paraphrase file, read once a process; its arrays are kept in
-    `$CAPGRADE_CACHE/meteor`.
+    """The table of METEOR's paraphrase file, read once a process.
 
-    InputError when the file cannot be read or is cut short.
+    Its arrays are kept in `$CAPGRADE_CACHE/meteor`. InputError when the file cannot be read or is
+    cut short.
     """
     folder = cache_folder().parent / "meteor" / f"{file_digest(path)[:16]}-{VERSION}"
     found = _load(folder)
@@ -168,7 +173,7 @@ def _read_table(path: Path) -> Paraphrases:
 
 
 def _load(folder: Path) -> Paraphrases | None:
-    """None where there is none, or a file is damaged."""
+    """The kept table; None where there is none, or a file is damaged."""
     try:
         arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in Paraphrases._fields]
     except (OSError, ValueError, EOFError):

@@ -58,8 +58,7 @@ class FittedSceneGraph(OfReferences):
 
 
 class SceneGraph(Measure[SceneGraphParams]):
-    """F-score, 0..1, of a caption's scene graph and the merged scene graph of an image's
-    references; English.
+    """F-score, 0..1, of a caption's scene graph with that of all references of an image; English.
 
     P = weight of the caption's tuples that the references have / weight of all the caption's; R the
     same the other way; F = (1 + b^2) P R / (b^2 P + R). A caption without any object scores 0.
@@ -69,8 +68,11 @@ class SceneGraph(Measure[SceneGraphParams]):
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSceneGraph:
-        """Parse the captions. InputError when `left_out` leaves an image without references, or
-        METEOR's data, which has WordNet, is missing."""
+        """Parse the captions.
+
+        InputError when `left_out` leaves an image without references, or METEOR's data, which has
+        WordNet, is missing.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("scene_graph", captions)
         ptr, tuples, weight = _numbered(captions, self.params)
@@ -95,8 +97,10 @@ class SceneGraph(Measure[SceneGraphParams]):
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Starts int64 [n_captions + 1], tuple numbers int32 and weights float32, ascending by number
-    within a caption."""
+    """The captions' tuples: starts int64 [n_captions + 1], numbers int32, weights float32.
+
+    Numbers ascend within a caption.
+    """
     reader = TupleReader(scene_lexicon(), params)
     number: dict[tuple[str, ...], int] = {}
     ptr, numbers, weights = [0], [], []

@@ -1,5 +1,4 @@
-"""What the caption parser knows of words: our own lists of objects, actions and attributes, and
-WordNet behind them."""
+"""The parser's words: our lists of objects, actions and attributes, and WordNet behind them."""
 
 from __future__ import annotations
 
@@ -39,8 +38,10 @@ class Tree:
 
 
 def read_tree(path: Path) -> Tree:
-    """A file of concepts: a line holds a concept and its synonyms, tabs before it say what it is a
-    kind of."""
+    """Read a file of concepts.
+
+    A line holds a concept and its synonyms; tabs before it say what it is a kind of.
+    """
     concept: dict[str, str] = {}
     above: dict[str, set[str]] = {}
     path_of: list[str] = []

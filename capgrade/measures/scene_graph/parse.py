@@ -24,8 +24,7 @@ _ACTORS = frozenset(["person", "animal", "vehicle"])
 
 @dataclass(frozen=True)
 class Graph:
-    """Objects, (object, attribute) and (object, relation, object), in the order of the caption,
-    none twice."""
+    """Objects, (object, attribute) and (object, relation, object), each once, in caption order."""
 
     objects: tuple[str, ...]
     attributes: tuple[tuple[str, str], ...]
@@ -38,8 +37,7 @@ class Graph:
 
 
 def parse(words: tuple[str, ...]) -> Graph:
-    """The scene graph of a caption's lower-case tokens. InputError when METEOR's data (WordNet) is
-    missing."""
+    """The scene graph of a caption's lower-case tokens. InputError without METEOR's WordNet."""
     lexicon = scene_lexicon()
     reader = _Reader(lexicon)
     for item in _phrases(tag(words, lexicon)):

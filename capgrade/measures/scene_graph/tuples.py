@@ -52,8 +52,7 @@ class TupleReader:
     _of_noun: dict[str, Tuples] = field(default_factory=dict)
 
     def tuples(self, graph: Graph) -> Tuples:
-        """The tuples of a graph and what they imply, each with its largest weight; none has weight
-        0."""
+        """The tuples of a graph and what they imply, each with its largest weight above 0."""
         found: Tuples = {}
         for noun in graph.objects:
             _add(found, self._object(noun))
@@ -79,8 +78,7 @@ class TupleReader:
         return self._of_noun[noun]
 
     def _value(self, word: str, weight: float) -> Tuples:
-        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a
-        quality."""
+        """What an attribute implies: an action, a thing ("tennis" of a tennis court), a quality."""
         if word in self.lexicon.verbs.concept:
             action, above = self._action(word)
             implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}

@@ -31,8 +31,7 @@ class WordNet:
         return self.chain(synset)[-1] == ENTITY
 
     def chain(self, synset: int) -> list[int]:
-        """A synonym set and those above it, to the root (or, among verbs, until a set comes again).
-        """
+        """A synonym set and those above it, to the root or, among verbs, until one comes again."""
         chain = [synset]
         while chain[-1] != ENTITY and (above := self.above.get(chain[-1])) is not None and above not in chain:
             chain.append(above)

@@ -1,5 +1,4 @@
-"""Candidates and references made ready for every score, each step once and only when a score asks
-for it."""
+"""Candidates and references prepared for every score, each step when a score first asks for it."""
 
 from __future__ import annotations
 
@@ -67,8 +66,10 @@ class Corpus:
 
     @cached_property
     def idf(self) -> np.ndarray:
-        """float64, of each n-gram by its number: ln N - ln max(1, df). A warning where one image
-        makes it 0."""
+        """ln N - ln max(1, df), float64, of each n-gram by its number.
+
+        Warns where a single image makes it 0.
+        """
         frequencies = self.frequencies
         if frequencies is None:
             n_images, sizes = self.given.n_images, np.diff(self.given.ref_ptr)

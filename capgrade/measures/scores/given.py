@@ -1,5 +1,4 @@
-"""Candidates and references as people give them: as texts, or as the token ids that a captioner
-samples.
+"""Candidates and references as texts, or as the token ids that a captioner samples.
 
 Token ids are the same as the ids written with spaces between them.
 """
@@ -110,12 +109,11 @@ def are_ids(sets: Any) -> bool:
 
 
 def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndarray]:
-    """Sets of captions, such as the references, one after the other: the ids as words, each as it
-    is written; and how many captions each set has, int64. A set is a list of captions or an array
-    [captions, length]; a caption is a list, array or tensor of ids.
+    """Sets of captions, each a caption's token ids, as words, and how many captions each set has.
 
-    With `end` a caption ends with its first `end`, and what follows is padding. InputError for what
-    is no id.
+    A word is an id as it is written; sizes are int64. A set is a list of captions or an array
+    [captions, length]; a caption is a list, array or tensor of ids. With `end` a caption ends with
+    its first `end`, and what follows is padding. InputError for what is no id.
     """
     flat, rows, sizes = [np.empty(0, np.int64)], [""], []
     for row, own in ((f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)):
@@ -138,7 +136,7 @@ def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndar
 
 
 def _ended(ptr: np.ndarray, ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Without what follows the first end of a caption."""
+    """Captions without what follows their first `end`."""
     ends = np.concatenate([[0], np.cumsum(ids == end)])  # before each token
     kept = ends[:-1] == np.repeat(ends[ptr[:-1]], np.diff(ptr))
     return np.concatenate([[0], np.cumsum(kept)])[ptr], ids[kept]

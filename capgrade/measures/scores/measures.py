@@ -21,8 +21,10 @@ def known_scores() -> list[str]:
 
 
 def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
-    """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4. InputError for
-    an unknown one."""
+    """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4.
+
+    InputError for an unknown one.
+    """
     names = list(dict.fromkeys(one for name in measures for one in (BLEUS if name == "bleu" else (name,))))
     unknown = [name for name in names if name not in known_scores()]
     if unknown or not names:
