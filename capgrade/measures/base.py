@@ -321,7 +321,7 @@ def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
 
     `fitted` is fitted on the corpus' table.
     """
-    pairs = corpus.given.pairs
+    pairs = corpus.candidates.pairs
     return fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
 
 

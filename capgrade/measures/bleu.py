@@ -218,7 +218,7 @@ class Bleu(Measure[BleuParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
         sentences = corpus.grams
-        counts = statistics_of_pairs(corpus.given.pairs, sentences, sentences)
+        counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
         values = bleu_of(counts)
         return {
             f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]

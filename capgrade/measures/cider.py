@@ -212,7 +212,7 @@ class Cider(Measure[CiderParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
-        values = score_sentences(corpus.given.pairs, corpus.grams, corpus.idf, self.params.sigma)
+        values = score_sentences(corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma)
         return {self.name: averaged(values)}
 
     def files(self) -> dict[str, str]:

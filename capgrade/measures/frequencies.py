@@ -22,8 +22,7 @@ from capgrade.measures.ngrams import (
     numbered,
     orders_of,
 )
-from capgrade.measures.scores.given import Captions as GivenCaptions
-from capgrade.measures.scores.given import are_ids, given, token_ids
+from capgrade.measures.scores.candidates import CaptionSets, are_ids, pair_candidates, token_ids
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
@@ -53,7 +52,7 @@ class Frequencies:
     corpus: str  # what they were counted on, for metadata
 
     @classmethod
-    def of(cls, references: GivenCaptions, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
+    def of(cls, references: CaptionSets, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
         """Count in reference sets, a dict (id -> captions) or a list of sets.
 
         `tokenizer` "none" takes words between spaces, or token ids, which end with the id `end`
@@ -68,7 +67,7 @@ class Frequencies:
                 raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
             words, sizes = token_ids(end, references=sets)
         else:
-            found = given(references, references)
+            found = pair_candidates(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
             warn_of_scripts(texts, tokenizer)
             words = split_at_white_space(tokenized(texts, tokenizer, lists=(0,)))

@@ -379,7 +379,7 @@ class RougeL(Measure[RougeParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
         texts = WordRows(corpus.tokens.ptr, corpus.tokens.word)
-        return {self.name: averaged(score_pairs(corpus.given.pairs, texts, texts))}
+        return {self.name: averaged(score_pairs(corpus.candidates.pairs, texts, texts))}
 
     def unseen(self, fitted: FittedRougeL, captions: Captions) -> Scorer:
         return UnseenRougeL(fitted, captions)

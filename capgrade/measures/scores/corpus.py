@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import Ngrams, Sentences, numbered
-from capgrade.measures.scores.given import Given
+from capgrade.measures.scores.candidates import Candidates
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
@@ -32,7 +32,7 @@ def warn_of_one_image(n_images: int) -> None:
 class Corpus:
     """Candidates (the first sentences), references, and how they are tokenised."""
 
-    given: Given
+    candidates: Candidates
     tokenizer: str = "ptb_py"
     frequencies: Frequencies | None = None
 
@@ -46,9 +46,9 @@ class Corpus:
     @cached_property
     def tokens(self) -> Words:
         """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
-        warn_of_scripts(self.given.texts, self.tokenizer)
-        lists = (0, len(self.given.owner))  # candidates, then references, as pycocoevalcap hands them to the jar
-        return without_empty_sentences(tokenized(self.given.texts, self.tokenizer, lists))
+        warn_of_scripts(self.candidates.texts, self.tokenizer)
+        lists = (0, len(self.candidates.owner))  # candidates, then references, as pycocoevalcap hands them to the jar
+        return without_empty_sentences(tokenized(self.candidates.texts, self.tokenizer, lists))
 
     @cached_property
     def words(self) -> Words:
@@ -72,15 +72,15 @@ class Corpus:
         """
         frequencies = self.frequencies
         if frequencies is None:
-            n_images, sizes = self.given.n_images, np.diff(self.given.ref_ptr)
-            owner = np.append(np.full(len(self.given.owner), -1), np.repeat(np.arange(n_images), sizes))
+            n_images, sizes = self.candidates.n_images, np.diff(self.candidates.ref_ptr)
+            owner = np.append(np.full(len(self.candidates.owner), -1), np.repeat(np.arange(n_images), sizes))
             frequencies = Frequencies.counted(self.ngrams, owner, n_images, self.tokenizer, "these references")
         warn_of_one_image(frequencies.n_images)
         return frequencies.idf(self.ngrams)
 
     def warn_of_empty(self) -> None:
         """Say how many captions have no words: their scores are 0."""
-        n, sizes = len(self.given.owner), self.words.sizes
+        n, sizes = len(self.candidates.owner), self.words.sizes
         for what, empty in (("candidate", sizes[:n] == 0), ("reference", sizes[n:] == 0)):
             if empty.any():
                 warn(f"{int(empty.sum())} {what}(s) have no words, so measures of common words give 0 with them")
@@ -88,11 +88,11 @@ class Corpus:
     @cached_property
     def table(self) -> Captions:
         """The sentences as a captions table, each an image of its own."""
-        rows = pa.array([str(k) for k in range(len(self.given.texts))])
+        rows = pa.array([str(k) for k in range(len(self.candidates.texts))])
         tokens = pa.ListArray.from_arrays(
             pa.array(self.tokens.ptr, pa.int32()),
             pa.DictionaryArray.from_arrays(self.tokens.word, pa.array(self.tokens.vocabulary)).cast(pa.string()),
         )
         split = pa.array([""] * len(rows))
-        columns = [rows, rows, split, pa.array(self.given.texts), tokens, pa.nulls(len(rows), pa.string())]
+        columns = [rows, rows, split, pa.array(self.candidates.texts), tokens, pa.nulls(len(rows), pa.string())]
         return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")

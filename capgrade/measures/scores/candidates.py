@@ -15,11 +15,11 @@ from capgrade.measures.base import ImagePairs
 from capgrade.schemas.errors import InputError
 from capgrade.text.words import Words
 
-Captions = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
+CaptionSets = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Given:
+class Candidates:
     """Candidates, and the reference set of each one's image.
 
     `ids` [candidates]: the image of each as it was given; `texts`: candidates, then references;
@@ -47,7 +47,7 @@ class Given:
         return len(self.ref_ptr) - 1
 
 
-def given(candidates: Captions, references: Captions) -> Given:
+def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candidates:
     """From two dicts (id -> captions) or two lists in one order; a string stands for one caption.
 
     Raises InputError for ids or lengths that differ, an image without captions, or what is not
@@ -75,7 +75,7 @@ def given(candidates: Captions, references: Captions) -> Given:
     owner = np.repeat(np.arange(len(images)), [len(one) for one in sets])
     ref_ptr = np.concatenate([[0], np.cumsum([len(one) for one in refs])])
     texts = [text for one in (*sets, *refs) for text in one]
-    return Given([images[k] for k in owner], texts, owner, ref_ptr)
+    return Candidates([images[k] for k in owner], texts, owner, ref_ptr)
 
 
 def _check_ids(candidates: Mapping, references: Mapping) -> None:
