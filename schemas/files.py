@@ -220,7 +220,7 @@ def numpy_type(kind: pa.DataType) -> np.dtype:
 
 
 def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
-    """The schema with `metadata` and the format's and package's versions, as JSON, by `capgrade`."""
+    """The schema with `metadata`, and the format's and package's versions, as JSON."""
     text = canonical({"format": TABLE_FORMAT, "package": package_version(), **metadata})
     return schema.with_metadata({_METADATA: text.encode()})
 

@@ -49,7 +49,8 @@ MadeOf = Mapping[str, Any]
 
 def done_parts(folder: Path) -> str:
     """What of a run is done, in words."""
-    parts = len(list((folder / PARTS).glob("[!.]*")))  # a name begins with a dot while it is written
+    # The name of a part begins with a dot while it is written.
+    parts = len(list((folder / PARTS).glob("[!.]*")))
     return f"{parts} finished parts" if parts else f"{sum(1 for _ in _files(folder))} files"
 
 

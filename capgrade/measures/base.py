@@ -25,10 +25,11 @@ CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a 
 Sets = tuple[np.ndarray, np.ndarray, bool]  # the fields of `OfReferences`
 P = TypeVar("P")
 Scorer = Callable[[str], np.ndarray]  # a caption's relevance to every image, float32 [n_images]
-Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
+# Scores caption rows first..last into the first columns of `out`.
+Fill = Callable[[int, int, np.ndarray], None]
 
 
-# How values of an image's references become one, in the words of a card.
+# How the values of an image's references become one, in the words of a dataset's card.
 OVER_REFERENCES = {
     "max": "the largest over the references",
     "mean": "the mean over the references",
@@ -42,8 +43,10 @@ class ImagePairs(NamedTuple):
     images: np.ndarray  # int64 [pairs]
     captions: np.ndarray  # int64 [pairs]: rows of a table of captions
     ref_ptr: np.ndarray  # int64 [images + 1]
-    refs: np.ndarray  # int64: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]] of another table
-    leave_out: bool = False  # the two tables are one, and a caption is not among its own references
+    # int64: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]] of another table
+    refs: np.ndarray
+    # Whether a caption is not among its own references; the two tables are then one.
+    leave_out: bool = False
 
     @property
     def order(self) -> np.ndarray:
@@ -118,8 +121,9 @@ class Fitted(Protocol):
         """
         if getattr(self, "leave_out", False):
             rows, own = own_pairs(self.ref_ptr, self.refs, images)  # type: ignore[attr-defined]
-            here = (own >= first) & (own < first + out.shape[1])
-            out[rows[here], own[here] - first] = self.pairs(images[rows[here]], own[here])
+            inside = (own >= first) & (own < first + out.shape[1])
+            rows, own = rows[inside], own[inside]
+            out[rows, own - first] = self.pairs(images[rows], own)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """Relevance of these captions, or of all: float32 [len(images), captions]."""
@@ -147,13 +151,19 @@ class Measure(ABC, Generic[P]):
     low: float  # bounds of its values
     high: float
     parameters: ClassVar[type[ParamsBlock]] = NoParams
-    block: ClassVar[str | None] = None  # of `measures` in params.yaml; None: called as the measure
-    fixed: ClassVar[Mapping[str, Any]] = {}  # parameters of that block that this form of a measure decides
-    how: ClassVar[tuple[str, ...]] = ()  # parameters that say how it is computed here, and change no value
-    opened: ClassVar[tuple[str, ...]] = ()  # parameters that name a model or file, which only a user may decide
+    # Its block of `measures` in params.yaml, None for one that is called as the measure.
+    block: ClassVar[str | None] = None
+    # Values of that block which this form of a measure decides, as the mean of `sbert_mean`.
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    # Parameters that say how it is computed, and change no value but its last bits.
+    how: ClassVar[tuple[str, ...]] = ()
+    # Parameters that name a model or file. Only a user may decide which are opened.
+    opened: ClassVar[tuple[str, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs
-    at_once: ClassVar[bool] = True  # whether it scores an image's pairs while somebody waits
-    leaves_out: bool = True  # a caption can be scored without itself among the references: `Fitted.own_left_out`
+    # Whether it is so fast that somebody may wait while it scores an image's pairs.
+    at_once: ClassVar[bool] = True
+    # Whether it has `Fitted.own_left_out`: captions without themselves among the references.
+    leaves_out: bool = True
 
     def __init__(self, params: P | None = None) -> None:
         given: Any = self.parameters() if params is None else params
@@ -194,7 +204,7 @@ class Measure(ABC, Generic[P]):
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
-    kinds: ClassVar[dict[str, type[State]]] = {}  # each by its name, which is written beside what it saves
+    kinds: ClassVar[dict[str, type[State]]] = {}  # subclasses by name, which stands beside saved files
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -238,7 +248,8 @@ class ArrayState(State):
     def load(cls, folder: Path) -> Self:
         """What `save` wrote; arrays are opened by memory map, copy on write."""
         saved = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.npy")):  # copy on write: kernels are compiled once, for writable arrays
+        # Copy on write, as numba would compile kernels once more for read-only arrays.
+        for path in sorted(folder.glob("*.npy")):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
         values: dict[str, Any] = {}
         for name, one in saved.items():
@@ -255,7 +266,8 @@ class OfReferences(ArrayState):
     """A fitted measure of captions with reference sets, which are captions too."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]]
+    # int64 [n_captions]: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]]
+    refs: np.ndarray
     leave_out: bool  # a caption is not among its own references
 
     @property
@@ -329,9 +341,8 @@ def reference_sets(self_reference: str, captions: Captions) -> Sets:
     """The fields of `OfReferences`. InputError where a set is left without a caption."""
     leave_out, lonely = self_reference == "left_out", np.flatnonzero(np.diff(captions.ref_ptr) < 2)
     if leave_out and len(lonely):
-        raise InputError(
-            f"{len(lonely)} image(s) have one caption, '{captions.image_ids[lonely[0]]}' the first: with "
-            "self_reference left_out no reference remains",
-            remedy="set self_reference to included, or drop these images",
-        )
+        first = captions.image_ids[lonely[0]]
+        problem = f"{len(lonely)} image(s) have one caption, '{first}' the first: "
+        problem += "with self_reference left_out no reference remains"
+        raise InputError(problem, remedy="set self_reference to included, or drop these images")
     return captions.ref_ptr, captions.refs, leave_out

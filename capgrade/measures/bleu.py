@@ -112,7 +112,9 @@ class Lengths(NamedTuple):
 
     words: np.ndarray  # int64 [classes]
     of_caption: np.ndarray  # int32 [n_captions]: class
-    precision: np.ndarray  # float64 [classes]: k-th root of one over the product of how many n-grams there are
+    # float64 [classes]: what the k-th root of the product of matches is multiplied by, which is the
+    # k-th root of 1 / the product of how many n-grams a caption has
+    precision: np.ndarray
 
 
 @njit(cache=True)

@@ -63,7 +63,8 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     """`Weighted.inverse`; `gain` float64 [n_grams] is the squared inverse document frequency."""
     runs = np.repeat(np.arange(sentences.start.size), (sentences.stop - sentences.start).ravel())
     weights = sentences.counts.astype(np.float64) ** 2 * gain[sentences.gram]
-    squares = np.bincount(runs, weights, sentences.start.size).reshape(sentences.start.shape)  # added in their order
+    squares = np.bincount(runs, weights, sentences.start.size)  # adds up in the n-grams' order
+    squares = squares.reshape(sentences.start.shape)
     return np.divide(1, np.sqrt(squares), out=np.zeros(squares.shape), where=squares > 0)
 
 
@@ -79,7 +80,7 @@ def _cosines(c, r, captions, references, gain, clip):
                 count = theirs.counts[at]
                 found = min(ours.counts[p], count) if clip else ours.counts[p]
                 total += found * captions.inverse[c, n] * (count * gain[g] * references.inverse[r, n])
-            p += g <= other  # no branches, which would be guessed wrongly half of the time
+            p += g <= other  # without branches, which a processor would guess wrongly half the time
             at += other <= g
     return total
 
@@ -93,7 +94,7 @@ def cider_of_pairs(begin, end, pairs, captions, references, gain, form, out):
         for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
             if not (pairs.leave_out and r == c):
                 cosines = _cosines(c, r, captions, references, gain, form.clip)
-                apart = max(lengths[c] - 1, 0) - max(words[r] - 1, 0)  # "lengths" are of bigrams
+                apart = max(lengths[c] - 1, 0) - max(words[r] - 1, 0)  # the source counts bigrams
                 total += cosines * math.exp(-(apart * apart) / (2 * (form.sigma * form.sigma)))
                 used += 1
         out[k] = form.scale * total / used if used else np.nan
@@ -238,8 +239,8 @@ class CiderPlain(Measure[CiderPlainParams]):
 
     def meaning(self) -> str:
         corpus = named_corpus(self.params.document_frequency)
-        over = OVER_REFERENCES["mean"]
-        return f"CIDEr without clipping and length penalty, 0..10: {over}, document frequencies of {corpus}"
+        over = f"{OVER_REFERENCES['mean']}, document frequencies of {corpus}"
+        return f"CIDEr without clipping and length penalty, 0..10: {over}"
 
     def files(self) -> dict[str, str]:
         return frequency_files(self.name, self.params.document_frequency)
@@ -279,7 +280,7 @@ class UnseenCider:
         inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
         words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
-        known = number >= 0  # the others match nothing
+        known = number >= 0  # n-grams that no fitted caption has match nothing
         runs = np.append(0, np.cumsum(known))[typed.sentences.runs]
         sentences = sentences_of(runs, number[known], typed.sentences.counts[known], typed.sentences.words)
         images = np.arange(len(self.fitted.ref_ptr) - 1)
@@ -296,10 +297,9 @@ def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -
     else:
         frequencies = Frequencies.read(source, captions.tokenizer)
     if frequencies.n_images < 2:
-        raise InputError(
-            f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0", file=source,
-            remedy="set measures.cider.document_frequency to a captions folder or a saved file",
-        )  # fmt: skip
+        problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
+        remedy = "set measures.cider.document_frequency to a captions folder or a saved file"
+        raise InputError(problem, file=source, remedy=remedy)
     return frequencies
 
 

@@ -59,7 +59,7 @@ class ReferenceTable(NamedTuple):
     term: np.ndarray  # int64 [terms]
     ending: np.ndarray  # int64 [terms]: where its postings end
     order: np.ndarray  # int8 [terms]
-    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
+    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, without its norm
 
 
 class ReferenceGrams(NamedTuple):

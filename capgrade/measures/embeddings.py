@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 TEXTS_SAVED_TOGETHER = 1024  # captions between two saves
 _BATCH, GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
-SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
+# Environment variables that decide which instructions libraries use.
+SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
 
 
 def cache_folder() -> Path:
@@ -107,13 +108,14 @@ def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
         np.zeros((len(row), size), np.float32), np.zeros(len(row), np.int32), np.zeros(len(row), bool)
     )
     for (path, part), start, first, last in zip(parts.items(), starts, ends[:-1], ends[1:], strict=False):
-        here = order[first:last]
-        vectors = part["vector"].combine_chunks().flatten().to_numpy().reshape(len(part), -1)[row[here] - start]
+        rows = order[first:last]  # of the texts that this part has
+        flat = part["vector"].combine_chunks().flatten().to_numpy()
+        vectors = flat.reshape(len(part), -1)[row[rows] - start]
         if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
             _remove(path)
             continue
-        found.vectors[here], found.limits[here] = vectors, part["limit"].to_numpy()[row[here] - start]
-        found.known[here] = True
+        found.vectors[rows], found.limits[rows] = vectors, part["limit"].to_numpy()[row[rows] - start]
+        found.known[rows] = True
     return found
 
 
@@ -129,7 +131,7 @@ def _part(path: Path) -> pa.Table | None:
 
 
 def _remove(damaged: Path) -> None:
-    with suppress(OSError):  # removed meanwhile, or not to be written: storing says so
+    with suppress(OSError):  # another process removed it, or `store` will say what is wrong
         damaged.unlink()
 
 
@@ -199,7 +201,8 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
         rows = np.flatnonzero(pieces == count)
         full = [texts[row] for row in np.resize(rows, -(-len(rows) // batch) * batch)]
         found = encoder.encode(full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
-        vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))  # the copies come last
+        # The copies come last, and `zip` drops them.
+        vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))
     return np.stack([vectors[row] for row in range(len(texts))])
 
 
@@ -224,5 +227,7 @@ def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
             return SentenceTransformer(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
-        remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"
-        raise InputError(f"cannot load Sentence-BERT model '{model}': {reason}", remedy=remedy) from error
+        remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, "
+        remedy += "or a hub id when online"
+        problem = f"cannot load Sentence-BERT model '{model}': {reason}"
+        raise InputError(problem, remedy=remedy) from error

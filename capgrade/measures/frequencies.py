@@ -114,7 +114,8 @@ class Frequencies:
         if Path(folder).is_dir():
             captions = read_captions(Path(folder), split or None)
             if captions.tokenizer != tokenizer:
-                problem = f"document frequencies with tokenizer {captions.tokenizer}, captions with {tokenizer}"
+                problem = f"document frequencies with tokenizer {captions.tokenizer}, "
+                problem += f"captions with {tokenizer}"
                 raise InputError(problem, file=folder, remedy="tokenise both alike")
             return cls.of_captions(captions)
         reader = open_arrow(Path(path))
@@ -128,10 +129,13 @@ class Frequencies:
             raise InputError(f"counted on {corpus}; captions have tokenizer {tokenizer}", file=path)
         table = reader.read_all().combine_chunks()
         if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
-            problem = "an earlier version counted words with no-break spaces inside, which are several words now"
-            raise InputError(problem, file=path, remedy="count them again: capgrade captions --frequencies")
+            problem = "an earlier version counted words with no-break spaces inside, "
+            problem += "which are several words now"
+            remedy = "count them again: capgrade captions --frequencies"
+            raise InputError(problem, file=path, remedy=remedy)
         words = split_at_spaces(table["ngram"].combine_chunks().cast(pa.large_string()))
-        numbers, keys = number_ngrams(words.ptr, words.word)  # every n-gram's beginning is among them
+        # A file has the beginning of each of its n-grams too, so these are all that there are.
+        numbers, keys = number_ngrams(words.ptr, words.word)
         images = np.zeros(len(keys), np.int32)
         images[numbers[words.sizes - 1, words.ptr[:-1]]] = table["images"].to_numpy()
         number = {word: k for k, word in enumerate(words.vocabulary)}

@@ -29,9 +29,17 @@ ARROW_MAGIC = b"ARROW1"
 NOT_COMPUTED = -1.0
 # What numpy raises on headers that are no headers.
 _DAMAGED = (
-    ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError,
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
     tokenize.TokenError,
-)  # fmt: skip
+)
 _COLUMNS = ("image_id", "caption_id", "score")  # of judgements
 
 
@@ -73,11 +81,10 @@ class FittedImported(ArrayState):
             bad |= values == NOT_COMPUTED
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            held = f"{values[row, column]}{' as float32' if np.isinf(values[row, column]) else ''}"
-            raise InputError(
-                f"image {images[row]}, caption {captions[column]} holds {held}: not a relevance",
-                file=self.path, remedy="finish computing the matrix, or leave this measure out",
-            )  # fmt: skip
+            value = f"{values[row, column]}{' as float32' if np.isinf(values[row, column]) else ''}"
+            problem = f"image {images[row]}, caption {captions[column]} holds {value}: not a relevance"
+            remedy = "finish computing the matrix, or leave this measure out"
+            raise InputError(problem, file=self.path, remedy=remedy)
         return values
 
     def _opened(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
@@ -96,7 +103,7 @@ class FittedImported(ArrayState):
 
         def cells(images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
             at = images if isinstance(captions, slice) else images[:, None]
-            with np.errstate(over="ignore"):  # an infinity is refused
+            with np.errstate(over="ignore"):  # what overflows is an infinity, which is refused
                 return np.ascontiguousarray(matrix[at, captions], np.float32)
 
         return cells
@@ -130,7 +137,8 @@ class Imported(Measure[NoParams]):
         else:
             fitted = FittedImported(str(path), captions.n_images, captions.n_captions, _layout(path, captions))
             low, high = _range(fitted)
-        self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))  # equal values have a range too
+        # Where all values are equal, a range is needed all the same.
+        self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))
         return fitted
 
 
@@ -144,11 +152,11 @@ def _layout(path: Path, captions: Captions) -> str:
         return _npy_layout(path, captions)
     size, expected = path.stat().st_size, 4 * captions.n_captions * captions.n_images
     if size != expected:
-        raise InputError(
-            f"{size} bytes: neither Arrow nor .npy, and a headerless float32 matrix of {captions.n_captions} "
-            f"captions x {captions.n_images} images has {expected}",
-            file=path, remedy="give the file that was computed for these captions",
-        )  # fmt: skip
+        matrix = f"{captions.n_captions} captions x {captions.n_images} images"
+        problem = f"{size} bytes: neither Arrow nor .npy, "
+        problem += f"and a headerless float32 matrix of {matrix} has {expected}"
+        remedy = "give the file that was computed for these captions"
+        raise InputError(problem, file=path, remedy=remedy)
     return "teran"
 
 
@@ -160,13 +168,13 @@ def _npy_layout(path: Path, captions: Captions) -> str:
         raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
     ours = (captions.n_images, captions.n_captions)
     if matrix.dtype.kind not in "fiu" or matrix.shape not in (ours, ours[::-1]):
-        raise InputError(
-            f"{matrix.dtype} of shape {matrix.shape}, where the captions have {captions.n_images} images and "
-            f"{captions.n_captions} captions",
-            file=path, remedy="give float images x captions or captions x images",
-        )  # fmt: skip
-    if matrix.shape == ours[::-1] == ours:  # nothing in the file tells which
-        warn(f"{path} is square: read as images x captions; if its rows are captions, write its transpose")
+        problem = f"{matrix.dtype} of shape {matrix.shape}, "
+        problem += f"where the captions have {ours[0]} images and {ours[1]} captions"
+        remedy = "give float images x captions or captions x images"
+        raise InputError(problem, file=path, remedy=remedy)
+    if matrix.shape == ours[::-1] == ours:  # nothing in the file says which it is
+        layout = "read as images x captions; if its rows are captions, write its transpose"
+        warn(f"{path} is square: {layout}")
     return "images x captions" if matrix.shape == ours else "captions x images"
 
 
@@ -202,9 +210,11 @@ class FittedJudged(ArrayState):
         at = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
         missing = np.flatnonzero(self.codes[at] != wanted)
         if len(missing):
-            first = f"image '{self.image_ids[image[missing[0]]]}', caption '{self.caption_ids[caption[missing[0]]]}'"
+            first_image = self.image_ids[image[missing[0]]]
+            first = f"image '{first_image}', caption '{self.caption_ids[caption[missing[0]]]}'"
             problem = f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
-            raise InputError(problem, file=self.path, remedy="judge these pairs too: capgrade judge --pairs")
+            remedy = "judge these pairs too: capgrade judge --pairs"
+            raise InputError(problem, file=self.path, remedy=remedy)
         return self.values[at]
 
 

@@ -161,7 +161,8 @@ def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.nda
     image = owner[sentences.row]
     gram, image = sentences.gram[image >= 0], image[image >= 0]
     cells = np.ones(len(image), bool), (image, gram)
-    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()  # a cell for each n-gram of an image
+    # CSR joins equal cells, so an image has each of its n-grams once.
+    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()
     return np.bincount(table.indices, minlength=n_grams).astype(np.int32)
 
 

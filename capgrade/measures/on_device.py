@@ -181,7 +181,8 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         found = lanes_of(some, fitted.ref_ptr, fitted.refs, fitted.texts, form)
         used, rows, owner = np.flatnonzero(found.length), len(found.mask), found.long_image
         row = self._there(np.append(np.where(found.row < 0, rows, found.row), rows))
-        both: list[tuple[np.ndarray, ...]] = [  # masks by word, lengths, images: of short references, of long ones
+        # Masks by word, lengths and images, of short references and of long ones.
+        both: list[tuple[np.ndarray, ...]] = [
             (found.mask[:, used].astype(np.int32), found.length[used], used % max(len(some), 1)),
             (found.long_mask.view(np.int64).reshape(rows, len(owner)), found.long_length, owner),
         ]

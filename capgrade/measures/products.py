@@ -15,7 +15,8 @@ _COLUMNS = 128  # targets that are multiplied together
 _STEP = 4  # vectors, and coordinates of theirs, that are multiplied while they are in registers
 NEAR = 32  # coordinates of all targets that stay in a core's nearest cache
 LINE = 16  # floats of a line of the cache
-ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
+# A value above is 1 but for rounding: own pairs came out as 0.999999 to 1.
+ONE = np.float32(1 - 4e-6)
 
 
 def padded(vectors: np.ndarray) -> np.ndarray:

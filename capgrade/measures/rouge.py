@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
 _MOST = 512  # lanes
-SOME = 16  # captions whose scores are written together
-ROUGE_ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
-LEAST = np.float32(1e-30)
+_TOGETHER = 16  # captions whose scores are written together
+# A value above is 1 but for rounding, as one word in a thousand makes a difference of 1e-3.
+ROUGE_ONE = np.float32(1 - 1e-6)
+_LEAST = np.float32(1e-30)  # in place of a denominator of 0
 
 
 class WordRows(NamedTuple):
@@ -69,7 +70,7 @@ class Lanes(NamedTuple):
     A short one of image b stands in a lane, slot * width + b. Other lanes are empty.
     """
 
-    row: np.ndarray  # int32 [n_vocabulary]: of each word in the masks, -1 for a word that no reference has
+    row: np.ndarray  # int32 [n_vocabulary]: a word's row in the masks, -1 where no reference has it
     references: np.ndarray  # int64 [images]: how many each has
     mask: np.ndarray  # uint16 [words, slots * width]
     length: np.ndarray  # float32 [slots * width]
@@ -168,7 +169,8 @@ def _lcs_of_lanes(words, masks, free, lcs):
         for k in range(free.shape[0]):
             kept = free[k] & mask[k]
             free[k] = (free[k] + kept) | (free[k] - kept)
-    for k in range(free.shape[0]):  # count the zeros of each, a step at a time: so they become vectors
+    # Count the zeros of each lane, in loops of one step each, so that they become vectors.
+    for k in range(free.shape[0]):
         lcs[k] = ~free[k]
     for k in range(free.shape[0]):
         lcs[k] -= (lcs[k] >> 1) & 0x5555
@@ -197,7 +199,7 @@ def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share)
             share[k] = common if common > share[k] else share[k]
     for k in range(width):
         below = n * share[k] + beta2 * f[k]
-        ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > LEAST else LEAST)
+        ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > _LEAST else _LEAST)
         f[k] = np.float32(1) if ratio > ROUGE_ONE else ratio
 
 
@@ -260,18 +262,15 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
     beta2, mean, _, longest_caption, width, slots = form
     ptr, word = texts
     long = lanes.long_length.shape[0]
-    free, found, tile = (
-        np.empty(slots * width, np.uint16),
-        np.empty(slots * width, np.uint16),
-        np.empty((SOME, width), np.float32),
-    )
+    free, found = np.empty(slots * width, np.uint16), np.empty(slots * width, np.uint16)
+    tile = np.empty((_TOGETHER, width), np.float32)
     words, share = np.empty(longest_caption + 1, np.int32), np.empty(width, np.float32)
     state, carry = np.empty((lanes.long_mask.shape[1], long), np.uint64), np.empty(long, np.uint64)
     long_lcs, longest, recall = np.empty(long, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     for k in range(width):
         longest[k], recall[k] = 0, 0
-    for at in range(begin, end, SOME):
-        some = captions[at : min(at + SOME, end)]
+    for at in range(begin, end, _TOGETHER):
+        some = captions[at : min(at + _TOGETHER, end)]
         for j in range(some.shape[0]):
             first, last, n_words = ptr[some[j]], ptr[some[j] + 1], 0
             for p in range(first, last):
@@ -287,7 +286,7 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
                 _largest(long_lcs, lanes.long_length, lanes.long_image, longest, recall)
                 _finish_max(found, lanes.inverse, longest, recall, n, beta2, width, slots, tile[j], share)
         for k in range(out.shape[0]):
-            values = out[k, at : at + SOME]
+            values = out[k, at : at + _TOGETHER]
             for j in range(some.shape[0]):
                 values[j] = tile[j, k]
 
@@ -333,8 +332,8 @@ class FittedRougeL(OfReferences):
     def _fill(self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray) -> None:
         form, at = blocks[0], 0
         for lanes in blocks[1]:
-            here = out[at : at + form.width]
-            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, here)
+            some = out[at : at + form.width]
+            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, some)
             at += form.width
 
     def form(self, images: np.ndarray) -> BlockForm:
@@ -373,7 +372,8 @@ class RougeL(Measure[RougeParams]):
     def meaning(self) -> str:
         f = f"{OVER_REFERENCES['mean']} of F"
         if self.params.references == "max":
-            f = "F of the largest precision and the largest recall over the references, which may be of two of them"
+            f = "F of the largest precision and the largest recall over the references, "
+            f += "which may be of two of them"
         return f"ROUGE-L, 0..1: {f}; beta {self.params.beta:g}"
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:

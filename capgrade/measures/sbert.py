@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus
 
 _REFERENCES = ("max", "mean", "first")
-MAX, _FIRST = 0, 2  # of REFERENCES
-LANES = 32
+_MAX, _FIRST = 0, 2  # places in _REFERENCES
+LANES = 32  # sums of a product, which a processor makes side by side
 
 
 @njit(cache=True)
@@ -77,7 +77,7 @@ def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
                 continue
             cosine = _dot(vectors[c], embeddings[r], sums)
             largest, total, used = max(largest, cosine), total + cosine, used + 1
-        out[k] = np.nan if not used else largest if folding == MAX else total / used
+        out[k] = np.nan if not used else largest if folding == _MAX else total / used
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class FittedSbert(OfReferences):
         pairs = self.image_pairs(images, rows, leave_out)
         in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))
-        return np.where(cosines > ONE, np.float32(1), cosines)  # without what rounding did to them
+        return np.where(cosines > ONE, np.float32(1), cosines)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
         """As `Fitted.score`. Some captions, as training asks for, are a product too."""

@@ -56,14 +56,15 @@ class FittedSpice(OfReferences):
 
     def _batch(self, images: np.ndarray, captions: np.ndarray) -> list[float]:
         with tempfile.TemporaryDirectory(prefix="spice") as name:
-            given, answer = Path(name, "pairs.json"), Path(name, "scores.json")
+            asked, answer = Path(name, "pairs.json"), Path(name, "scores.json")
             items = []
             for k, (image, caption) in enumerate(zip(images, captions, strict=True)):
                 own = self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]]
                 references = [self.lines[r] for r in own if not (self.leave_out and r == caption)]
                 items.append({"image_id": k, "test": self.lines[caption], "refs": references})
-            given.write_text(json.dumps(items), encoding="utf-8")
-            _run([str(given), *self._cache_option(), "-out", str(answer), "-silent"], self.memory, Path(self.folder))
+            asked.write_text(json.dumps(items), encoding="utf-8")
+            options = [*self._cache_option(), "-out", str(answer), "-silent"]
+            _run([str(asked), *options], self.memory, Path(self.folder))
             return read_scores(answer, len(images))
 
     def _cache_option(self) -> list[str]:
@@ -125,12 +126,11 @@ def spice_folder() -> Path:
         raise InputError("SPICE's scorer is missing", file=folder / SPICE_JAR, remedy="install pycocoevalcap again")
     for name in CORENLP:
         if not (folder / name).is_file():
-            raise InputError(
-                "SPICE needs Stanford CoreNLP 3.6.0, and this jar of it is missing",
-                file=folder / name,
-                remedy=f"put {' and '.join(Path(jar).name for jar in CORENLP)} of stanford-corenlp-full-2015-12-09.zip "
-                f"into {folder / 'lib'} (get_stanford_models.py in {folder} downloads them), or use scene_graph",
-            )
+            both = " and ".join(Path(jar).name for jar in CORENLP)
+            remedy = f"put {both} of stanford-corenlp-full-2015-12-09.zip into {folder / 'lib'} "
+            remedy += f"(get_stanford_models.py in {folder} downloads them), or use scene_graph"
+            problem = "SPICE needs Stanford CoreNLP 3.6.0, and this jar of it is missing"
+            raise InputError(problem, file=folder / name, remedy=remedy)
     return folder
 
 
@@ -142,7 +142,8 @@ def jars() -> list[Path]:
 
 def _require_java() -> None:
     """InputError unless `java` on PATH is of a version that SPICE runs on."""
-    remedy = f"install a Java of version {OLDEST} to {NEWEST} and put it first on PATH, or use scene_graph"
+    remedy = f"install a Java of version {OLDEST} to {NEWEST} and put it first on PATH, "
+    remedy += "or use scene_graph"
     if shutil.which("java") is None:
         raise InputError("SPICE needs Java, and there is no 'java' on PATH", remedy=remedy)
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)

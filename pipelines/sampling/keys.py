@@ -12,7 +12,7 @@ import numpy as np
 from capgrade.bits import GOLDEN, mix
 from capgrade.kernels import in_threads, njit
 
-# The number of this rule, whose history is in docs/shards.md. Parts drawn by another are not joined.
+# The number of this rule. Parts drawn by another are not joined; docs/shards.md has its history.
 RULE = 6
 # Numbers of keys: of the uniform sample, of the share, and the first of the windows'.
 UNIFORM_KEY, SHARE_KEY, WINDOW_KEYS = 0, 1, 2

@@ -81,7 +81,7 @@ class Sampler:
         self.ref_ptr, self.refs, self.n = ref_ptr, refs, len(caption_keys)
 
     def sample(self, images: np.ndarray) -> Kept:
-        """What these images, int64, keep. ValueError for a NaN, which no window and no top can hold.
+        """What these images, int64, keep. ValueError for a NaN, which no window or top can hold.
 
         Own captions and the `top` of each measure are certain: weight 1. The other samples draw
         independently, so a pair's chance is u + (1 - u) a (1 - prod(1 - n / N)): u of the uniform
@@ -127,7 +127,7 @@ class Sampler:
         return Kept(ptr, kept % n, reasons.astype(np.uint32), weight, values)
 
     def _read(self, m: int, images: np.ndarray, wanted: np.ndarray) -> PairValues:
-        """Values of measure m: of the pairs `wanted`, int64, rising, where they are enough, else of all.
+        """Values of measure m: of the pairs `wanted`, int64, rising, if they are enough, or of all.
 
         They are enough where windows draw from a share alone, no top is asked for, and the measure
         scores pair by pair. A measure with blocks gives a pair's value only by its block.

@@ -77,7 +77,7 @@ def draw(
     from all where it is empty. `cells`, int16 [measures, captions of all images], has the cell of
     each one's value, and `members`, int64 [images, measures, windows], how many a window has.
     """
-    most = min(per_window, int(members.max(initial=0)))  # no window has room for more than it has members
+    most = min(per_window, int(members.max(initial=0)))  # of no window are more drawn than it has
     rows, sizes = np.empty((*members.shape, most), np.int64), np.zeros(members.shape, np.int64)
     if most:
         args = (seeds, caption_keys, listed, ptr, cells, windows, rows, sizes)

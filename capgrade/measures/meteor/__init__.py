@@ -125,7 +125,7 @@ def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
 
 
 def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
-    """InputError for a caption with '|||', which separates captions in the jars of METEOR, SPICE."""
+    """InputError for a caption with '|||', which separates captions in METEOR's and SPICE's jars."""
     rows = tokens.sentences_with(np.array(["|||" in token for token in tokens.vocabulary], bool))
     if len(rows):
         problem = f"caption '{ids[rows[0]]}' has '|||', which separates METEOR's captions"
@@ -146,7 +146,8 @@ def counts_to_add(counts: np.ndarray) -> np.ndarray:
 
     A caption that equals its reference adds no chunk (`MeteorStats.addStats`).
     """
-    matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the caption, of the reference
+    # Words that match, [captions, 2]: of the caption, and of the reference.
+    matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))
     whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (counts[:, kernel.CHUNKS] == 1)
     counts = counts.copy()
     counts[whole, kernel.CHUNKS] = 0

@@ -237,9 +237,11 @@ class AlignmentBuffers(NamedTuple):
     """
 
     match: np.ndarray  # int64 [2, matches]: of a caption and a reference, and their order
-    ranks: np.ndarray  # int64 [2 * BEAM]
-    slot: np.ndarray  # int64 [2 * BEAM]
-    state: np.ndarray  # int64 [2 * BEAM, 3]
+    ranks: np.ndarray  # int64 [2 * BEAM]: words matched, chunks and distance, ascending
+    slot: np.ndarray  # int64 [2 * BEAM]: where `state` and `used` of the path with this rank are
+    # int64 [2 * BEAM, 3]: a path's last node, the end of its open chunk or -1, and the reference
+    # position until which it is busy
+    state: np.ndarray
     used: np.ndarray  # uint64 [2 * BEAM, a bit for each of the caption's words]
     nodes: np.ndarray  # int64 [BEAM * matches, 2]: the node before, and a match
     covered: np.ndarray  # int32 [2, longest]: zeros between alignments
@@ -269,16 +271,16 @@ def align(matches, n_words, buffers):
     state[0, NODE], state[0, END], state[0, BUSY] = -1, -1, 0
     used[0, :] = 0
     while first < matches.shape[0]:
-        here, last = reference_place(matches[first]), first + 1
-        while last < matches.shape[0] and reference_place(matches[last]) == here:
+        place, last = reference_place(matches[first]), first + 1
+        while last < matches.shape[0] and reference_place(matches[last]) == place:
             last += 1
-        _pass_over(ranks, slot, state, base, n, i, here)
+        _pass_over(ranks, slot, state, base, n, i, place)
         if last - first > 1 or _has_rivals(matches[first], covered):
             n, n_nodes = _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes)
             base = _BEAM - base
         else:
             n_nodes = _take_only(ranks, slot, state, base, n, matches[first], nodes, n_nodes)
-        first, i = last, here + 1
+        first, i = last, place + 1
     _pass_over(ranks, slot, state, base, n, i, n_words)
     _cover(matches, covered, -1)
     return _best(ranks, slot, state, base, n)

@@ -15,7 +15,8 @@ from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
 from capgrade.text.words import Words
 
-# The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
+# The stages in their order; the paraphrase table is read from the reference's side, then from the
+# caption's.
 _EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 DELTA = 0.75  # what a content word weighs; a function word weighs the rest of 1
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that

@@ -31,7 +31,8 @@ WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
 
 PLACE, _STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
-NO_ROW, UNASKED = -1, -2  # of a unit in `row_of`: without a row yet; in no caption that is asked for
+# In `row_of`: a unit without a row yet, and one that no caption of the asked pairs has.
+NO_ROW, UNASKED = -1, -2
 # Columns of the counts: words and function words of both sides, chunks, then by stage content and
 # function words that match, of the caption and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
@@ -47,7 +48,7 @@ class ReferenceMatches(NamedTuple):
     refs: np.ndarray  # int64 [references]
     units: np.ndarray  # int64 [rows]: a unit that matches one of a reference
     ptr: np.ndarray  # int64 [cells + 2]: the entries of each cell
-    entry: np.ndarray  # int64 [entries, 2]: match and its order, without the caption's place and words
+    entry: np.ndarray  # int64 [entries, 2]: match and order, without the caption's place and words
 
 
 @njit(cache=True)

@@ -39,11 +39,13 @@ class Paraphrases(NamedTuple):
     phrase: np.ndarray  # uint64 [phrases]
     ptr: np.ndarray  # int64 [phrases + 1]
     other: np.ndarray  # int32 [pairs]: a paraphrase of the phrase
-    rank: np.ndarray  # int32 [pairs]: order in which METEOR tries them: size of the phrase, then place in the table
+    # int32 [pairs]: order in which METEOR tries them: by size of the phrase, then as in the table
+    rank: np.ndarray
 
     def numbers(self, hashes: np.ndarray) -> np.ndarray:
         """int64 [n]: of phrases by their hashes, -1 of those that the table has not."""
-        order, found = np.argsort(hashes), np.empty(len(hashes), np.int64)  # in order they are found sooner
+        # Searched in their order, which finds them sooner.
+        order, found = np.argsort(hashes), np.empty(len(hashes), np.int64)
         at = np.searchsorted(self.phrase, hashes[order]).clip(max=len(self.phrase) - 1)
         found[order] = np.where(self.phrase[at] == hashes[order], at, -1)
         return found
@@ -62,7 +64,8 @@ def compile_table(text: bytes) -> Paraphrases:
         known[rows] = hashes
         begun.append(hashes)
     every, order, number = np.sort(np.concatenate(begun)), np.argsort(known), np.empty(len(known), np.int32)
-    every = every[np.append(True, np.diff(every) != 0)]  # np.unique hashes, which takes seven times as long
+    # `np.unique` uses a hash table, which takes seven times as long.
+    every = every[np.append(True, np.diff(every) != 0)]
     number[order] = np.searchsorted(every, known[order])
     number = number[code]
     rank = np.empty(len(code), np.int32)
@@ -126,7 +129,8 @@ def occurring_pairs(
     """
     hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
     at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
-    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)  # different hashes, and which a word has
+    # Hashes of the different starts so far, and which of them begins at each word.
+    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)
     for k in range(LONGEST):
         longer = longer[longer + k < end[longer]]
         before, last = which[longer], word[longer + k]
@@ -138,12 +142,12 @@ def occurring_pairs(
         begun = _mix_in(begun[before[some]], hashes[last[some]])
         at[longer, k] = table.numbers(begun)[which[longer]]
         longer = longer[at[longer, k] >= 0]
-    seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
-    seen[at] = True
-    phrase = np.flatnonzero(seen[:-1])
+    occurs = np.zeros(len(table.phrase) + 1, bool)  # the last is for the -1 of no phrase
+    occurs[at] = True
+    phrase = np.flatnonzero(occurs[:-1])
     sizes = table.ptr[phrase + 1] - table.ptr[phrase]
     entry = np.arange(sizes.sum()) + np.repeat(table.ptr[phrase] - (np.cumsum(sizes) - sizes), sizes)
-    kept = seen[table.other[entry]]
+    kept = occurs[table.other[entry]]
     return at, np.stack([np.repeat(phrase, sizes)[kept], table.other[entry][kept], table.rank[entry][kept]], axis=1)
 
 
@@ -189,4 +193,5 @@ def _save(table: Paraphrases, folder: Path) -> None:
             with atomic(folder / f"{name}.npy", CACHE) as temporary, temporary.open("wb") as f:
                 np.save(f, array, allow_pickle=False)
     except (OSError, InputError) as error:
-        warn(f"METEOR's paraphrases cannot be kept, so every process reads them anew: {error} -> set CAPGRADE_CACHE")
+        problem = "METEOR's paraphrases cannot be kept, so every process reads them anew"
+        warn(f"{problem}: {error} -> set CAPGRADE_CACHE")

@@ -38,7 +38,8 @@ _HAS_LETTER = re.compile(f"[{_ALPHA}]")
 _SPACES = re.compile("[ \u2000-\u200a\u202f\u205f\u3000\xa0]+")
 _BREAKS = re.compile("[ \t\n\r\f]+")
 _BLANK = "".join(map(chr, range(33)))
-_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike beside others of these
+# Tokens that METEOR reads alike in any sentence of such tokens.
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")
 
 
 def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:

@@ -45,7 +45,8 @@ def f_score(matched, found, caption_total, image_total, beta2):
     below = beta2 * np.float64(matched) * image_total + np.float64(found) * caption_total
     if below <= 0:
         return np.float32(0)
-    return np.float32((1 + beta2) * np.float64(matched) * found / below)  # in double: of equal sets it is 1
+    # In double precision, so that equal sets give 1.
+    return np.float32((1 + beta2) * np.float64(matched) * found / below)
 
 
 @njit(nogil=True, cache=True)

@@ -19,7 +19,9 @@ from capgrade.measures.scene_graph.parse import Graph
 from capgrade.schemas.params import ParamsBlock, SelfReference
 
 _FARTHEST = 4  # hypernyms up; above them stand words as general as "device"
-Tuples = dict[tuple[str, ...], float]  # ("object", dog), ("attribute", dog, brown), ("relation", dog, on, table), ...
+# Weights by ("object", dog), ("attribute", brown), ("attribute", dog, brown) or
+# ("relation", dog, on, table).
+Tuples = dict[tuple[str, ...], float]
 
 TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
 
@@ -58,7 +60,8 @@ class TupleReader:
             _add(found, self._object(noun))
         for noun, attribute in graph.attributes:
             alone = self._value(attribute, self.params.attributes)
-            owner, (_, name, *_) = self._concept(noun)[0], next(iter(alone))
+            owner = self._concept(noun)[0]
+            name = next(iter(alone))[1]  # the first tuple is of the attribute itself
             _add(found, alone | {("attribute", owner, name): self.params.attached})
         for source, relation, target in graph.relations:
             ends = (self._concept(source)[0], self._action(relation)[0], self._concept(target)[0])
@@ -71,7 +74,7 @@ class TupleReader:
             implied: Tuples = {("object", kind): self.params.kinds for kind in sorted(above)}
             for word in noun.split()[:-1]:
                 implied |= self._value(word, self.params.kinds)
-            action = self._deed(noun)
+            action = self._action_of_noun(noun)
             if action:
                 implied["attribute", action] = self.params.attributes
             self._of_noun[noun] = implied | {("object", concept): 1.0}
@@ -98,7 +101,7 @@ class TupleReader:
         concept = self.lexicon.verbs.concept.get(verb, verb)
         return concept, frozenset(self.lexicon.verbs.ancestors(concept))
 
-    def _deed(self, noun: str) -> str | None:
+    def _action_of_noun(self, noun: str) -> str | None:
         """What someone or something named by a listed verb does: "ski" for "skier" and "skiing"."""
         last = noun.rsplit(" ", 1)[-1]
         stem = last.removesuffix("ing") if last.endswith("ing") else last.removesuffix("er")

@@ -79,8 +79,11 @@ def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candida
 
 
 def _check_ids(candidates: Mapping, references: Mapping) -> None:
-    for here, there, name in ((candidates, references, "references"), (references, candidates, "candidates")):
-        missing = [image for image in here if image not in there]
+    for ids, others, name in (
+        (candidates, references, "references"),
+        (references, candidates, "candidates"),
+    ):
+        missing = [image for image in ids if image not in others]
         if missing:
             raise InputError(
                 f"{len(missing)} image(s) have no {name}, {missing[0]!r} the first",

@@ -23,8 +23,9 @@ def warn_of_one_image(n_images: int) -> None:
     """Say that document frequencies of one image weigh nothing."""
     if n_images == 1:
         warn(
-            "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
-            "capgrade.Frequencies.of(references), or --frequencies FILE of `capgrade score`"
+            "document frequencies of one image make every CIDEr-D 0 -> "
+            "give frequencies counted on a corpus, as capgrade.Frequencies.of(references), "
+            "or --frequencies FILE of `capgrade score`"
         )
 
 
@@ -47,7 +48,8 @@ class Corpus:
     def tokens(self) -> Words:
         """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
         warn_of_scripts(self.candidates.texts, self.tokenizer)
-        lists = (0, len(self.candidates.owner))  # candidates, then references, as pycocoevalcap hands them to the jar
+        # pycocoevalcap hands candidates, then references to the tokenizer's jar.
+        lists = (0, len(self.candidates.owner))
         return without_empty_sentences(tokenized(self.candidates.texts, self.tokenizer, lists))
 
     @cached_property

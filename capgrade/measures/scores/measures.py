@@ -37,7 +37,7 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
         if name not in found:
             found |= MEASURES[measure]().of_corpus(corpus)
     none = [name for name in names if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()]
-    if none and corpus.words.sizes[: len(corpus.candidates.owner)].any():  # else that is said already
-        why = f"no {none[0][-1]} words in a row of any candidate are in its references (BLEU is for larger corpora)"
-        warn(f"{', '.join(none)}: 0, as {why}")
+    if none and corpus.words.sizes[: len(corpus.candidates.owner)].any():  # else a warning has said so already
+        why = f"no {none[0][-1]} words in a row of any candidate are in its references"
+        warn(f"{', '.join(none)}: 0, as {why} (BLEU is for larger corpora)")
     return {name: found[name] for name in names}
