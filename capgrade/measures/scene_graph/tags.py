@@ -29,7 +29,7 @@ class Tagged(NamedTuple):
 def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
     """The words of one caption, lower-case tokens, with their parts of speech.
 
-    Those without a letter are dropped.
+    Those without a letter or digit are dropped.
     """
     joined = _joined([word for word in words if any(char.isalnum() for char in word)], lexicon)
     tagged: list[Tagged] = []
