@@ -11,8 +11,8 @@ import numpy as np
 
 from capgrade.benchmarks.harness import Asked, Rows, Texts, best, coco_scorer, once
 from capgrade.measures.catalogue import MEASURES
+from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.given import given
 from capgrade.measures.scores.measures import scored
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -26,7 +26,7 @@ def bench(asked: Asked) -> Rows:
     candidates, references = _split(read_captions(asked.captions, asked.bench.split))
 
     def corpus() -> Corpus:
-        return Corpus(given(candidates, references))
+        return Corpus(pair_candidates(candidates, references))
 
     first, _ = once(lambda: scored(corpus(), _NAMES))
     tokens = corpus()
@@ -72,7 +72,7 @@ def _tokenizer(tokens: Corpus, candidates: Texts, references: Texts) -> tuple[di
     start, _ = best(lambda: tokenized({"1": ["a dog"]}))
     lines = [text for some in (res, gts) for own in some.values() for text in own]
     different = sum(" ".join(tokens.tokens.sentence(k)) != line for k, line in enumerate(lines))
-    seconds, _ = best(lambda: Corpus(given(candidates, references)).tokens)
+    seconds, _ = best(lambda: Corpus(pair_candidates(candidates, references)).tokens)
     row = _row(seconds, peer.seconds, max(peer.seconds - 2 * start, 0.0), float(different > 0))
     return {**row, "different": different}, [gts, res]
 

@@ -19,8 +19,8 @@ from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor import Meteor as MeteorMeasure
 from capgrade.measures.ngrams import MAX_ORDER
 from capgrade.measures.rouge import RougeL
+from capgrade.measures.scores.candidates import Candidates, pair_candidates
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.given import Given, given
 from capgrade.measures.scores.scored import Scored
 from capgrade.measures.spice import Spice as SpiceMeasure
 from capgrade.measures.spice import SpiceParams
@@ -59,14 +59,14 @@ def _text(one: Any, image: Any, k: int) -> str:
     return text
 
 
-def _given(gts: Gts, res: Gts) -> Given:
+def _pair(gts: Gts, res: Gts) -> Candidates:
     """One candidate for each image. InputError for any other number, for ids that differ, for what is not text."""
     for image, found in res.items():
         if isinstance(found, str) or len(found) != 1:
             problem = f"{1 if isinstance(found, str) else len(found)} candidates"
             raise InputError(problem, row=f"res[{image!r}]", remedy="give a list of one caption")
     in_order = {image: res[image] for image in gts if image in res}
-    return given({**in_order, **res}, gts)
+    return pair_candidates({**in_order, **res}, gts)
 
 
 class _Scorer:
@@ -103,8 +103,8 @@ class Cider(_Scorer):
         >>> round(float(score), 4), scores.shape
         (4.1796, (2,))
         """
-        corpus = Corpus(_given(gts, res), NO_TOKENIZER, self._frequencies)
-        values = score_sentences(corpus.given.pairs, corpus.grams, corpus.idf, self._sigma)
+        corpus = Corpus(_pair(gts, res), NO_TOKENIZER, self._frequencies)
+        values = score_sentences(corpus.candidates.pairs, corpus.grams, corpus.idf, self._sigma)
         return values.mean(), values
 
 
@@ -125,7 +125,7 @@ class Bleu(_Scorer):
         >>> [round(score, 4) for score in scores], len(each)
         ([0.4777, 0.4137], 2)
         """
-        found = list(BleuMeasure().of_corpus(Corpus(_given(gts, res), NO_TOKENIZER)).values())
+        found = list(BleuMeasure().of_corpus(Corpus(_pair(gts, res), NO_TOKENIZER)).values())
         if verbose:
             words, closest, *counts = (int(value) for value in found[0].statistics.sum(axis=0))
             correct, guess = counts[: self._n], counts[MAX_ORDER:][: self._n]
@@ -180,15 +180,15 @@ class Spice(_Scorer):
 
     def compute_score(self, gts: Gts, res: Gts) -> tuple[float, list[dict[str, Any]]]:
         """Mean F-score, and {"All": {"f": value}} of each image; F-scores by kind of tuple are not read."""
-        corpus = Corpus(_given(gts, res), NO_TOKENIZER)
+        corpus = Corpus(_pair(gts, res), NO_TOKENIZER)
         fitted = SpiceMeasure(SpiceParams(self_reference="included")).fit(corpus.table)
-        pairs = corpus.given.pairs
+        pairs = corpus.candidates.pairs
         values = fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
         return float(values.mean()), [{"All": {"f": float(value)}} for value in values]
 
 
 def _scored(measure: Any, gts: Gts, res: Gts) -> Scored:
-    return next(iter(measure.of_corpus(Corpus(_given(gts, res), NO_TOKENIZER)).values()))
+    return next(iter(measure.of_corpus(Corpus(_pair(gts, res), NO_TOKENIZER)).values()))
 
 
 class COCOEvalCap:

@@ -22,7 +22,7 @@ from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sa
 
 __all__ = ["Sampling", "grade"]
 
-_NAME = "captions"  # of what was given, in errors
+_NAME = "captions"  # in errors, in place of a file's name
 _REMEDY = "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder of captions"
 
 
@@ -40,19 +40,19 @@ def grade(
 ) -> Labels:
     """Graded relevance of every caption to every image, from the captions of the images.
 
-    captions: a dict {image id: captions}; a table with the columns `image_id` and `caption` (pyarrow, pandas, or a
-    `datasets.Dataset` or `DatasetDict`), a row a caption, or a row an image with a list of captions, and where they are
-    there `caption_id`, `split` and `image_file`; or a folder of `capgrade captions`.
-    measures: names of docs/measures.md; parameters: their parameters, as the block `measures` of params.yaml.
-    sample: None keeps every pair; `capgrade.Sampling(top=..., windows=..., uniform=...)` keeps some pairs of each image
-    with weights, as `capgrade shards`: for more than some ten thousand images.
-    split: the one to grade, where there are several. out: a folder, which then holds `captions`, unless they were one,
-    and `relevance` or `shards`, as the commands write them; None: in memory.
-    tokenizer, empty: as of `capgrade captions`, unless captions are a folder. device: of dense blocks, "cpu" or "cuda".
+    captions: a dict {image id: captions}; a table (pyarrow, pandas, `datasets`) with the columns
+    `image_id` and `caption`, and `caption_id`, `split` and `image_file` where they are there, a row
+    a caption or a row an image with a list; or a folder of `capgrade captions`.
+    measures: names of docs/measures.md. parameters: theirs, as the block `measures` of params.yaml.
+    sample: None for every pair, or `capgrade.Sampling(top=..., windows=..., uniform=...)` for some
+    of each image with weights, as `capgrade shards`: for more than some ten thousand images.
+    split: the one to grade, where there are several. device: of dense blocks, "cpu" or "cuda".
+    out: a folder, for what the commands write: `captions`, unless they were a folder, and
+    `relevance` or `shards`. None: in memory. tokenizer, empty: as of `capgrade captions`.
+    Raises InputError for captions that `capgrade captions` refuses, and as `capgrade relevance`.
 
-    Raises InputError for captions that `capgrade captions` refuses, and as `capgrade relevance` and `shards` do.
-
-    >>> dogs, men = ["a dog runs", "the brown dog runs fast"], ["two men talk", "two men are talking"]
+    >>> dogs = ["a dog runs", "the brown dog runs fast"]
+    >>> men = ["two men talk", "two men are talking"]
     >>> labels = grade({"1.jpg": dogs, "2.jpg": men}, measures="rouge_l")
     >>> labels.block(["1.jpg"], range(4)).relevance.round(2)
     array([[1., 1., 0., 0.]], dtype=float32)
@@ -61,52 +61,63 @@ def grade(
         return _graded(Path(out), captions, measures, sample, split, parameters, tokenizer, empty, device)
     with tempfile.TemporaryDirectory(prefix="capgrade-", ignore_cleanup_errors=True) as folder:
         found = _graded(Path(folder), captions, measures, sample, split, parameters, tokenizer, empty, device)
-        return replace(found, file="labels in memory", _how={})  # what is mapped stays, without its names
+        # The files stay mapped when their names are deleted.
+        return replace(found, file="labels in memory", _how={})
 
 
 def _graded(
-    folder: Path, given: Any, measures: str | Sequence[str], sample: Sampling | None, split: str | None,
-    parameters: Mapping[str, Any] | None, tokenizer: str, empty: str, device: str,
-) -> Labels:  # fmt: skip
+    folder: Path,
+    captions: Any,
+    measures: str | Sequence[str],
+    sample: Sampling | None,
+    split: str | None,
+    parameters: Mapping[str, Any] | None,
+    tokenizer: str,
+    empty: str,
+    device: str,
+) -> Labels:
     how = validated(MeasuresParams, dict(parameters or {}))
     names = (measures,) if isinstance(measures, str) else tuple(measures)
-    asked = {"split": split, "measures": names, "device": device}
-    if isinstance(given, str | Path):
-        where = Path(given)
+    options = {"split": split, "measures": names, "device": device}
+    if isinstance(captions, str | Path):
+        where = Path(captions)
     else:
         where = folder / "captions"
         params = validated(CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty})
         with output_folder(where, "captions") as work:
-            write_records(work, list(records_of(given)), params)
+            write_records(work, list(records_of(captions)), params)
     if sample is None:
         made = folder / "relevance"
-        relevance(where, made, validated(RelevanceParams, asked), how)
+        relevance(where, made, validated(RelevanceParams, options), how)
     else:
         made = folder / "shards"
-        shards(where, made, validated(ShardsParams, {**sample.model_dump(), **asked}), how)
+        shards(where, made, validated(ShardsParams, {**sample.model_dump(), **options}), how)
     return Labels.load(made, captions=where)
 
 
-def records_of(given: Any) -> Iterator[Caption]:
-    """The captions of a dict, a table or a dataset, in their order. InputError for anything else, and for a row that is
-    not as it should be."""
-    if isinstance(given, Mapping):
-        if given and all(hasattr(one, "select_columns") for one in given.values()):
-            return captions_of_datasets({str(split): one for split, one in given.items()}, Columns(), _NAME)
+def records_of(captions: Any) -> Iterator[Caption]:
+    """The captions of a dict, a table or a dataset, in their order.
+
+    InputError for anything else, and for a row that is not as it should be.
+    """
+    if isinstance(captions, Mapping):
+        # A `datasets.DatasetDict`, told by a method, so that `datasets` need not be installed.
+        if captions and all(hasattr(one, "select_columns") for one in captions.values()):
+            return captions_of_datasets({str(split): one for split, one in captions.items()}, Columns(), _NAME)
         rows: Iterable[dict[str, Any]] = (
             {"image_id": image, "caption": list(texts) if isinstance(texts, tuple) else texts}
-            for image, texts in given.items()
+            for image, texts in captions.items()
         )
-    elif hasattr(given, "select_columns"):  # datasets.Dataset
-        return captions_of_datasets({str(given.split or "all"): given}, Columns(), _NAME)
-    elif hasattr(given, "to_pylist"):  # pyarrow.Table
-        rows = (row for batch in given.to_batches() for row in batch.to_pylist())
-    elif hasattr(given, "itertuples"):  # pandas.DataFrame
+    elif hasattr(captions, "select_columns"):  # datasets.Dataset
+        return captions_of_datasets({str(captions.split or "all"): captions}, Columns(), _NAME)
+    elif hasattr(captions, "to_pylist"):  # pyarrow.Table
+        rows = (row for batch in captions.to_batches() for row in batch.to_pylist())
+    elif hasattr(captions, "itertuples"):  # pandas.DataFrame
         import pyarrow as pa
 
-        return records_of(pa.Table.from_pandas(given, preserve_index=False))
+        return records_of(pa.Table.from_pandas(captions, preserve_index=False))
     else:
-        raise InputError(f"captions are {type(given).__name__}", remedy=_REMEDY)
+        raise InputError(f"captions are {type(captions).__name__}", remedy=_REMEDY)
     numbered: Iterator[Record] = iter(enumerate(rows, start=1))
     first = next(numbered, None)
     if first is None:

@@ -38,7 +38,7 @@ def njit(function: Callable | None = None, *, cache: bool = False, **options: An
     folder = cache_folder() if cache else None
     if folder is None:
         return numba.njit(function, **options)
-    # numba reads the setting here alone. Kernels of the caller keep the one that they have.
+    # numba reads the setting when a kernel is made, so the caller's own kernels are not affected.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
     try:
         return numba.njit(function, cache=True, **options)
@@ -83,7 +83,7 @@ class _Notice(event.Listener):
             tell(COMPILING)
 
     def on_end(self, event: Any) -> None:
-        """Nothing to tell."""
+        """Required by numba's listeners."""
 
 
 event.register("numba:compile", _Notice())
@@ -103,7 +103,7 @@ def limited_threads(count: int) -> Iterator[None]:
 
 
 def get_num_threads() -> int:
-    """How many threads a loop takes here: $NUMBA_NUM_THREADS, else all cores, or what was set.
+    """How many threads a loop takes: $NUMBA_NUM_THREADS, else all cores, or `limited_threads`.
 
     numba's own threads are never started: they change OpenMP's number, which torch has too.
     """
@@ -111,10 +111,11 @@ def get_num_threads() -> int:
 
 
 def in_threads(kernel: Callable[..., None], n: int, *args: Any) -> None:
-    """kernel(first, last, *args) for even runs of 0..n, one for each thread.
+    """Call kernel(first, last, *args) for even runs of the numbers 0..n, one run a thread.
 
-    numba's `prange` would take thrice as long to compile. The kernel is compiled with `nogil`, and
-    writes nothing for one number that it reads for another. Raises what it raises, when all end.
+    The kernel is compiled with `nogil`, and writes nothing for one number that it reads for
+    another. Raises what it raises, when all have ended. numba's `prange` would do the same, but
+    takes thrice as long to compile.
     """
     runs = max(1, min(get_num_threads(), n))
     bounds = [n * k // runs for k in range(runs + 1)]
@@ -131,5 +132,5 @@ def in_threads(kernel: Callable[..., None], n: int, *args: Any) -> None:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads of this process: those of the one that it was forked from are not here."""
+    """The threads of this process: a fork has none of those that its parent started."""
     return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, "kernel")

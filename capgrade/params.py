@@ -52,21 +52,23 @@ class Params(ParamsBlock):
 
 
 def load_params(
-    path: Path | None = None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
+    path: Path | None = None,
+    overrides: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Params:
-    """Read params.yaml (None: every default), apply overrides such as `measures.sbert.references=mean`, then values by
-    their keys.
+    """Read params.yaml (None: every default), then apply overrides and options.
 
-    Raises InputError naming the file unless the fault was given beside it, the key, what is wrong with it and what
-    would be right.
+    Overrides are texts such as `measures.sbert.references=mean`; options are values by such keys.
+    Raises InputError with the file (unless the fault was in an override or option), the key, what
+    is wrong with it and what would be right.
     """
     tree = {} if path is None else read_yaml(path)
     for text in overrides:
         override(tree, text)
     for key, value in (options or {}).items():
         put(tree, key, value)
-    given = [*(text.partition("=")[0] for text in overrides), *(options or {})]
+    given_keys = [*(text.partition("=")[0] for text in overrides), *(options or {})]
     presets = tree.get("presets", {})
     if isinstance(tree.get("train"), dict) and isinstance(presets, dict):
-        tree["train"] = with_preset(tree["train"], presets, None if "train.preset" in given else path)
-    return validated(Params, tree, file=path, given=given)
+        tree["train"] = with_preset(tree["train"], presets, None if "train.preset" in given_keys else path)
+    return validated(Params, tree, file=path, given=given_keys)

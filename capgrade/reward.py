@@ -14,8 +14,8 @@ from capgrade.measures.base import ImagePairs
 from capgrade.measures.cider import SIGMA, score_sentences
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import numbered
+from capgrade.measures.scores.candidates import are_ids, pair_candidates, token_ids
 from capgrade.measures.scores.corpus import warn_of_one_image
-from capgrade.measures.scores.given import are_ids, given, token_ids
 from capgrade.schemas.errors import InputError
 from capgrade.text.language import warn_of_scripts
 from capgrade.text.tokens import one_line_each, tokenized
@@ -74,7 +74,7 @@ class CiderReward:
         if are_ids(candidates) or are_ids(references):
             words, sizes, ref_ptr = self._ids(candidates, references)
         else:
-            found = given(candidates, references)
+            found = pair_candidates(candidates, references)
             warn_of_scripts(found.texts, self.tokenizer)
             texts = one_line_each(found.texts)  # a model may write half a character, which stops no run
             words, ref_ptr = split_at_white_space(tokenized(texts, self.tokenizer)), found.ref_ptr

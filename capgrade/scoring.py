@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from capgrade.measures.frequencies import Frequencies
+from capgrade.measures.scores.candidates import CaptionSets, pair_candidates
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.given import Captions, given
 from capgrade.measures.scores.measures import DEFAULT, scored
 from capgrade.measures.scores.scored import Scored
 from capgrade.metrics.uncertainty import Interval, PairedTest, interval, paired
@@ -62,8 +62,8 @@ class Scores:
 
 
 def score(
-    candidates: Captions,
-    references: Captions,
+    candidates: CaptionSets,
+    references: CaptionSets,
     measures: Sequence[str] = DEFAULT,
     *,
     tokenizer: str = "ptb_py",
@@ -90,7 +90,7 @@ def score(
     if isinstance(frequencies, str | Path):
         frequencies = Frequencies.read(frequencies, tokenizer)
     names = [measures] if isinstance(measures, str) else measures
-    captions = given(candidates, references)
+    captions = pair_candidates(candidates, references)
     found = scored(Corpus(captions, tokenizer, frequencies), names)
     corpus = {name: one.corpus for name, one in found.items()}
     return Scores(captions.ids, corpus, {name: one.sentences for name, one in found.items()}, found)
@@ -127,12 +127,12 @@ class CaptionScores:
         self._candidates: list[str | Sequence[str]] = []
         self._references: list[str | Sequence[str]] = []
 
-    def update(self, candidates: Captions, references: Captions) -> None:
+    def update(self, candidates: CaptionSets, references: CaptionSets) -> None:
         """Add a batch: two dicts (id -> captions), or two lists in one order.
 
         InputError as of `capgrade.score`, and for an id of an earlier batch; a batch with an error is not added.
         """
-        given(candidates, references)
+        pair_candidates(candidates, references)
         if isinstance(candidates, Mapping) and isinstance(references, Mapping):
             new = list(candidates)
             self._add(new, [candidates[i] for i in new], [references[i] for i in new])

@@ -24,14 +24,16 @@ def train(
     restart: bool = False,
     **parameters: Any,
 ) -> dict[str, Any]:
-    """Train an image-text model, and write the best one, its epochs and its summary to `out`. Returns the summary.
+    """Train an image-text model; write the best one, its epochs and its summary to `out`.
 
-    captions: folder of `capgrade captions`; regions: of `capgrade regions`, or images: a folder of pictures, for models
-    that read them; shards: of `capgrade shards`, where relevance is looked up. preset: a name of docs/papers.md;
-    parameters: keys of the block `train` of params.yaml, above the preset; measures: its block `measures`.
-    A run that was stopped goes on, unless `restart`. Raises InputError as `capgrade train`.
+    captions: folder of `capgrade captions`. regions: of `capgrade regions`, or images: a folder of
+    pictures, for models that read them. shards: of `capgrade shards`, where relevance is looked up.
+    preset: a name of docs/papers.md; parameters: keys of the block `train` of params.yaml, above
+    the preset; measures: its block `measures`. A run that was stopped goes on, unless `restart`.
+    Returns the summary. Raises InputError as `capgrade train`.
     """
     block = with_preset({**({"preset": preset} if preset else {}), **parameters}, {})
-    data = Data(*(None if one is None else Path(one) for one in (captions, regions, shards, images)))  # type: ignore[arg-type]
+    optional = [None if one is None else Path(one) for one in (regions, shards, images)]
+    data = Data(Path(captions), *optional)
     how = validated(MeasuresParams, dict(measures or {}))
     return fit.train(data, Path(out), validated(TrainParams, block), how, restart=restart)

@@ -1,7 +1,8 @@
-"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a worker.
+"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a
+worker.
 
-The runner checks and tokenises captions in shares of the images; one worker puts them in order as Arrow tables, and
-fits the measures.
+The runner checks and tokenises captions in shares of the images; one worker puts them in order as
+Arrow tables, and fits the measures.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ _KINDS = {"arrow": "shards", "parquet": "shards_parquet"}  # of the manifest
 ALWAYS, CAPTIONS = "always", "captions"  # what one worker fits from
 WHERE = "captions of the pipeline"
 _REMEDY = "give each element image_id, caption_id and caption: a mapping, a beam.Row or a NamedTuple"
-_TEXTS = pa.large_string()  # all texts in one array may be over 2 GiB
-LARGE = pa.schema([f.with_type(_TEXTS if f.type == pa.string() else pa.large_list(_TEXTS)) for f in SCHEMA])
+# While all captions are one table, its texts may be over the 2 GiB that 32-bit offsets reach.
+_LARGE = pa.large_string()
+_LARGE_SCHEMA = pa.schema(
+    [field.with_type(_LARGE if field.type == pa.string() else pa.large_list(_LARGE)) for field in SCHEMA]
+)
 Fields = tuple[str, str, str]  # image_id, caption_id, caption
 
 
 class CaptionFields(BaseModel):
+    """What an element has to have."""
+
     image_id: Id
     caption_id: Id
     caption: Text
@@ -58,7 +64,7 @@ class CaptionFields(BaseModel):
 
 @runtime_checkable
 class Named(Protocol):
-    """A NamedTuple."""
+    """An instance of a NamedTuple, whatever its class."""
 
     def _asdict(self) -> dict[str, Any]: ...
 
@@ -68,14 +74,14 @@ Element: TypeAlias = Mapping[str, Any] | beam.Row | Named
 
 @dataclass(frozen=True)
 class ShardsRun:
-    """What workers are told: small, as it goes with every block."""
+    """What a worker has to know. It goes with every block, so it is small."""
 
     job: Job
     facts: Mapping[str, Any]  # parameters, inputs and counts, for a manifest
 
 
 @dataclass(frozen=True)
-class Shard:
+class WrittenShard:
     """A file that a worker wrote, for the manifest."""
 
     name: str
@@ -87,15 +93,13 @@ class Shard:
 @beam.typehints.with_input_types(Element)
 @beam.typehints.with_output_types(dict[str, Any])
 class WriteShards(beam.PTransform):
-    """PCollection of {image_id, caption_id, caption} -> one file per block of images at `out`, and
-    last a manifest with their digests; PCollection of one element, the manifest.
+    """Captions, as mappings, beam.Rows or NamedTuples -> shards at `out`; gives their manifest.
 
-    Elements are mappings, beam.Rows or NamedTuples, bounded, in any windows. With `captions`, the
-    URL of a folder that `capgrade captions` wrote, the transform begins a pipeline instead. `out`
-    and `url` are any URLs of fsspec: `out` holds nothing but these shards, and below `url` one
-    worker puts the fitted measures, for the others to read. Raises InputError for options that
-    cannot be, and for captions from both sides or neither. Workers raise it for an element without
-    a field, for captions that `capgrade captions` refuses, and where `out` holds something else.
+    The PCollection is bounded, in any windows. With `captions`, the URL of a folder of
+    `capgrade captions`, the transform begins a pipeline. `out` holds these shards alone, and below
+    `url` one worker puts the fitted measures for the others: both are URLs of fsspec. InputError
+    for options that cannot be; in workers, for an element without a field, for captions that
+    `capgrade captions` refuses, and where `out` holds something else.
     """
 
     def __init__(
@@ -111,33 +115,35 @@ class WriteShards(beam.PTransform):
         super().__init__()
         if format not in _KINDS:
             raise InputError(f"no format '{format}'", remedy=f"one of {', '.join(_KINDS)}")
-        whole = {"exchange": None, **({} if captions else {"split": None})}
+        # Workers exchange nothing else, and captions of a PCollection are of one split.
+        not_asked = {"exchange": None, **({} if captions else {"split": None})}
         read = validated(CaptionsParams, {"source": "jsonl", "input": WHERE, "tokenizer": tokenizer})
-        params = (params or ShardsParams()).model_copy(update=whole)
+        params = (params or ShardsParams()).model_copy(update=not_asked)
         self.target = Target(out.rstrip("/"), format)
-        self.fit = FitCaptions(url, params, measures or MeasuresParams(), read, captions)
+        self.fit = CaptionsFitter(url, params, measures or MeasuresParams(), read, captions)
 
     def expand(self, given: beam.PCollection | beam.pvalue.PBegin) -> beam.PCollection:
         if isinstance(given, beam.pvalue.PBegin) != (self.fit.captions is not None):
             remedy = "give captions=URL to a pipeline, or a PCollection of captions without it"
             raise InputError("captions from the pipeline and from a URL, or from neither", remedy=remedy)
         captions = {} if isinstance(given, beam.pvalue.PBegin) else self._captions(given)
-        # Always there, so that no captions are an error; on Dask what follows a beginning has as many partitions.
+        # An element that is always there lets the next step refuse a PCollection without captions.
+        # On Dask, later steps have as many partitions as the beginning.
         each = range(1 if captions else SHARES)
         always = given.pipeline | beam.Create(each) | "Always" >> beam.Map(lambda _: (0, None))
         return (
             {ALWAYS: always, **captions}
             | "Together" >> beam.CoGroupByKey()
             | "Fit" >> beam.Map(self.fit.run)
-            | "Begin" >> beam.Map(self.target.begun)
+            | "Begin" >> beam.Map(self.target.begin)
             | "Shares"
             >> beam.FlatMap(lambda run: [(k, (run, one)) for k, one in enumerate(shares(range(run.job.n_blocks)))])
-            | "Apart" >> beam.GroupByKey()  # Dask does not reshuffle
+            | "Apart" >> beam.GroupByKey()  # for Dask, which does nothing for a Reshuffle
             | "Blocks" >> beam.FlatMap(_blocks)
             | "Spread" >> beam.Reshuffle()
             | "Write" >> beam.ParDo(WriteBlock(self.target, processes_here(given.pipeline.options)))
             | "All" >> beam.GroupByKey()
-            | "Manifest" >> beam.MapTuple(lambda _, written, target=self.target: target.finished(written))
+            | "Manifest" >> beam.MapTuple(lambda _, written, target=self.target: target.finish(written))
         )
 
     def _captions(self, given: beam.PCollection) -> dict[str, beam.PCollection]:
@@ -148,17 +154,17 @@ class WriteShards(beam.PTransform):
         tables = (
             given
             | "All windows" >> beam.WindowInto(GlobalWindows())
-            | "Check" >> beam.Map(keyed)
+            | "Check" >> beam.Map(key_by_share)
             | "Images" >> beam.GroupByKey()
-            | "Tokens" >> beam.Map(tokenized, self.fit.read.tokenizer)
+            | "Tokens" >> beam.Map(tokenize_share, self.fit.read.tokenizer)
             | "Captions" >> beam.Map(lambda table: (0, table))
         )
         return {CAPTIONS: tables}
 
 
 @dataclass(frozen=True)
-class FitCaptions:
-    """All captions -> the run that scores them, with what workers read at the URL."""
+class CaptionsFitter:
+    """Turns all captions into the run that scores them, and puts what workers read at the URL."""
 
     url: str
     params: ShardsParams
@@ -167,7 +173,7 @@ class FitCaptions:
     captions: str | None
 
     def run(self, element: tuple[int, Mapping[str, Iterable[Any]]]) -> ShardsRun:
-        """From the tables of captions, or of the folder at a URL."""
+        """The run of the captions in `element`, as tables, or in the folder at a URL."""
         with tempfile.TemporaryDirectory(prefix="capgrade-") as folder:
             work = Path(folder)
             if self.captions is None:
@@ -195,12 +201,15 @@ class Target:
     format: str
 
     def name(self, run: ShardsRun, block: int) -> str:
-        """Of a block's file."""
-        return Path(shard_name(block, run.job.n_blocks)).with_suffix(f".{self.format}").name
+        """The name of a block's file."""
+        name = shard_name(block, run.job.n_blocks)
+        return Path(name).with_suffix(f".{self.format}").name
 
-    def begun(self, run: ShardsRun) -> ShardsRun:
-        """The run, if nothing but its own files is there; a file says what they are of. InputError
-        otherwise."""
+    def begin(self, run: ShardsRun) -> ShardsRun:
+        """Write there what the run is of. Returns the run.
+
+        InputError where the folder holds anything but files of the same run.
+        """
         folder, remedy = Folder(self.out), "give the URL of an empty folder"
         names, own = folder.names(), {self.name(run, block) for block in range(run.job.n_blocks)}
         known = names & {MANIFEST, RUN_FILE}
@@ -219,7 +228,7 @@ class Target:
         return run
 
     def write(self, name: str, batch: pa.RecordBatch) -> dict[str, Any]:
-        """Write a file. Returns what a manifest says of it."""
+        """Write a file. Returns its entry for the manifest."""
         found: dict[str, Any] = {}
 
         def write(file: Path) -> None:
@@ -233,9 +242,9 @@ class Target:
         Folder(self.out).write(name, write)
         return found
 
-    def finished(self, written: Iterable[Shard]) -> dict[str, Any]:
-        """All files -> the manifest, which is written there. A file that was written twice has the
-        same bytes."""
+    def finish(self, written: Iterable[WrittenShard]) -> dict[str, Any]:
+        """Write the manifest of all files, and return it."""
+        # A file that was written twice has the same bytes.
         files = {one.name: one for one in written}
         run = next(one.run for one in files.values() if one.run)
         entries = {name: one.entry for name, one in sorted(files.items())}
@@ -248,34 +257,38 @@ class Target:
 
 
 class WriteBlock(MeasureDoFn):
-    """A block -> its file at the URL."""
+    """Writes the file of a block to the folder at the URL."""
 
     def __init__(self, target: Target, workers: int = 1) -> None:
         super().__init__(workers)
         self.target = target
 
-    def process(self, element: tuple[ShardsRun, int]) -> Iterator[tuple[int, Shard]]:
+    def process(self, element: tuple[ShardsRun, int]) -> Iterator[tuple[int, WrittenShard]]:
         run, block = element
         batch, name = self.worker(run.job).table(block), self.target.name(run, block)
         entry, pairs = self.target.write(name, batch), len(batch["captions"].flatten())
-        yield 0, Shard(name, entry, pairs, None if block else run)
+        yield 0, WrittenShard(name, entry, pairs, None if block else run)
 
 
-def keyed(element: Element) -> tuple[int, Fields]:
-    """The share of the images that an element is of, and its fields: ids that are integers in decimal, as `capgrade
-    captions` has them. InputError that names the field and the element for one that is missing or no text."""
+def key_by_share(element: Element) -> tuple[int, Fields]:
+    """The share of the images that an element is of, and its fields.
+
+    Ids that are integers become decimal text, as in `capgrade captions`. InputError that names the
+    field and the element for one that is missing or is no text.
+    """
     if isinstance(element, beam.Row):
         element = element.as_dict()
     elif isinstance(element, Named):
         element = element._asdict()
-    told = reprlib.repr(element)
+    shown = reprlib.repr(element)
     if not isinstance(element, Mapping):
-        raise InputError("no caption", file=WHERE, row=told, remedy=_REMEDY)
-    given = entry(CaptionFields, dict(element), WHERE, told, _REMEDY)
-    return crc32(given.image_id.encode()) % SHARES, (given.image_id, given.caption_id, given.caption)
+        raise InputError("no caption", file=WHERE, row=shown, remedy=_REMEDY)
+    caption = entry(CaptionFields, dict(element), WHERE, shown, _REMEDY)
+    fields = (caption.image_id, caption.caption_id, caption.caption)
+    return crc32(caption.image_id.encode()) % SHARES, fields
 
 
-def tokenized(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table:
+def tokenize_share(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table:
     """All captions of a share of the images, as rows of SCHEMA."""
     rows = sorted(element[1])
     records = [Caption(image, caption, "all", text, WHERE, "") for image, caption, text in rows]
@@ -284,10 +297,12 @@ def tokenized(element: tuple[int, Iterable[Fields]], tokenizer: str) -> pa.Table
 
 
 def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) -> None:
-    """Write the captions of all shares as `capgrade captions` does, sorted by image id and caption id; they are no
-    Python objects. InputError as `checked`."""
-    tables = [share.cast(LARGE) for share in shares]
-    table = pa.concat_tables(tables or [LARGE.empty_table()])
+    """Write the captions of all shares as `capgrade captions` does, sorted by image and caption id.
+
+    They stay in Arrow, as Python objects would take many times the memory. InputError as `checked`.
+    """
+    tables = [share.cast(_LARGE_SCHEMA) for share in shares]
+    table = pa.concat_tables(tables or [_LARGE_SCHEMA.empty_table()])
     table = table.take(pc.sort_indices(table, [("image_id", "ascending"), ("caption_id", "ascending")]))
     _refuse(table, params)
     warn_of_scripts(table["caption"].slice(0, BATCH).to_pylist(), params.tokenizer)
@@ -300,7 +315,10 @@ def write_sorted(out: Path, shares: Iterable[pa.Table], params: CaptionsParams) 
 
 
 def _refuse(table: pa.Table, params: CaptionsParams) -> None:
-    """Hand `checked` those captions that it refuses, if there are any."""
+    """Raise what `checked` raises for these captions.
+
+    It is handed only those that it refuses, as it takes Python objects.
+    """
     ids = pc.value_counts(table["caption_id"])
     twice = ids.field("values").filter(pc.greater(ids.field("counts"), 1))
     wrong = pc.or_(pc.is_in(table["caption_id"], twice), pc.equal(pc.list_value_length(table["tokens"]), 0))

@@ -12,7 +12,7 @@ from capgrade.kernels import njit
 from capgrade.measures import Fitted
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
-from capgrade.pipelines.execution.job import Source, ids_of, run_blocks
+from capgrade.pipelines.execution.job import finish, read_source, run_blocks, save_job
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import open_arrow, with_metadata, write_arrow, write_text
@@ -25,42 +25,6 @@ from capgrade.schemas.space import require_space, size_of
 _BINS = 100
 
 
-@dataclass(frozen=True)
-class DenseTables:
-    """The columns of a block's part: image ids; relevance by each measure under its name; and for
-    each of `left_out` a list of the image's own captions' values without themselves."""
-
-    schemas: dict[str, pa.Schema]
-    left_out: tuple[str, ...] = ()
-
-    def __call__(self, images: np.ndarray, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
-        ids, columns = ids_of(images, folder), dict[str, pa.Array]()
-        for name, schema in self.schemas.items():
-            batch = relevance_batch(ids, fitted[name].score(images), schema)
-            columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
-        for name in self.left_out:
-            sizes = np.diff(fitted[name].ref_ptr)[images]  # type: ignore[attr-defined]
-            starts = pa.array(np.append(0, np.cumsum(sizes)), pa.int32())
-            own = pa.array(fitted[name].own_left_out(images), pa.float32())
-            columns[name + LEFT_OUT] = pa.ListArray.from_arrays(starts, own)
-        return pa.RecordBatch.from_pydict(columns)
-
-    def joined(self, name: str, parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
-        """The table of one measure from the parts, memory-mapped."""
-        for part in parts:
-            batch = open_arrow(part).get_batch(0)
-            yield pa.record_batch([batch["image_id"], batch[name]], schema=self.schemas[name])
-
-    def own_left_out(self, name: str, parts: Iterable[Path], captions: Captions) -> np.ndarray:
-        """float32 [n_captions]: own captions without themselves, from the parts, which have them
-        image after image."""
-        column = name + LEFT_OUT
-        values = [open_arrow(part).get_batch(0)[column].flatten().to_numpy() for part in parts]
-        found = np.empty(captions.n_captions, np.float32)
-        found[captions.refs] = np.concatenate(values)
-        return found
-
-
 def relevance(
     captions_dir: Path,
     out: Path,
@@ -68,15 +32,15 @@ def relevance(
     measures: MeasuresParams,
     beam_options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compute the relevance of every caption of a split to every image and write one Arrow file per measure.
+    """Compute the relevance of every caption of a split to every image, one Arrow file a measure.
 
-    Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of the captions
-    table. Beside it `distribution-<measure>.csv` has the distribution on own and on other pairs, and
-    `own-pairs.parquet` the own pairs of all measures, also without the caption among its references.
-    Returns the manifest. Raises InputError for unknown measures, a split that is not there, or captions a
-    measure cannot be fitted on.
+    Row i of `<measure>.arrow` is image i, a fixed-size list over the captions, both in the order of
+    the captions table. `distribution-<measure>.csv` has the values' distribution on own and on
+    other pairs, `own-pairs.parquet` the own pairs by all measures. Returns the manifest. Raises
+    InputError for unknown measures, a split that is not there, or captions a measure cannot be
+    fitted on.
     """
-    source = Source.of("relevance", captions_dir, params, measures)
+    source = read_source("relevance", captions_dir, params, measures)
     captions, chosen = source.captions, source.chosen
     schemas = {
         name: relevance_schema(
@@ -87,46 +51,80 @@ def relevance(
         for name in chosen
     }
     with output_folder(out, "relevance", source.made_of) as folder:
-        matrices = captions.n_images * captions.n_captions * np.dtype(params.dtype).itemsize * len(chosen)
+        pairs = captions.n_images * captions.n_captions
+        matrices = pairs * np.dtype(params.dtype).itemsize * len(chosen)
         require_space(out, matrices, parts=matrices, done=size_of(folder / PARTS))
         left_out = tuple(name for name, measure in chosen.items() if measure.leaves_out)
         tables = DenseTables(schemas, left_out)
-        job = source.job(folder, lambda: tables)
+        job = save_job(source, folder, lambda: tables)
         most = float(np.finfo(params.dtype).max)
-        if large := [name for name, measure in chosen.items() if max(-measure.low, measure.high) > most]:
-            problem = f"{large[0]}: values above {most:g}, which {params.dtype} cannot hold"
-            raise InputError(problem, remedy="set relevance.dtype=float32")
+        # Checked when measures are fitted, as an imported one knows its range only then.
+        for name, measure in chosen.items():
+            if max(-measure.low, measure.high) > most:
+                problem = f"{name}: values above {most:g}, which {params.dtype} cannot hold"
+                raise InputError(problem, remedy="set relevance.dtype=float32")
         what = f"relevance of {captions.n_captions:,} captions to {captions.n_images:,} images"
         parts = run_blocks(job, folder, what, beam_options)
         rows, own = {}, {}
         for name, measure in chosen.items():
-            counts = Distribution(measure.low, measure.high, captions.owner)
-            batches = counts.watch(tables.joined(name, parts))
-            rows[f"{name}.arrow"] = write_arrow(folder / f"{name}.arrow", schemas[name], batches)
-            rows[f"distribution-{name}.csv"] = counts.write(folder / f"distribution-{name}.csv")
-            own[name] = counts.own
+            distribution = Distribution(measure.low, measure.high, captions.owner)
+            batches = distribution.watch(tables.joined(name, parts))
+            table, shape = f"{name}.arrow", f"distribution-{name}.csv"
+            rows[table] = write_arrow(folder / table, schemas[name], batches)
+            rows[shape] = distribution.write(folder / shape)
+            own[name] = distribution.own
         facts = with_metadata(pa.schema([]), {"kind": "own pairs", **source.facts})
         without = {name: tables.own_left_out(name, parts, captions) for name in left_out}
         rows[FILE] = write_own_pairs(folder, captions, own, without, facts)
-        manifest = source.finish(folder, "relevance", rows)
+        manifest = finish(source, folder, "relevance", rows)
     if params.exchange:
         Folder(job.url).delete_all()
     return manifest
 
 
-@njit(cache=True)
-def _count(values, owner, first, low, high, counts):
-    """Add a block's values float32 [images, captions], images numbered from `first`, to counts int64 [2, bins]."""
-    bins = counts.shape[1]
-    scale = bins / (high - low)
-    for i in range(values.shape[0]):
-        for c in range(values.shape[1]):
-            k = min(max(int((values[i, c] - low) * scale), 0), bins - 1)
-            counts[0 if owner[c] == first + i else 1, k] += 1
+@dataclass(frozen=True)
+class DenseTables:
+    """Makes the part of a block: a row an image, with its id and its relevance by each measure.
+
+    For each measure of `left_out` it also has a list: the values of the image's own captions, each
+    without itself among the references.
+    """
+
+    schemas: dict[str, pa.Schema]
+    left_out: tuple[str, ...] = ()
+
+    def __call__(self, images: np.ndarray, ids: pa.Array, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
+        image_ids, columns = ids.to_pylist(), dict[str, pa.Array]()
+        for name, schema in self.schemas.items():
+            batch = relevance_batch(image_ids, fitted[name].score(images), schema)
+            columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
+        for name in self.left_out:
+            sizes = np.diff(fitted[name].ref_ptr)[images]  # type: ignore[attr-defined]
+            starts = pa.array(np.append(0, np.cumsum(sizes)), pa.int32())
+            own = pa.array(fitted[name].own_left_out(images), pa.float32())
+            columns[name + LEFT_OUT] = pa.ListArray.from_arrays(starts, own)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def joined(self, name: str, parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
+        """The batches of one measure's table, from the parts."""
+        for part in parts:
+            batch = open_arrow(part).get_batch(0)
+            yield pa.record_batch([batch["image_id"], batch[name]], schema=self.schemas[name])
+
+    def own_left_out(self, name: str, parts: Iterable[Path], captions: Captions) -> np.ndarray:
+        """float32 [n_captions]: the value of each caption without itself, from the parts."""
+        column = name + LEFT_OUT
+        values = [open_arrow(part).get_batch(0)[column].flatten().to_numpy() for part in parts]
+        found = np.empty(captions.n_captions, np.float32)
+        found[captions.refs] = np.concatenate(values)  # parts have them image after image
+        return found
 
 
 class Distribution:
-    """Histogram of a measure on own and on other pairs, filled as its batches pass by on their way to disk."""
+    """Histogram of a measure on own and on other pairs, and the values of own pairs.
+
+    Both are filled while `watch` hands on the batches that are written, so none is read twice.
+    """
 
     def __init__(self, low: float, high: float, owner: np.ndarray) -> None:
         self.low, self.high, self.owner = low, high, owner
@@ -135,18 +133,39 @@ class Distribution:
         self.images = 0
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same batches, each counted before it is handed on."""
         for batch in batches:
-            values = batch["relevance"].flatten().to_numpy().reshape(batch.num_rows, -1).astype(np.float32, copy=False)
+            flat = batch["relevance"].flatten().to_numpy()
+            values = flat.reshape(batch.num_rows, -1).astype(np.float32, copy=False)
             _count(values, self.owner, self.images, self.low, self.high, self.counts)
-            here = np.flatnonzero((self.owner >= self.images) & (self.owner < self.images + batch.num_rows))
-            self.own[here] = values[self.owner[here] - self.images, here]
+            image = self.owner - self.images  # of each caption, in the batch
+            own = np.flatnonzero((image >= 0) & (image < batch.num_rows))
+            self.own[own] = values[image[own], own]
             self.images += batch.num_rows
             yield batch
 
     def write(self, path: Path) -> int:
-        """One row per bin: its bounds, and the share of own and of other pairs in it. Returns the rows."""
+        """Write a row per bin: its bounds, and the share of own and of other pairs in it.
+
+        Returns the number of rows.
+        """
         edges = np.linspace(self.low, self.high, _BINS + 1)
         shares = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
-        lines = [f"{a:.6g},{b:.6g},{x:.9g},{y:.9g}" for a, b, x, y in zip(edges, edges[1:], *shares, strict=False)]
+        bins = zip(edges[:-1], edges[1:], *shares, strict=True)
+        lines = [f"{a:.6g},{b:.6g},{x:.9g},{y:.9g}" for a, b, x, y in bins]
         write_text(path, "\n".join(["low,high,own,other", *lines]) + "\n")
         return _BINS
+
+
+@njit(cache=True)
+def _count(values, owner, first, low, high, counts):
+    """Count a block's values, float32 [images, captions], in own and other pairs' int64 [2, bins].
+
+    Its images are numbered from `first` on.
+    """
+    bins = counts.shape[1]
+    scale = bins / (high - low)
+    for i in range(values.shape[0]):
+        for c in range(values.shape[1]):
+            k = min(max(int((values[i, c] - low) * scale), 0), bins - 1)
+            counts[0 if owner[c] == first + i else 1, k] += 1

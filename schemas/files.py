@@ -1,8 +1,8 @@
 """Files between stages: written whole or not at all, the manifest last, every byte accounted for.
 
-A stage's output folder holds a few large Arrow files and `manifest.json`. The manifest is written last, so a
-folder that has one is complete; it carries the parameters and inputs that made the folder, the size, rows
-and SHA-256 of each file, and a SHA-256 of itself.
+A stage's output folder holds a few large Arrow files and `manifest.json`. The manifest is written
+last, so a folder that has one is complete; it carries the parameters and inputs that made the
+folder, the size, rows and SHA-256 of each file, and a SHA-256 of itself.
 """
 
 import errno
@@ -24,11 +24,15 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
 MANIFEST = "manifest.json"
-UNFINISHED = ".unfinished"  # ends the name of the folder beside an output that a run writes to until it has ended
-RUN_FILE = "run.json"  # in it: what writes there, and what its parts depend on
+# Ends the name of the folder beside an output that a run writes to until it has ended.
+UNFINISHED = ".unfinished"
+RUN_FILE = "run.json"  # in that folder: which stage writes there, and what its parts depend on
 TABLE_FORMAT = 1
-_DIGITS = 5  # at least, of the numbers of numbered files
 MANIFEST_FORMAT = 2  # 1 had no checksum of itself
+SELF = "sha256"  # the manifest's own digest, in the manifest
+_DIGITS = 5  # at least, of the numbers of numbered files
+LARGEST_JSON = 2**26  # bytes of a manifest or another JSON file that is read whole
+# The commands of kinds that are not called as their command is, and options that are not --out.
 COMMAND = {
     "embeddings": "evaluate --run",
     "run": "train",
@@ -40,13 +44,25 @@ COMMAND = {
     "pictures": "report --pictures",
     "npz": "regions export --format npz",
     "shards_part": "shards --part",
-}  # kinds that are not called as their command is
-FOLDER = {"embeddings": "--index", "alignment": "--words", "pictures": "--pictures", "review": "--sample"}  # not --out
-SELF = "sha256"  # of the manifest's own content, without this entry
-LARGEST_JSON = 2**26  # of a manifest or another JSON file that is read whole
+}
+FOLDER = {
+    "embeddings": "--index",
+    "alignment": "--words",
+    "pictures": "--pictures",
+    "review": "--sample",
+}
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
+# How errors of libraries that are no OSError, or have no number, say that a disk is full.
+_FULL = (
+    "No space left on device",
+    "requested and",
+    "PytorchStreamWriter failed writing",
+    "unexpected pos",
+)
 _AGAIN = "make it again with the stage that writes it"
+_METADATA = b"capgrade"
+_T = TypeVar("_T")
 
 
 def allowed(option: str) -> str:
@@ -56,9 +72,6 @@ def allowed(option: str) -> str:
 
 OUT = allowed("--out")
 CACHE = "set CAPGRADE_CACHE to a folder that may be written, or change its permissions"
-_FULL = ("No space left on device", "requested and", "PytorchStreamWriter failed writing", "unexpected pos")
-_METADATA = b"capgrade"
-_T = TypeVar("_T")
 
 
 def package_version() -> str:
@@ -66,13 +79,13 @@ def package_version() -> str:
 
 
 def of_all(k: int, n: int) -> str:
-    """Number k, from 0, of n, such as 00003-of-00008; with as many digits as n needs, so that text has their order."""
+    """Number k, from 0, of n, such as 00003-of-00008; as many digits as n needs, so texts sort."""
     digits = max(_DIGITS, len(str(n)))
     return f"{k:0{digits}d}-of-{n:0{digits}d}"
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names that differ in their numbers alone, by number: as text, 100000 would stand before 99999."""
+    """Names by the numbers in them: as text, 100000 would stand before 99999."""
     return sorted(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
 
 
@@ -83,7 +96,7 @@ def digest(path: Path) -> str:
 
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
-    """SHA-256 of files by their names, each with as many of the folders above it as tell it from the others."""
+    """SHA-256 of files by name, with as many of the folders above as tell it from the others."""
     files = list(dict.fromkeys(path.resolve() for path in paths))
     found = {}
     for path in files:
@@ -109,9 +122,9 @@ def leaves(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 @contextmanager
 def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well and vanishes otherwise.
+    """Yield a temporary path, which takes the place of `path` when the block ends well.
 
-    Errors as `writing`; `allow` is the remedy where it may not be written.
+    Else it is deleted. Errors as `writing`; `allow` is the remedy where it may not be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path, allow):
@@ -127,18 +140,22 @@ def atomic(path: Path, allow: str = OUT) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path, allow: str = OUT) -> Iterator[None]:
-    """InputError about `path` for a full disk or one that may not be written: Beam hands it on where it would hide
-    an OSError, and numpy, torch and safetensors each have their own words for a full disk. One about another file, that
-    the block reads, names that file."""
+    """Raise InputError about `path` where the disk is full or may not be written.
+
+    Beam hands on an InputError where it would hide an OSError, and numpy, torch and safetensors
+    each have words of their own for a full disk. A file that the block reads is named instead.
+    """
     try:
         yield
     except InputError:
         raise
     except Exception as error:
         number = error.errno if isinstance(error, OSError) else None
-        if isinstance(error, OSError) and number in _NOT_ALLOWED and not _is_of(name := error.filename or path, path):
-            problem = f"cannot be read or written ({error.strerror})"
-            raise InputError(problem, file=name, remedy="check the path and its permissions") from error
+        if isinstance(error, OSError) and number in _NOT_ALLOWED:
+            name = error.filename or path
+            if not _is_of(name, path):
+                problem, remedy = f"cannot be read or written ({error.strerror})", "check the path and its permissions"
+                raise InputError(problem, file=name, remedy=remedy) from error
         if number in _NOT_ALLOWED:
             remedy = allow
         elif number in NO_ROOM or any(words in str(error) for words in _FULL):
@@ -150,17 +167,21 @@ def writing(path: Path, allow: str = OUT) -> Iterator[None]:
 
 
 def _is_of(file: str | Path, path: Path) -> bool:
-    """Is a file `path` itself, in it, above it, in its unfinished work, or what `atomic` writes in its stead?"""
+    """Whether a file is `path`, in or above it, in its unfinished work, or `atomic`'s for it."""
     file, path = Path(file).resolve(), path.resolve()
-    beside = file.parent == path.parent and file.name.startswith(f".{path.name}.")
     return (
-        beside or file.is_relative_to(unfinished_folder(path)) or file.is_relative_to(path) or path.is_relative_to(file)
+        file.is_relative_to(path)
+        or path.is_relative_to(file)
+        or file.is_relative_to(unfinished_folder(path))
+        or (file.parent == path.parent and file.name.startswith(f".{path.name}."))
     )
 
 
 def reserve(path: Path, size: int) -> None:
-    """Take the room of a file that is then filled through a memory map: on a full disk a map ends the process, by
-    SIGBUS. OSError where there is not so much."""
+    """Take the room of a file that is then filled through a memory map.
+
+    On a full disk a map would end the process, by SIGBUS; this raises OSError.
+    """
     with path.open("ab") as file:
         os.posix_fallocate(file.fileno(), 0, size)
 
@@ -191,12 +212,15 @@ def by_size(items: Iterable[_T], size: Callable[[_T], int], target: int) -> Iter
 
 
 def numpy_type(kind: pa.DataType) -> np.dtype:
-    """The NumPy type of Arrow's integers and floats; `to_pandas_dtype` asks for pandas, which nothing here brings."""
+    """The NumPy type of Arrow's integers and floats.
+
+    Arrow's own `to_pandas_dtype` needs pandas, which need not be installed.
+    """
     return np.dtype(f"{'float' if pa.types.is_floating(kind) else 'int'}{kind.bit_width}")
 
 
 def with_metadata(schema: pa.Schema, metadata: dict[str, Any]) -> pa.Schema:
-    """The schema with `metadata` and the package and format versions under the key `capgrade`, as JSON."""
+    """The schema with `metadata`, and the format's and package's versions, as JSON."""
     text = canonical({"format": TABLE_FORMAT, "package": package_version(), **metadata})
     return schema.with_metadata({_METADATA: text.encode()})
 
@@ -211,8 +235,10 @@ def metadata_of(schema: pa.Schema) -> dict[str, Any]:
 
 
 def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], allow: str = OUT) -> int:
-    """Write record batches as one uncompressed Arrow IPC file (memory-mappable), atomically; returns its rows. Errors
-    as `atomic`."""
+    """Write record batches as one Arrow IPC file, uncompressed, so that it can be memory-mapped.
+
+    Returns its rows. Errors as `atomic`.
+    """
     rows = 0
     with (
         atomic(path, allow) as temporary,
@@ -226,14 +252,17 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 
 class ArrowFile:
-    """An Arrow IPC file in memory map. What is taken out of it has been validated: a changed offset would otherwise
-    end the process. That reads offsets and texts, no number."""
+    """An Arrow IPC file in memory map.
+
+    A record batch is validated when it is taken out, as a damaged offset would end the process.
+    That reads offsets and texts, but no numbers.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_file():
             raise InputError("no such file", file=path, remedy=f"check the path, or {_AGAIN}")
-        with self.whole():
+        with self.refuse_damaged():
             self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self.schema: pa.Schema = self._reader.schema
             self.num_record_batches: int = self._reader.num_record_batches
@@ -241,7 +270,7 @@ class ArrowFile:
 
     def get_batch(self, k: int) -> pa.RecordBatch:
         """One record batch. InputError for a damaged one."""
-        with self.whole():
+        with self.refuse_damaged():
             batch = self._reader.get_batch(k)
             batch.validate(full=True)
         return batch
@@ -262,22 +291,23 @@ class ArrowFile:
                 raise InputError(f"its metadata have no '{key}'", file=self.path, remedy=_AGAIN)
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """What a damaged file makes of the block is InputError."""
+    def refuse_damaged(self) -> Iterator[None]:
+        """Raise InputError for what the block raises over a damaged file."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:
             text = " ".join(str(error).split())
-            raise InputError(f"not a whole Arrow file ({text})", file=self.path, remedy=_AGAIN) from error
+            problem = f"not a whole Arrow file ({text})"
+            raise InputError(problem, file=self.path, remedy=_AGAIN) from error
 
 
 def open_arrow(path: Path) -> ArrowFile:
-    """Memory-map an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
+    """Memory-map an Arrow IPC file. InputError when it is missing, damaged or no such file."""
     return ArrowFile(path)
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """The whole table of an Arrow IPC file. InputError when it is missing, truncated, damaged or not one."""
+    """The whole table of an Arrow IPC file. InputError as `open_arrow`."""
     return open_arrow(path).read_all()
 
 
@@ -295,13 +325,14 @@ def write_manifest(
 
 
 def entry_of(file: Path, **more: int) -> dict[str, Any]:
-    """What a manifest says of a file."""
+    """The entry of a file in a manifest."""
     return {"bytes": file.stat().st_size, "sha256": digest(file), **more}
 
 
 def manifest_of(kind: str, files: dict[str, Any], **facts: Any) -> dict[str, Any]:
-    """A manifest's content: of each file by name "rows", "bytes" and "sha256"; params, inputs and other facts."""
-    manifest = {"kind": kind, "format": MANIFEST_FORMAT, "package": package_version(), "files": files, **facts}
+    """A manifest, from the entry of each file by its name, params, inputs and other facts."""
+    versions = {"format": MANIFEST_FORMAT, "package": package_version()}
+    manifest = {"kind": kind, **versions, "files": files, **facts}
     return {**manifest, SELF: self_digest(manifest)}
 
 
@@ -312,18 +343,21 @@ def self_digest(manifest: dict[str, Any]) -> str:
 
 
 def made_again(kind: str, folder: Path) -> str:
-    """What makes such a folder anew."""
+    """How to make such a folder anew, in words."""
     if kind == "shards_parquet":
         return "empty the folder, and run the pipeline with `WriteShards` again"
     if kind == "shards_part":  # in OUT.parts/2-of-3
-        out = str(folder.parent).removesuffix(".parts")
-        return f"run `capgrade shards --part {folder.name.replace('-of-', '/')}` again with --out {out}"
+        out, part = str(folder.parent).removesuffix(".parts"), folder.name.replace("-of-", "/")
+        return f"run `capgrade shards --part {part}` again with --out {out}"
     return f"run `capgrade {COMMAND.get(kind, kind)}` again with {FOLDER.get(kind, '--out')} {folder}"
 
 
 def unfinished_folder(out: Path) -> Path:
-    """Where a run writes until it has ended: beside its output, which whoever runs pipelines may delete before a stage
-    starts. Inside where nothing can be moved from there: `out` is a file system of its own."""
+    """The folder that a run writes to until it has ended.
+
+    It is beside the output, which whoever runs pipelines may delete before a stage starts, but
+    inside an `out` that is a mounted file system, as nothing can be moved into that from outside.
+    """
     if out.is_mount():
         return out / UNFINISHED
     named = out if out.name not in ("", "..") and not out.is_symlink() else out.resolve()
@@ -341,18 +375,17 @@ def output_of(folder: Path) -> Path:
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a finished stage's folder, after checking it and that its files are there at their full size.
+    """The manifest of a finished stage's folder, whose files are there at their full size.
 
-    Raises InputError when the folder is no finished `kind` folder, when the manifest is not what was written, and
-    when a file is missing or has another size.
+    Raises InputError when the folder is no finished `kind` folder, when the manifest is not what
+    was written, and when a file is missing or has another size.
     """
     if folder.is_file():
         raise InputError(f"a file where a folder of {kind} is needed", file=folder, remedy="give what --out named")
     remedy = made_again(kind, folder)
     if not folder.exists():
-        raise InputError(
-            f"no such folder: not a finished {kind} folder", file=folder, remedy=f"check the path, or {remedy}"
-        )
+        problem = f"no such folder: not a finished {kind} folder"
+        raise InputError(problem, file=folder, remedy=f"check the path, or {remedy}")
     if not (folder / MANIFEST).is_file():
         raise InputError(f"no {MANIFEST}: not a finished {kind} folder", file=folder, remedy=remedy)
     manifest = parse_manifest(folder / MANIFEST, remedy)
@@ -365,8 +398,10 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def parse_manifest(path: Path, remedy: str = _AGAIN) -> dict[str, Any]:
-    """A manifest whose own checksum is right (those of format 1 have none), with the names of its files inside
-    its folder. InputError otherwise."""
+    """A manifest whose own checksum is right and whose files' names are of files in its folder.
+
+    Manifests of format 1 have no checksum. InputError otherwise.
+    """
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ValueError(f"{path.stat().st_size} bytes")
@@ -402,11 +437,17 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
 
 
 def altered(
-    files: Mapping[str, Any], sizes: Mapping[str, int], base: str, remedy: str,
+    files: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    base: str,
+    remedy: str,
     sha256: Callable[[str], str] | None = None,
-) -> Iterator[InputError]:  # fmt: skip
-    """Of a manifest's files those that are missing, have another size or other bytes, or cannot be read. There are
-    files of these `sizes`; `sha256` reads one (None: bytes are not compared), and `base` stands before its name."""
+) -> Iterator[InputError]:
+    """Problems of a manifest's files that are missing, have another size, or other bytes.
+
+    `sizes` are of the files that are there. `sha256` reads one, or None leaves bytes unread. An
+    error names a file with `base` before it.
+    """
     for name, entry in files.items():
         try:
             if name not in sizes:
@@ -418,7 +459,7 @@ def altered(
             else:
                 continue
             yield InputError(problem, file=base + name, remedy=remedy)
-        except InputError as error:  # of a hub that does not give the file
+        except InputError as error:  # `sha256` asks a hub, which may not give the file
             yield error
 
 

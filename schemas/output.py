@@ -1,9 +1,9 @@
 """The one rule of outputs: nothing that capgrade did not write is ever deleted or written over.
 
-An output folder has to be new, empty, or written by the same stage, as its manifest says. A run writes into a folder
-beside it, OUT.unfinished, where `run.json` says what it is of. When it has ended, its files take the place of those of
-the run before. A file has to be new, or of the kind that the command writes. Everything else is an InputError before
-anything is touched.
+An output folder has to be new, empty, or written by the same stage, as its manifest says. A run
+writes into a folder beside it, OUT.unfinished, where `run.json` says what it is of. When it has
+ended, its files take the place of those of the run before. A file has to be new, or of the kind
+that the command writes. Everything else is an InputError before anything is touched.
 """
 
 import glob
@@ -39,31 +39,37 @@ from capgrade.schemas.space import size_of, spoken
 
 PARTS = "parts"  # in the folder of a run: finished parts
 BEFORE = "before.json"  # there too: the manifest of the run before, while files take their places
-SIGNATURE, WITHIN = "capgrade", 4096
+SIGNATURE = "capgrade"  # in pages and pictures that capgrade made
+_SIGNED_WITHIN = 4096  # bytes from their beginning or end
 _STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 ANOTHER = "give another --out, or a new or empty folder; nothing was touched"
-MadeOf = Mapping[str, Any]  # what the parts of a run depend on: a format version, parameters, digests of inputs
+# What the parts of a run depend on: a format version, parameters, digests of inputs.
+MadeOf = Mapping[str, Any]
 
 
 def done_parts(folder: Path) -> str:
     """What of a run is done, in words."""
-    parts = len(list((folder / PARTS).glob("[!.]*")))  # those with a dot are being written
+    # The name of a part begins with a dot while it is written.
+    parts = len(list((folder / PARTS).glob("[!.]*")))
     return f"{parts} finished parts" if parts else f"{sum(1 for _ in _files(folder))} files"
 
 
 @contextmanager
 def output_folder(
-    out: Path, stage: str, made_of: MadeOf | None = None, *, afresh: bool = False,
+    out: Path,
+    stage: str,
+    made_of: MadeOf | None = None,
+    *,
+    afresh: bool = False,
     done: Callable[[Path], str] = done_parts,
-) -> Iterator[Path]:  # fmt: skip
-    """Hold `out` for a run of `stage`, against other runs; yields OUT.unfinished, which the run writes to.
+) -> Iterator[Path]:
+    """Lock `out` for a run of `stage`, and yield OUT.unfinished, the folder that the run writes to.
 
-    When the block has ended with a manifest there (`write_manifest`), its files take their places in `out`, the
-    manifest last. Until then the result of the run before stays. What a run leaves that did not end is deleted, or with
-    `made_of` kept for the next run of the same; of another one, or where all is to be made `afresh`, it is set aside
-    until this run has ended, and what was `done` is said. Of the processes of one launcher the first does all this.
-    Raises InputError as `refuse_foreign`, and where somebody's file stands in the place of a file of the run; with
-    `made_of` for a full disk, or one that may not be written, too.
+    When the block has ended with a manifest there, its files take the place of the earlier result.
+    What a stopped run leaves is deleted, or with `made_of` kept: a run of the same goes on with it;
+    another run, or one `afresh`, sets it aside until it has ended, and says what was `done`. Of the
+    processes of one launcher the first does all this. InputError as `refuse_foreign`, where another
+    program's file is in the way, and with `made_of` for a disk that is full or may not be written.
     """
     folder = unfinished_folder(out)
     if not first_process():
@@ -83,32 +89,36 @@ def output_folder(
 
 
 def _begin(out: Path, run: dict[str, Any], afresh: bool, done: Callable[[Path], str]) -> None:
-    """The folder of the run: as a stopped one of the same has left it, or empty."""
+    """Make the folder of the run: empty, or with what a stopped run of the same has left."""
     folder, before = unfinished_folder(out), read_run(unfinished_folder(out))
-    going_on = not afresh and before is not None and _same(before, run)
-    if before and not going_on:
-        if before["made_of"] is not None and any(_files(folder)):
-            aside = _set_aside(folder)
-            changed = differences({"params": before["made_of"]}, {"params": run["made_of"] or {}})
-            why = "a start afresh was asked for" if _same(before, run) else f"other parameters or inputs: {changed}"
-            told = f"{out}: unfinished work ({done(aside)}, {spoken(size_of(aside))}) is not gone on with, {why}; "
-            tell(told + f"it is set aside in {aside} until this run has ended")
-        else:
-            _delete(folder)
-    if going_on:
+    same = before is not None and _same(before, run)
+    if same and not afresh:
         return
-    if not afresh and (again := next((path for path in _asides(out) if _same(read_run(path) or {}, run)), None)):
-        _move(again, folder)
+    if before and before["made_of"] is not None and any(_files(folder)):
+        aside = _set_aside(folder)
+        why = "a start afresh was asked for"
+        if not same:
+            changed = differences({"params": before["made_of"]}, {"params": run["made_of"] or {}})
+            why = f"other parameters or inputs: {changed}"
+        work = f"unfinished work ({done(aside)}, {spoken(size_of(aside))})"
+        until = f"it is set aside in {aside} until this run has ended"
+        tell(f"{out}: {work} is not gone on with, {why}; {until}")
+    elif before:
+        _delete(folder)
+    if not afresh:
+        earlier = (path for path in _asides(out) if _same(read_run(path) or {}, run))
+        if (again := next(earlier, None)) is not None:
+            _move(again, folder)
     write_json(folder / RUN_FILE, run)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the one's parts are the other's; those of a run that keeps nothing are nobody's."""
+    """Whether two runs make the same parts. A run without `made_of` keeps none."""
     return one.get("made_of") is not None and canonical(one) == canonical(other)
 
 
 def _set_aside(folder: Path) -> Path:
-    """Move all but the lock of the folder, which is held."""
+    """Move what is in the folder of a run to a new folder beside it."""
     number = next(n for n in range(1, 10**6) if not os.path.lexists(f"{folder}.{n}"))
     aside = Path(f"{folder}.{number}")
     _move(folder, aside)
@@ -116,7 +126,11 @@ def _set_aside(folder: Path) -> Path:
 
 
 def _move(folder: Path, to: Path) -> None:
-    """What says whose it is comes first, and goes last: killed meanwhile, both are known."""
+    """Move all but the lock, which its holder needs.
+
+    The file that says whose folder it is comes first and goes last, so that when this is killed
+    midway both folders are known.
+    """
     to.mkdir(exist_ok=True)
     shutil.copyfile(folder / RUN_FILE, to / RUN_FILE)
     for path in folder.iterdir():
@@ -133,8 +147,11 @@ def _asides(out: Path) -> list[Path]:
 
 
 def _put_in_place(out: Path, folder: Path) -> None:
-    """Move the files of a run that has ended; killed meanwhile, the next run goes on with it. InputError where a file
-    of somebody else stands."""
+    """Move the files of a run that has ended to `out`, and delete those of the run before.
+
+    The manifest is moved last, so that when this is killed midway the next run goes on with it.
+    InputError where another program's file is in the way.
+    """
     if not (folder / MANIFEST).is_file():
         return
     now = parse_manifest(folder / MANIFEST)
@@ -144,7 +161,8 @@ def _put_in_place(out: Path, folder: Path) -> None:
         if name not in own and (folder / name).is_file() and os.path.lexists(out / name):
             (folder / MANIFEST).unlink()
             remedy = "move it away, or give another --out; nothing was written over it"
-            raise InputError("it is there and capgrade did not write it", file=out / name, remedy=remedy)
+            problem = "it is there and capgrade did not write it"
+            raise InputError(problem, file=out / name, remedy=remedy)
     out.mkdir(parents=True, exist_ok=True)
     if (out / MANIFEST).is_file():
         (out / MANIFEST).replace(folder / BEFORE)
@@ -163,31 +181,36 @@ def _put_in_place(out: Path, folder: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """What says whose it is goes last: killed meanwhile, what is left is known. A lock is its holder's."""
+    """Delete the folder of a run, but for a lock that is held there.
+
+    The file that says whose folder it is goes last, so that when this is killed midway the rest is
+    known.
+    """
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name not in (LOCK, RUN_FILE):
             path.unlink()
     (folder / RUN_FILE).unlink(missing_ok=True)
-    with suppress(OSError):  # it holds the lock
+    with suppress(OSError):  # the lock is in it
         folder.rmdir()
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Of a run, but for what says whose it is."""
-    return (path for path in folder.rglob("*") if path.is_file() and path.name not in (LOCK, RUN_FILE))
+    """What a run has written to its folder."""
+    names = (LOCK, RUN_FILE)
+    return (path for path in folder.rglob("*") if path.is_file() and path.name not in names)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    """Empty where there is none, or none that is whole."""
+    """What a manifest says; nothing where there is none, or it is damaged."""
     with suppress(InputError, OSError):
         return parse_manifest(path)
     return {}
 
 
 def read_run(folder: Path) -> dict[str, Any] | None:
-    """What writes to a folder of unfinished work, or wrote there: "stage" and "made_of". None where it says nothing."""
+    """What a folder of unfinished work is of, "stage" and "made_of"; None where no file says so."""
     with suppress(InputError, OSError):
         found = read_json(folder / RUN_FILE)
         if isinstance(found, dict) and isinstance(found.get("stage"), str) and "made_of" in found:
@@ -196,15 +219,22 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between the parameters and inputs of two manifests: the first names, short values beside them."""
+    """The first parameters and inputs in which two manifests differ, with values that are short."""
     old, new = (
-        {key: canonical(value) for part in parts if isinstance(part, dict) for key, value in leaves(part).items()}
-        for parts in ([one.get("params"), one.get("inputs")] for one in (before, now))
+        {
+            key: canonical(value)
+            for part in (manifest.get("params"), manifest.get("inputs"))
+            if isinstance(part, dict)
+            for key, value in leaves(part).items()
+        }
+        for manifest in (before, now)
     )
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    values = {name: f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}" for name in names[:3]}
-    said = [name + (value if len(value) <= 60 else "") for name, value in values.items()]
-    return ", ".join([*said, *(["..."] if names[3:] else [])])
+    changes = []
+    for name in names[:3]:
+        values = f" {old.get(name, 'absent')} -> {new.get(name, 'absent')}"
+        changes.append(name + (values if len(values) <= 60 else ""))
+    return ", ".join([*changes, *(["..."] if names[3:] else [])])
 
 
 def run_key(made_of: Any) -> str:
@@ -218,21 +248,24 @@ def refuse_foreign(out: Path, stage: str) -> None:
         raise InputError("a file where a folder is to be written", file=out, remedy=ANOTHER)
     folder, manifest = unfinished_folder(out), _manifest(out / MANIFEST)
     run = read_run(folder)
-    ended = run is not None and (folder / MANIFEST).is_file()  # its files may be on their way
+    # A run that has ended was killed while its files were moved: some of them are in `out`.
+    ended = run is not None and (folder / MANIFEST).is_file()
     wrote = stage_of(manifest) if manifest else run["stage"] if run and ended else None
     for path, by in ((out, wrote), (folder, run["stage"] if run else None)):
         names = sorted(one.name for one in path.iterdir()) if path.is_dir() else []
-        there = [name for name in names if name not in (LOCK, UNFINISHED) and not name.startswith(f".{RUN_FILE}.")]
-        if there and by is None:
-            some = f"{', '.join(there[:3])}{', ...' if there[3:] else ''}"
-            raise InputError(f"holds files that capgrade did not write ({some})", file=path, remedy=ANOTHER)
-        if there and by != stage:
+        temporary = f".{RUN_FILE}."  # begins the name of one that is being written
+        found = [name for name in names if name not in (LOCK, UNFINISHED) and not name.startswith(temporary)]
+        if found and by is None:
+            some = f"{', '.join(found[:3])}{', ...' if found[3:] else ''}"
+            problem = f"holds files that capgrade did not write ({some})"
+            raise InputError(problem, file=path, remedy=ANOTHER)
+        if found and by != stage:
             problem = f"was written by `{_command(str(by))}`, not by `{_command(stage)}`"
             raise InputError(problem, file=path, remedy=ANOTHER)
 
 
 def stage_of(manifest: dict) -> str:
-    """What wrote a folder: its kind, and for regions of other people's files also of which."""
+    """The stage that wrote a folder. Regions of other people's files say it beside their kind."""
     return str(manifest.get("stage", manifest["kind"]))
 
 
@@ -244,7 +277,10 @@ Recogniser = Callable[[Path], bool]
 
 
 def refuse_file(path: Path, what: str, ours: Recogniser) -> None:
-    """InputError when a file is there that is not `what`, or one that a finished stage lists as its own."""
+    """InputError when there is a file that `ours` does not recognise as `what`.
+
+    Also when it is a file of a stage's finished folder.
+    """
     remedy = "give another name; nothing was touched"
     if path.is_dir():
         raise InputError("a folder where a file is to be written", file=path, remedy=remedy)
@@ -269,13 +305,12 @@ def starting(start: bytes) -> Recogniser:
 
 
 def signed(start: bytes, signature: str = SIGNATURE) -> Recogniser:
-    """Pages and pictures that begin so and have the signature, by default that capgrade made them, near their beginning
-    or end."""
+    """Pages and pictures that begin so, with the signature near their beginning or end."""
 
     def ours(path: Path) -> bool:
         with path.open("rb") as file:
-            head, size = file.read(WITHIN), file.seek(0, 2)
-            file.seek(max(0, size - WITHIN))
+            head, size = file.read(_SIGNED_WITHIN), file.seek(0, 2)
+            file.seek(max(0, size - _SIGNED_WITHIN))
             return head.startswith(start) and signature.encode() in head + file.read()
 
     return ours
@@ -305,4 +340,5 @@ def json_with(right: Callable[[object], bool]) -> Recogniser:
 
 def refuse_picture(path: Path) -> None:
     """InputError when a file is there that capgrade did not draw."""
-    refuse_file(path, f"picture of {SIGNATURE}", signed(_STARTS.get(path.suffix.lower(), _STARTS[".png"])))
+    start = _STARTS.get(path.suffix.lower(), _STARTS[".png"])
+    refuse_file(path, f"picture of {SIGNATURE}", signed(start))

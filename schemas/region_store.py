@@ -33,7 +33,7 @@ class RegionStore:
         readers[0].need(pa.schema([]), ["dim", "dtype"])
         self.metadata = metadata_of(readers[0].schema)
         for reader in readers:
-            with reader.whole():
+            with reader.refuse_damaged():
                 reader.need(region_schema(self.metadata["dim"], self.metadata["dtype"]))
         batches = [reader.get_batch(k) for reader in readers for k in range(reader.num_record_batches)]
         kinds = {name: readers[0].schema.field(name).type for name in _COLUMNS}

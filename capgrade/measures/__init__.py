@@ -1,4 +1,4 @@
-"""Relevance of every caption to every image's reference set: one measure a file, which declares all of it."""
+"""Relevance of every caption to every image's reference set. A measure is one file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ FITTED = State.kinds
 
 
 def choose(names: Sequence[str], params: MeasuresParams) -> dict[str, Measure]:
-    """The named measures with their parameters: those of the catalogue, those that `params.imported` names, and
-    mixtures of them.
+    """The named measures with their parameters.
 
-    Raises InputError for an unknown or repeated name, listing the known ones, and for one that no file or
-    column can have.
+    They are of the catalogue, imported files, or mixtures of these. Raises InputError for an
+    unknown or repeated name, listing the known ones, and for one that no file or column can have.
     """
     for name in (*params.imported, *params.mixtures):
         require_name(name)
@@ -72,14 +71,19 @@ def _mixture(name: str, weights: dict[str, float], params: MeasuresParams) -> Mi
 
 
 def read_by(names: Sequence[str], params: MeasuresParams) -> dict[str, str]:
-    """SHA-256 of every file that the named measures read, by the parameter that names it or, of an installed package,
-    by the file's name. InputError when one is missing."""
+    """SHA-256 of every file that the named measures read.
+
+    Keys are the parameter that names a file, or the name of a file of an installed package.
+    InputError when one is missing.
+    """
     return {key: digest for measure in choose(names, params).values() for key, digest in measure.files().items()}
 
 
 def require_read(names: Sequence[str], params: MeasuresParams, inputs: Mapping[str, Any], made: Path) -> None:
-    """InputError where a file that the named measures read is another one than `inputs` of the manifest in `made` say:
-    what is computed now would not fit what is stored there."""
+    """InputError where a file that the named measures read is not that of `inputs`.
+
+    `inputs` are of the manifest in `made`: what is computed now would not fit what is stored there.
+    """
     for key, sha in read_by(names, params).items():
         if inputs.get(key) != sha:
             problem = f"{key} is another file than these labels were made with"

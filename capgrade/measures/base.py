@@ -1,4 +1,4 @@
-"""What a measure is: fit it on the captions of a split, then score blocks of images against all captions."""
+"""What a measure is: fitted on the captions of a split, it scores images against all captions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ CHUNK = 16384  # captions scored at a time: a row of an image's sums stays in a 
 Sets = tuple[np.ndarray, np.ndarray, bool]  # the fields of `OfReferences`
 P = TypeVar("P")
 Scorer = Callable[[str], np.ndarray]  # a caption's relevance to every image, float32 [n_images]
-Fill = Callable[[int, int, np.ndarray], None]  # caption rows first..last into the first columns of `out`
+# Scores caption rows first..last into the first columns of `out`.
+Fill = Callable[[int, int, np.ndarray], None]
 
 
-# How values of an image's references become one, in the words of a card.
+# How the values of an image's references become one, in the words of a dataset's card.
 OVER_REFERENCES = {
     "max": "the largest over the references",
     "mean": "the mean over the references",
@@ -42,8 +43,10 @@ class ImagePairs(NamedTuple):
     images: np.ndarray  # int64 [pairs]
     captions: np.ndarray  # int64 [pairs]: rows of a table of captions
     ref_ptr: np.ndarray  # int64 [images + 1]
-    refs: np.ndarray  # int64: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]] of another table
-    leave_out: bool = False  # the two tables are one, and a caption is not among its own references
+    # int64: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]] of another table
+    refs: np.ndarray
+    # Whether a caption is not among its own references; the two tables are then one.
+    leave_out: bool = False
 
     @property
     def order(self) -> np.ndarray:
@@ -54,21 +57,24 @@ class ImagePairs(NamedTuple):
 class Fitted(Protocol):
     """A measure fitted on captions: everything a worker needs, as plain arrays.
 
-    `pairs` is its definition in double precision. `chunks` are the value of a pair wherever many are scored
-    (relevance, shards): by a `filler` where a measure has one, which is faster and within 1e-6 of the measure's
-    range, else by `pairs`. It depends on nothing but the pair and what was fitted: not on the images beside it.
-    Images are int64 image numbers of the fitted captions, captions int64 caption rows.
+    `pairs` is its definition in double precision. `chunks` give the value of a pair wherever many
+    are scored (relevance, shards): by a `filler` where a measure has one, which is faster and
+    within 1e-6 of the measure's range, else by `pairs`. A value depends on the pair and on what was
+    fitted, not on the images beside it. Images and captions are int64 numbers of the fitted
+    captions.
     """
 
     @property
     def has_blocks(self) -> bool:
-        """Whether chunks are made in a way of their own. Where they are not, a few pairs cost no more by `pairs`."""
+        """Whether chunks are computed otherwise than by `pairs`. If not, few pairs cost less."""
         return type(self).filler is not Fitted.filler or type(self).chunks is not Fitted.chunks
 
     def own_left_out(self, images: np.ndarray) -> np.ndarray:
-        """Relevance of each own caption of these images without itself among the references, image after image in
-        the order of `refs`: float32, NaN where the image has no other caption. Of measures that declare
-        `leaves_out`."""
+        """Relevance of each own caption of these images, itself not among the references: float32.
+
+        Image after image, in the order of `refs`; NaN where the image has no other caption. Only of
+        measures that declare `leaves_out`.
+        """
         raise TypeError(f"{type(self).__name__} cannot leave captions out of their references")
 
     @property
@@ -78,14 +84,17 @@ class Fitted(Protocol):
 
     @abstractmethod
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """Relevance of captions to images' reference sets, pair by pair: float32 [n], from int64 [n] and [n]."""
+        """Relevance of captions to images' reference sets, pair by pair: float32 [n]."""
 
     def on_device(self, device: Any) -> Fitted:
         """The same with rectangles made on a `torch.device`; itself where it has no such form."""
         return self
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """What fills rectangles of these images: called for one chunk after the other, from caption row `start` on."""
+        """A function that fills rectangles of these images.
+
+        It is called for one chunk after the other, from caption row `start` on.
+        """
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
             out[:, : last - first] = self.score(images, np.arange(first, last))
@@ -93,10 +102,10 @@ class Fitted(Protocol):
         return fill
 
     def chunks(self, images: np.ndarray, start: int, stop: int, out: np.ndarray) -> Iterator[None]:
-        """Relevance of caption rows start..stop, CHUNK after CHUNK, each into the first columns of `out`, float32
-        [len(images), CHUNK], when it is asked for.
+        """Score caption rows start..stop, CHUNK of them at each step of the iteration.
 
-        `start` is a multiple of CHUNK; `stop` is one, or the number of captions.
+        A step fills the first columns of `out`, float32 [len(images), CHUNK]. `start` is a multiple
+        of CHUNK; `stop` is one too, or the number of captions.
         """
         fill = self.filler(images, start)
         for first in range(start, stop, CHUNK):
@@ -106,15 +115,18 @@ class Fitted(Protocol):
             yield
 
     def _put_left_out(self, images: np.ndarray, first: int, out: np.ndarray) -> None:
-        """Where a caption is left out of its own references, put the values of own pairs into out float32
-        [len(images), captions], of caption rows from `first` on."""
+        """Put the values of own pairs into `out` where captions are left out of their references.
+
+        `out` is float32 [len(images), captions], of caption rows from `first` on.
+        """
         if getattr(self, "leave_out", False):
             rows, own = own_pairs(self.ref_ptr, self.refs, images)  # type: ignore[attr-defined]
-            here = (own >= first) & (own < first + out.shape[1])
-            out[rows[here], own[here] - first] = self.pairs(images[rows[here]], own[here])
+            inside = (own >= first) & (own < first + out.shape[1])
+            rows, own = rows[inside], own[inside]
+            out[rows, own - first] = self.pairs(images[rows], own)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """Relevance of these captions, or of all by `chunks`: float32 [len(images), len(captions) or columns]."""
+        """Relevance of these captions, or of all: float32 [len(images), captions]."""
         if captions is not None:
             every = np.repeat(images, len(captions)), np.tile(captions, len(images))
             return self.pairs(*every).reshape(len(images), len(captions))
@@ -130,7 +142,7 @@ class NoParams(ParamsBlock):
 
 
 class Measure(ABC, Generic[P]):
-    """A relevance measure with its parameters. All that the project knows of a measure stands in its class.
+    """A relevance measure with its parameters. Its class declares all that is known of it.
 
     A package brings a measure by an entry point of the group `capgrade.measures`.
     """
@@ -139,13 +151,19 @@ class Measure(ABC, Generic[P]):
     low: float  # bounds of its values
     high: float
     parameters: ClassVar[type[ParamsBlock]] = NoParams
-    block: ClassVar[str | None] = None  # of `measures` in params.yaml; None: called as the measure
-    fixed: ClassVar[Mapping[str, Any]] = {}  # parameters of that block that this form of a measure decides
-    how: ClassVar[tuple[str, ...]] = ()  # parameters that say how it is computed here, and change no value
-    opened: ClassVar[tuple[str, ...]] = ()  # parameters that name a model or file, which only a user may decide
+    # Its block of `measures` in params.yaml, None for one that is called as the measure.
+    block: ClassVar[str | None] = None
+    # Values of that block which this form of a measure decides, as the mean of `sbert_mean`.
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    # Parameters that say how it is computed, and change no value but its last bits.
+    how: ClassVar[tuple[str, ...]] = ()
+    # Parameters that name a model or file. Only a user may decide which are opened.
+    opened: ClassVar[tuple[str, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs
-    at_once: ClassVar[bool] = True  # whether it scores an image's pairs while somebody waits
-    leaves_out: bool = True  # a caption can be scored without itself among the references: `Fitted.own_left_out`
+    # Whether it is so fast that somebody may wait while it scores an image's pairs.
+    at_once: ClassVar[bool] = True
+    # Whether it has `Fitted.own_left_out`: captions without themselves among the references.
+    leaves_out: bool = True
 
     def __init__(self, params: P | None = None) -> None:
         given: Any = self.parameters() if params is None else params
@@ -153,28 +171,32 @@ class Measure(ABC, Generic[P]):
 
     @abstractmethod
     def fit(self, captions: Captions) -> Fitted:
-        """Prepare the captions of a split. InputError when they do not suit the measure or its parameters."""
+        """Prepare the captions of a split. InputError when they do not suit the parameters."""
 
     def meaning(self) -> str:
         """What a value is, in a line for a dataset's card."""
         return (type(self).__doc__ or self.name).splitlines()[0]
 
     def files(self) -> dict[str, str]:
-        """SHA-256 of every file that it reads, by the parameter that names it or the file's name. InputError when one
-        is missing."""
+        """SHA-256 of every file that it reads. InputError when one is missing.
+
+        Keys are the parameter that names a file, or the file's name.
+        """
         return {}
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """Its scores by name, for `capgrade.score`: of each candidate with the references of its own image. A measure
-        that has none leaves this as it is."""
+        """Its scores by name, for `capgrade.score`: of candidates with their images' references.
+
+        A measure that scores no candidates leaves this as it is.
+        """
         raise NotImplementedError(f"{self.name} scores no candidates")
 
     def unseen(self, fitted: Any, captions: Captions) -> Scorer | None:
-        """What scores captions that are not among the fitted ones; None where the measure has no such form.
+        """A scorer of captions that are not among the fitted ones; None where there is none.
 
-        It equals `fitted.score` on a fitted caption, within 1e-6 of the range, where `self_reference` is `included`: as
-        if the caption were one more row, while document frequencies and words stay those of the fitted captions. It
-        raises InputError for a caption without words.
+        A caption is scored as if it were one more row, with the document frequencies and words of
+        the fitted captions. So with `self_reference: included` it equals `fitted.score` on a fitted
+        caption, within 1e-6 of the range. The scorer raises InputError for a caption without words.
         """
         return None
 
@@ -182,7 +204,7 @@ class Measure(ABC, Generic[P]):
 class State(Fitted):
     """A fitted measure that any number of workers can open from one folder."""
 
-    kinds: ClassVar[dict[str, type[State]]] = {}  # each by its name, which is written beside what it saves
+    kinds: ClassVar[dict[str, type[State]]] = {}  # subclasses by name, which stands beside saved files
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -206,7 +228,10 @@ class ArrayState(State):
     """
 
     def save(self, folder: Path) -> None:
-        """Write each array as `.npy` and all else as `scalars.json`; what a named tuple holds as `field.name`."""
+        """Write each array as `.npy` and all else as `scalars.json`.
+
+        What a named tuple holds is called `field.name`.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         scalars = {}
         for field in dataclasses.fields(self):
@@ -223,7 +248,8 @@ class ArrayState(State):
     def load(cls, folder: Path) -> Self:
         """What `save` wrote; arrays are opened by memory map, copy on write."""
         saved = json.loads((folder / "scalars.json").read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.npy")):  # copy on write: kernels are compiled once, for writable arrays
+        # Copy on write, as numba would compile kernels once more for read-only arrays.
+        for path in sorted(folder.glob("*.npy")):
             saved[path.stem] = np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
         values: dict[str, Any] = {}
         for name, one in saved.items():
@@ -237,10 +263,11 @@ class ArrayState(State):
 
 @dataclasses.dataclass(frozen=True)
 class OfReferences(ArrayState):
-    """A fitted measure of captions with reference sets, which are captions too: `reference_sets`, and what it needs."""
+    """A fitted measure of captions with reference sets, which are captions too."""
 
     ref_ptr: np.ndarray  # int64 [n_images + 1]
-    refs: np.ndarray  # int64 [n_captions]: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]]
+    # int64 [n_captions]: the references of image i are rows refs[ref_ptr[i] : ref_ptr[i + 1]]
+    refs: np.ndarray
     leave_out: bool  # a caption is not among its own references
 
     @property
@@ -265,7 +292,10 @@ class OfReferences(ArrayState):
 
 
 def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row in `images` and caption of every pair of an image with one of its own captions: int64, int64."""
+    """Every pair of one of these images with one of its own captions.
+
+    Returns the image's row in `images` and the caption, int64 each.
+    """
     sizes = ref_ptr[images + 1] - ref_ptr[images]
     rows = np.repeat(np.arange(len(images)), sizes)
     captions = [refs[ref_ptr[i] : ref_ptr[i + 1]] for i in images]
@@ -274,8 +304,10 @@ def own_pairs(ref_ptr: np.ndarray, refs: np.ndarray, images: np.ndarray) -> tupl
 
 @njit(cache=True)
 def merged(rows, without, start, stop, item, value):
-    """The items of some rows, ascending, each once, and its largest value; one row is left out. Row r has
-    `item[start[r]:stop[r]]`."""
+    """Items of rows of a table, ascending, each once with its largest value.
+
+    Row r has the items `item[start[r]:stop[r]]`; the row `without` is left out.
+    """
     n, used = 0, 0
     for r in rows:
         n += stop[r] - start[r] if r != without else 0
@@ -297,18 +329,20 @@ def merged(rows, without, start, stop, item, value):
 
 
 def own_scores(fitted: OfReferences, corpus: Corpus) -> np.ndarray:
-    """float32 [candidates]: a measure fitted on a corpus' table, of each candidate with its own references."""
-    pairs = corpus.given.pairs
+    """float32 [candidates]: the measure of each candidate with its own references.
+
+    `fitted` is fitted on the corpus' table.
+    """
+    pairs = corpus.candidates.pairs
     return fitted.regrouped(pairs.ref_ptr, pairs.refs).pairs(pairs.images, pairs.captions)
 
 
 def reference_sets(self_reference: str, captions: Captions) -> Sets:
-    """The first fields of `OfReferences`. InputError where a caption is left out of a set that has no other one."""
+    """The fields of `OfReferences`. InputError where a set is left without a caption."""
     leave_out, lonely = self_reference == "left_out", np.flatnonzero(np.diff(captions.ref_ptr) < 2)
     if leave_out and len(lonely):
-        raise InputError(
-            f"{len(lonely)} image(s) have one caption, '{captions.image_ids[lonely[0]]}' the first: with "
-            "self_reference left_out no reference remains",
-            remedy="set self_reference to included, or drop these images",
-        )
+        first = captions.image_ids[lonely[0]]
+        problem = f"{len(lonely)} image(s) have one caption, '{first}' the first: "
+        problem += "with self_reference left_out no reference remains"
+        raise InputError(problem, remedy="set self_reference to included, or drop these images")
     return captions.ref_ptr, captions.refs, leave_out

@@ -1,10 +1,8 @@
-"""BLEU of every caption with every image's reference set.
+"""BLEU of every caption with every image's reference set, as pycocoevalcap `bleu/bleu_scorer.py`.
 
-The sentence score of pycocoevalcap (`bleu/bleu_scorer.py`, reference length `closest`): the geometric mean of the
-clipped precisions of 1- to k-grams, with its 1e-15 in place of smoothing, times the brevity penalty. The clipped
-counts of a pair are kept cheap as for CIDEr-D: an inverted index over (n-gram, count) terms, the n-grams of many
-captions as dense rows, chunk of captions after chunk. Lengths enter through a table an image, over the lengths that
-captions have.
+The clipped counts of a pair come from an inverted index over terms, which are an n-gram and a
+count. N-grams of many captions are dense rows instead of postings, and captions are scored chunk
+after chunk. Lengths enter by a table for each image over the lengths that captions have.
 """
 
 from __future__ import annotations
@@ -34,8 +32,10 @@ _MOST_WORDS = np.iinfo(np.uint16).max
 
 @njit(cache=True)
 def _clipped(c, own, left_out, n, captions, references, found):
-    """Matches of order n + 1 of caption c, each n-gram counted at most as often as in one of the references `own`, but
-    for the one that is left out."""
+    """Matches of n-grams of n + 1 words of caption c with the references `own`.
+
+    An n-gram counts at most as often as one of the references has it. One reference is left out.
+    """
     start, size = captions.start[c, n], captions.stop[c, n] - captions.start[c, n]
     found[:size] = 0
     for r in own:
@@ -53,7 +53,10 @@ def _clipped(c, own, left_out, n, captions, references, found):
 
 @njit(cache=True)
 def _closest(size, own, left_out, words):
-    """The length of the reference that is nearest in length, the shorter of two; -1 of none. One is left out."""
+    """Words of the reference of the nearest length, the shorter of two; -1 without references.
+
+    One reference is left out.
+    """
     closest = np.int64(-1)
     for r in own:
         nearer, near = abs(words[r] - size), abs(closest - size)
@@ -78,8 +81,10 @@ def matches_of_pairs(begin, end, pairs, captions, references, out):
 
 
 def statistics_of_pairs(pairs: ImagePairs, captions: Sentences, references: Sentences) -> np.ndarray:
-    """Counts of each pair, float64 [pairs, 2 + 2 orders]: the caption's words, those of the reference of closest
-    length, matches of each order, n-grams of each order.
+    """Counts of each pair, float64 [pairs, 2 + 2 orders].
+
+    They are the caption's words, those of the reference of the closest length, the matches of each
+    order, and the n-grams of each order.
     """
     out = np.empty((len(pairs.captions), 2 + 2 * captions.start.shape[1]))
     in_threads(matches_of_pairs, len(out), pairs, captions, references, out)
@@ -89,7 +94,8 @@ def statistics_of_pairs(pairs: ImagePairs, captions: Sentences, references: Sent
 def bleu_of(statistics: np.ndarray) -> np.ndarray:
     """BLEU-1..most from counts or sums of counts [..., 2 + 2 most], float64 [..., most].
 
-    `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k; source: pycocoevalcap `bleu_scorer.py`, with its 1e-15 and 1e-9.
+    `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k; source: pycocoevalcap `bleu_scorer.py`, with its
+    1e-15 and 1e-9.
     """
     most = (statistics.shape[-1] - 2) // 2
     words, closest = statistics[..., 0], statistics[..., 1]
@@ -102,17 +108,22 @@ def bleu_of(statistics: np.ndarray) -> np.ndarray:
 
 
 class Lengths(NamedTuple):
-    """The lengths that captions have."""
+    """The different lengths of captions, called classes."""
 
     words: np.ndarray  # int64 [classes]
     of_caption: np.ndarray  # int32 [n_captions]: class
-    precision: np.ndarray  # float64 [classes]: k-th root of one over the product of how many n-grams there are
+    # float64 [classes]: what the k-th root of the product of matches is multiplied by, which is the
+    # k-th root of 1 / the product of how many n-grams a caption has
+    precision: np.ndarray
 
 
 @njit(cache=True)
 def _fold(refs, sentences, lengths, factor):
-    """The n-grams of references, ascending, and their largest counts. And by class of length what a caption's matches
-    are multiplied by: its own counts and the brevity penalty."""
+    """The n-grams of references, ascending, with their largest counts.
+
+    Into `factor` goes what turns a caption's matches into BLEU, for each class of length: its own
+    counts and the brevity penalty.
+    """
     last = sentences.start.shape[1] - 1
     for d in range(factor.shape[0]):
         ratio = (lengths.words[d] + TINY) / (_closest(lengths.words[d], refs, -1, sentences.words) + _SMALL)
@@ -192,11 +203,12 @@ class BleuParams(ParamsBlock):
 
 
 class Bleu(Measure[BleuParams]):
-    """BLEU-k of one caption, 0..1: `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k, correct clipped by the largest
-    count in a reference, BP by the reference of closest length (the shorter of two).
+    """BLEU-k of one caption, 0..1: `BP (Π_n correct_n / guess_n)^(1/k)`, n = 1..k.
 
-    Where no n-gram of an order matches, the 1e-15 of pycocoevalcap stands in: BLEU-4 is then some 1e-4, not 0.
-    Source: Papineni et al. 2002; pycocoevalcap `bleu/bleu_scorer.py`.
+    `correct` is clipped by the largest count in a reference; BP is by the reference of the closest
+    length, the shorter of two. Where no n-gram of an order matches, the 1e-15 of pycocoevalcap
+    stands in, so BLEU-4 is then some 1e-4, not 0. Source: Papineni et al. 2002; pycocoevalcap
+    `bleu/bleu_scorer.py`.
     """
 
     name, parameters = "bleu", BleuParams
@@ -206,9 +218,9 @@ class Bleu(Measure[BleuParams]):
         return f"BLEU-{self.params.n}, 0..1: n-grams clipped by their largest count in any reference"
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
-        """BLEU-1 to BLEU-4, 0..1, as pycocoevalcap `bleu/bleu_scorer.py` with the closest reference length."""
+        """BLEU-1 to BLEU-4, 0..1, with the closest reference length, as pycocoevalcap."""
         sentences = corpus.grams
-        counts = statistics_of_pairs(corpus.given.pairs, sentences, sentences)
+        counts = statistics_of_pairs(corpus.candidates.pairs, sentences, sentences)
         values = bleu_of(counts)
         return {
             f"bleu_{k + 1}": Scored(values[:, k], counts, lambda sums, k=k: bleu_of(sums)[:, k])  # type: ignore[misc]
@@ -216,8 +228,11 @@ class Bleu(Measure[BleuParams]):
         }
 
     def fit(self, captions: Captions) -> FittedBleu:
-        """Index the captions. InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image
-        without references."""
+        """Index the captions.
+
+        InputError for a caption of more than 65,535 tokens, or when `left_out` leaves an image
+        without references.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         ngrams, k = count_ngrams(captions, self.params.n), self.params.n
         words = ngrams.sentences.words

@@ -22,10 +22,20 @@ from capgrade.schemas.say import warn
 
 GROUP = "capgrade.measures"  # of entry points
 _OURS: tuple[type[Measure[Any]], ...] = (
-    Bleu, Cider, CiderPlain, Meteor, RougeL, Sbert, SceneGraph, Spice, SbertMean, SbertShared, SbertSharedMean,
+    Bleu,
+    Cider,
+    CiderPlain,
+    Meteor,
+    RougeL,
+    Sbert,
+    SceneGraph,
+    Spice,
+    SbertMean,
+    SbertShared,
+    SbertSharedMean,
     TfidfCosine,
-)  # fmt: skip
-# Columns of shards, of judged and of published pairs; rows of the agreement.
+)
+# Names of columns of shards and of judged and published pairs, and of rows of the agreement.
 TAKEN = frozenset(
     ("image", "image_id", "caption", "captions", "caption_id", "original", "reasons", "weight")
     + ("score", "binary", "mixture", "human")
@@ -36,13 +46,13 @@ def require_name(name: str) -> None:
     """InputError for a name that no file or column can have."""
     taken = name.lower() in TAKEN or name.lower().endswith(LEFT_OUT)
     if taken or not re.fullmatch(r"[A-Za-z]\w{0,63}", name, re.ASCII):
-        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {', '.join(sorted(TAKEN))}, "
-        remedy += f"and what ends in {LEFT_OUT}"
+        names = f"{', '.join(sorted(TAKEN))}, and what ends in {LEFT_OUT}"
+        remedy = f"a letter, then letters, digits and _, 64 at most; taken are {names}"
         raise InputError(f"a measure cannot be called {name!r}", remedy=remedy)
 
 
 def measure_of(point: EntryPoint, known: dict[str, type[Measure[Any]]]) -> type[Measure[Any]]:
-    """The class that an entry point names. InputError where it is no measure, or its name is taken."""
+    """The class that an entry point names. InputError where it is no measure, or is taken."""
     kind = point.load()
     if not (isinstance(kind, type) and issubclass(kind, Measure)):
         raise InputError(f"{point.value} is no subclass of capgrade.measures.base.Measure")
@@ -57,7 +67,7 @@ def _all_measures() -> dict[str, type[Measure[Any]]]:
     for point in entry_points(group=GROUP):
         try:
             kind = measure_of(point, known)
-        except Exception as error:  # a package that is broken must not take the other measures away
+        except Exception as error:  # a broken package must not take the other measures away
             warn(f"measure '{point.name}' is left out: its package cannot be loaded ({error})")
         else:
             known[kind.name] = kind

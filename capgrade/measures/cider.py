@@ -1,14 +1,10 @@
-"""CIDEr-D of every caption with every image's reference set; plain CIDEr and tf-idf cosines in general.
+"""CIDEr-D of captions with images' reference sets, plain CIDEr, and tf-idf cosines in general.
 
-CIDEr-D is the score of pycocoevalcap (`cider/cider_scorer.py`): clipped tf-idf cosine of 1- to 4-grams, a Gaussian
-penalty on the difference of lengths, mean over orders and references, times 10. Without clipping and penalty it is
-CIDEr; on words alone, a tf-idf cosine (`tfidf.py`). The kernel walks an inverted index of the captions. For an n-gram
-of the image's reference set, what a caption gains depends on the caption only through its length, its count of the
-n-gram and its norm, so the references are folded into one small table over caption lengths, and each posting costs
-one update however many references contain the n-gram. N-grams that occur in more than an eighth of the captions are
-rows of a dense matrix instead of postings; captions are ranked by length, so that a dense row is a few vectorised
-runs. All that goes on chunk of captions after chunk, so that an image's sums stay in a core's cache however many
-captions there are.
+CIDEr-D, of pycocoevalcap `cider/cider_scorer.py`, is the clipped tf-idf cosine of 1- to 4-grams,
+times a Gaussian penalty on the difference of lengths, mean over orders and references, times 10.
+CIDEr lacks clipping and penalty. What a caption gains by an n-gram of a reference depends on its
+length, its count of the n-gram and its norm alone. So an image's references are folded into one
+table over lengths, and each posting of an inverted index costs one update (`cider_kernel`).
 """
 
 from __future__ import annotations
@@ -67,13 +63,14 @@ def inverse_norms(sentences: Sentences, gain: np.ndarray) -> np.ndarray:
     """`Weighted.inverse`; `gain` float64 [n_grams] is the squared inverse document frequency."""
     runs = np.repeat(np.arange(sentences.start.size), (sentences.stop - sentences.start).ravel())
     weights = sentences.counts.astype(np.float64) ** 2 * gain[sentences.gram]
-    squares = np.bincount(runs, weights, sentences.start.size).reshape(sentences.start.shape)  # added in their order
+    squares = np.bincount(runs, weights, sentences.start.size)  # adds up in the n-grams' order
+    squares = squares.reshape(sentences.start.shape)
     return np.divide(1, np.sqrt(squares), out=np.zeros(squares.shape), where=squares > 0)
 
 
 @njit(cache=True)
 def _cosines(c, r, captions, references, gain, clip):
-    """The tf-idf cosines of caption c with reference r, added over the orders; of both the n-grams ascend."""
+    """The tf-idf cosines of caption c with reference r, summed over orders; n-grams ascend."""
     ours, theirs, total = captions.sentences, references.sentences, 0.0
     for n in range(captions.inverse.shape[1]):
         p, at = ours.start[c, n], theirs.start[r, n]
@@ -83,7 +80,7 @@ def _cosines(c, r, captions, references, gain, clip):
                 count = theirs.counts[at]
                 found = min(ours.counts[p], count) if clip else ours.counts[p]
                 total += found * captions.inverse[c, n] * (count * gain[g] * references.inverse[r, n])
-            p += g <= other  # no branches, which would be guessed wrongly half of the time
+            p += g <= other  # without branches, which a processor would guess wrongly half the time
             at += other <= g
     return total
 
@@ -97,7 +94,7 @@ def cider_of_pairs(begin, end, pairs, captions, references, gain, form, out):
         for r in pairs.refs[pairs.ref_ptr[image] : pairs.ref_ptr[image + 1]]:
             if not (pairs.leave_out and r == c):
                 cosines = _cosines(c, r, captions, references, gain, form.clip)
-                apart = max(lengths[c] - 1, 0) - max(words[r] - 1, 0)  # "lengths" are of bigrams
+                apart = max(lengths[c] - 1, 0) - max(words[r] - 1, 0)  # the source counts bigrams
                 total += cosines * math.exp(-(apart * apart) / (2 * (form.sigma * form.sigma)))
                 used += 1
         out[k] = form.scale * total / used if used else np.nan
@@ -145,7 +142,7 @@ class FittedCider(OfReferences):
         return Weighted(self.sentences, self.inverse)
 
     def filler(self, images: np.ndarray, start: int) -> Fill:
-        """As `Fitted.filler`; references are folded once, and the postings walked once, for all chunks."""
+        """As `Fitted.filler`. References are folded, and postings walked, once for all chunks."""
         folded, cursor, following = self._folded(images, start)
 
         def fill(first: int, last: int, out: np.ndarray) -> None:
@@ -170,14 +167,14 @@ class FittedCider(OfReferences):
 
 
 def score_sentences(pairs: ImagePairs, sentences: Sentences, idf: np.ndarray, sigma: float) -> np.ndarray:
-    """CIDEr-D, 0..10, float64 [pairs], of sentences with others; `idf` float64, of each n-gram by its number."""
+    """CIDEr-D, 0..10, float64 [pairs], of sentences; `idf` is of n-grams by their numbers."""
     gain = idf**2
     weighted = Weighted(sentences, inverse_norms(sentences, gain))
     return score_pairs(pairs, weighted, weighted, gain, Form(clip=True, sigma=sigma))
 
 
 class CiderParams(ParamsBlock):
-    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own caption among the references."""
+    """CIDEr-D: corpus of the document frequencies, width of the length penalty, own captions."""
 
     document_frequency: str | None = None  # None: this split; else a captions folder, FOLDER#split, or a saved file
     sigma: Annotated[float, Field(gt=0)] = SIGMA
@@ -192,18 +189,22 @@ class CiderPlainParams(ParamsBlock):
 
 
 class Cider(Measure[CiderParams]):
-    """CIDEr-D as pycocoevalcap computes it, 0..10, of every caption with every image's reference set.
+    """CIDEr-D as pycocoevalcap computes it, 0..10, of captions with images' reference sets.
 
-    Document frequencies come from the fitted split, another captions folder, or a saved file. Source:
-    Vedantam et al. 2015, eq. 1-4 and section 7 (CIDEr-D); pycocoevalcap `cider/cider_scorer.py`.
+    Document frequencies come from the fitted split, another captions folder, or a saved file.
+    Source: Vedantam et al. 2015, eq. 1-4 and section 7 (CIDEr-D); pycocoevalcap
+    `cider/cider_scorer.py`.
     """
 
     name, parameters, opened = "cider", CiderParams, ("document_frequency",)
     low, high = 0.0, 10.0
 
     def fit(self, captions: Captions) -> FittedCider:
-        """Index the captions. InputError when the document frequencies come from a single image (all scores
-        would be 0), or `self_reference: left_out` leaves an image without references."""
+        """Index the captions.
+
+        InputError when the document frequencies come from a single image, as all scores would be 0,
+        or `self_reference: left_out` leaves an image without references.
+        """
         return _index_by(self.params, captions, Form(clip=True, sigma=self.params.sigma))
 
     def meaning(self) -> str:
@@ -212,7 +213,7 @@ class Cider(Measure[CiderParams]):
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """CIDEr-D, 0..10, as pycocoevalcap `cider/cider_scorer.py`."""
-        values = score_sentences(corpus.given.pairs, corpus.grams, corpus.idf, self.params.sigma)
+        values = score_sentences(corpus.candidates.pairs, corpus.grams, corpus.idf, self.params.sigma)
         return {self.name: averaged(values)}
 
     def files(self) -> dict[str, str]:
@@ -223,8 +224,11 @@ class Cider(Measure[CiderParams]):
 
 
 class CiderPlain(Measure[CiderPlainParams]):
-    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10, without CIDEr-D's
-    clipping and length penalty. Source: Vedantam et al. 2015, eq. 1-3; pycocoevalcap computes CIDEr-D alone."""
+    """CIDEr, 0..10: the tf-idf cosine of 1- to 4-grams, mean over orders and references, times 10.
+
+    It has neither the clipping nor the length penalty of CIDEr-D. Source: Vedantam et al. 2015, eq.
+    1-3; pycocoevalcap computes CIDEr-D alone.
+    """
 
     name, parameters, opened = "cider_plain", CiderPlainParams, ("document_frequency",)
     low, high = 0.0, 10.0
@@ -235,8 +239,8 @@ class CiderPlain(Measure[CiderPlainParams]):
 
     def meaning(self) -> str:
         corpus = named_corpus(self.params.document_frequency)
-        over = OVER_REFERENCES["mean"]
-        return f"CIDEr without clipping and length penalty, 0..10: {over}, document frequencies of {corpus}"
+        over = f"{OVER_REFERENCES['mean']}, document frequencies of {corpus}"
+        return f"CIDEr without clipping and length penalty, 0..10: {over}"
 
     def files(self) -> dict[str, str]:
         return frequency_files(self.name, self.params.document_frequency)
@@ -251,7 +255,7 @@ def named_corpus(document_frequency: str | None) -> str:
 
 
 def frequency_files(measure: str, source: str | None) -> dict[str, str]:
-    """`Measure.files` of document frequencies; FOLDER#split by the captions in the folder, of which it is a part."""
+    """`Measure.files` of document frequencies. Of FOLDER#split it is the folder's captions file."""
     if source is None:
         return {}
     folder = Path(source.partition("#")[0])
@@ -260,7 +264,10 @@ def frequency_files(measure: str, source: str | None) -> dict[str, str]:
 
 
 class UnseenCider:
-    """CIDEr-D or CIDEr of any caption. An n-gram that no image has counts as one that one image has, as in `fit`."""
+    """CIDEr-D or CIDEr of any caption.
+
+    An n-gram that no image has counts as one that one image has, as in `fit`.
+    """
 
     def __init__(self, measure: Cider | CiderPlain, fitted: FittedCider, captions: Captions) -> None:
         self._ngrams = count_ngrams(captions)
@@ -273,7 +280,7 @@ class UnseenCider:
         inverse = inverse_norms(typed.sentences, self._frequencies.idf(typed) ** 2)
         words = np.array([self._number.get(word, -1) for word in typed.vocabulary], np.int32)
         number = look_up(typed.keys, words, self._ngrams.keys)[typed.sentences.gram]
-        known = number >= 0  # the others match nothing
+        known = number >= 0  # n-grams that no fitted caption has match nothing
         runs = np.append(0, np.cumsum(known))[typed.sentences.runs]
         sentences = sentences_of(runs, number[known], typed.sentences.counts[known], typed.sentences.words)
         images = np.arange(len(self.fitted.ref_ptr) - 1)
@@ -281,16 +288,18 @@ class UnseenCider:
 
 
 def corpus_frequencies(captions: Captions, ngrams: Ngrams, source: str | None) -> Frequencies:
-    """Of the captions (None), or of what `document_frequency` names. InputError when they count one image."""
+    """The frequencies in the captions (None), or those that `source` names.
+
+    InputError when they count one image.
+    """
     if source is None:
         frequencies = Frequencies.of_captions(captions, ngrams)
     else:
         frequencies = Frequencies.read(source, captions.tokenizer)
     if frequencies.n_images < 2:
-        raise InputError(
-            f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0", file=source,
-            remedy="set measures.cider.document_frequency to a captions folder or a saved file",
-        )  # fmt: skip
+        problem = f"document frequencies of {frequencies.n_images} image(s) make every CIDEr 0"
+        remedy = "set measures.cider.document_frequency to a captions folder or a saved file"
+        raise InputError(problem, file=source, remedy=remedy)
     return frequencies
 
 
@@ -302,7 +311,7 @@ def _index_by(params: CiderParams | CiderPlainParams, captions: Captions, form: 
 
 
 def index(captions: Captions, ngrams: Ngrams, idf: np.ndarray, form: Form, sets: Sets) -> FittedCider:
-    """Captions with their n-grams, weighted by idf float64 [n_grams], ready to be scored."""
+    """The captions, ready to be scored; their n-grams are weighted by idf, float64 [n_grams]."""
     chunk = np.arange(captions.n_captions) // CHUNK
     sentences, order, gain = ngrams.sentences, ngrams.order, idf**2
     inverse = inverse_norms(sentences, gain)

@@ -1,6 +1,8 @@
 """Kernels of CIDEr-D: folding an image's references, walking the postings of a chunk of captions.
 
-Tables come in named tuples. Loops over images have a first and a last one, for `in_threads`.
+Captions are ranked by length within a chunk, and n-grams of more than an eighth of the captions are
+rows of a dense matrix instead of postings, so that a dense row is added in a few vectorised runs.
+Chunks keep an image's sums in a core's cache, however many captions there are.
 """
 
 from __future__ import annotations
@@ -50,18 +52,18 @@ class Ranked(NamedTuple):
 
 
 class ReferenceTable(NamedTuple):
-    """The references of a block of images as terms, those of an image from `start` on, `used` of them."""
+    """The references of a block of images as terms: image i has `used[i]` from `start[i]` on."""
 
     start: np.ndarray  # int64 [images + 1]
     used: np.ndarray  # int64 [images]
     term: np.ndarray  # int64 [terms]
     ending: np.ndarray  # int64 [terms]: where its postings end
     order: np.ndarray  # int8 [terms]
-    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, before its own norm
+    table: np.ndarray  # float32 [terms, classes]: what a caption of a length gains, without its norm
 
 
 class ReferenceGrams(NamedTuple):
-    """The n-grams of a block of images' references, an image's each once, in the order in which they come."""
+    """The n-grams of images' references: each image's once, in the order in which they come."""
 
     ptr: np.ndarray  # int64 [images + 1]: those of each image
     references: np.ndarray  # int64 [images]: how many each has
@@ -123,9 +125,12 @@ def _fold_images(begin, end, grams, first, inverse, weights, form, postings, fol
 def fold_references(
     pairs: ImagePairs, first: int, captions: Weighted, weights: Weights, form: Form, postings: Postings
 ) -> tuple[ReferenceTable, np.ndarray, np.ndarray]:
-    """The terms of each of `pairs.images`, and for each a table over length classes of what a caption with it gains,
-    before its own norm; and where the postings of each term go on from rank `first`, and the rank there, -1 for a dense
-    row: both int64 [terms]."""
+    """Fold the references of each of `pairs.images` into a table of what captions gain by a term.
+
+    A gain is before the caption's own norm, by its class of length. Also returns where the postings
+    of each term go on from rank `first`, and the rank there, -1 for a dense row: both int64
+    [terms].
+    """
     grams, used = grams_of(pairs, captions.sentences), np.empty(len(pairs.images), np.int64)
     terms = np.diff(postings.term_ptr)[grams.gram]
     start = np.append(0, np.cumsum(terms))[grams.ptr]
@@ -140,9 +145,10 @@ def fold_references(
 
 @njit(nogil=True, cache=True, fastmath={"contract"})  # fused, in the order that is written
 def score_images(begin, end, folded, cursor, following, postings, ranked, full, first, last, out):
-    """Captions first..last, which have these ranks too, into out; cursors move on behind them.
+    """Score captions first..last, whose ranks these are too, into `out`, and move cursors on.
 
-    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay in the cache.
+    A posting is a rank alone: what else a caption has is read from the chunk's own rows, which stay
+    in the cache.
     """
     start, used = folded.start, folded.used
     term, ending, orders, table = folded.term, folded.ending, folded.order, folded.table

@@ -1,8 +1,9 @@
 """Sentence embeddings of captions, computed once and kept.
 
-Encoding is by far the slowest step (about 400 captions per second on 2 cores). So each text's vector is kept, in a
-store by the model and what computes it: a run that was stopped goes on, every stage reads the same vectors, and more
-captions cost what is new. A store is a folder of parts, Arrow files with the digests of texts beside their vectors.
+Encoding is by far the slowest step: about 400 captions a second on 2 cores. So each text's vector
+is kept, by the model and by what computes it. A stopped run goes on, every stage reads the same
+vectors, and more captions cost only what is new. A store is a folder of Arrow files, which have
+digests of texts beside their vectors.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 TEXTS_SAVED_TOGETHER = 1024  # captions between two saves
 _BATCH, GPU_BATCH = 16, 256  # texts that are computed together
 DIGEST = pa.binary(16)  # of a text
-SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")  # of the instructions that libraries use
+# Environment variables that decide which instructions libraries use.
+SWITCHES = ("ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
 
 
 def cache_folder() -> Path:
@@ -46,9 +48,10 @@ def cache_folder() -> Path:
 def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
     """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as `device_of` takes it. Texts
-    beyond the model's limit are cut, which a warning counts. Raises InputError when there is no such model or device,
-    the model's vectors are no numbers, or the cache cannot be written.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as
+    `device_of` takes it. Texts beyond the model's limit are cut, which a warning counts. Raises
+    InputError when there is no such model or device, the model's vectors are no numbers, or the
+    cache cannot be written.
     """
     folder = (folder or cache_folder()) / cache_name(model, device)
     found = read_stored(folder, texts)
@@ -68,7 +71,10 @@ def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: 
 
 
 def _encode_missing(texts: list[str], encoder: SentenceTransformer, folder: Path) -> None:
-    """Into the store, texts of like length together; a run that is stopped loses less than CHUNK of them."""
+    """Encode texts into the store, those of like length together.
+
+    They are saved as they come, so a run that is stopped loses less than TEXTS_SAVED_TOGETHER.
+    """
     pieces = word_pieces(encoder, texts)
     order = np.argsort(pieces, kind="stable")
     limit = encoder.max_seq_length or 0
@@ -90,7 +96,7 @@ class StoredVectors(NamedTuple):
 
 
 def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
-    """The vectors of texts in a store. A part that is damaged is removed: its texts are not known."""
+    """The vectors of texts in a store. A damaged part is removed: its texts count as unknown."""
     parts = {path: part for path in sorted(folder.glob("*.arrow")) if (part := _part(path)) is not None}
     digests = pa.chunked_array([part["text"].combine_chunks() for part in parts.values()], DIGEST)
     row = pc.index_in(_digests(texts), value_set=digests).fill_null(-1).to_numpy()
@@ -102,13 +108,14 @@ def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
         np.zeros((len(row), size), np.float32), np.zeros(len(row), np.int32), np.zeros(len(row), bool)
     )
     for (path, part), start, first, last in zip(parts.items(), starts, ends[:-1], ends[1:], strict=False):
-        here = order[first:last]
-        vectors = part["vector"].combine_chunks().flatten().to_numpy().reshape(len(part), -1)[row[here] - start]
+        rows = order[first:last]  # of the texts that this part has
+        flat = part["vector"].combine_chunks().flatten().to_numpy()
+        vectors = flat.reshape(len(part), -1)[row[rows] - start]
         if not (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3).all():
             _remove(path)
             continue
-        found.vectors[here], found.limits[here] = vectors, part["limit"].to_numpy()[row[here] - start]
-        found.known[here] = True
+        found.vectors[rows], found.limits[rows] = vectors, part["limit"].to_numpy()[row[rows] - start]
+        found.known[rows] = True
     return found
 
 
@@ -124,13 +131,16 @@ def _part(path: Path) -> pa.Table | None:
 
 
 def _remove(damaged: Path) -> None:
-    with suppress(OSError):  # removed meanwhile, or not to be written: storing says so
+    with suppress(OSError):  # another process removed it, or `store` will say what is wrong
         damaged.unlink()
 
 
 def store(folder: Path, texts: Sequence[str], vectors: np.ndarray, limits: Sequence[int]) -> None:
-    """Add a part to a store, whole or not at all: unit vectors [n, d] of n texts, limits as `StoredVectors.limits`. Two
-    processes that add the same write the same file. InputError where it cannot be written."""
+    """Add unit vectors [n, d] of n texts to a store, as a file that is whole or not there.
+
+    `limits` are as `StoredVectors.limits`. Two processes that add the same write the same file.
+    InputError where it cannot be written.
+    """
     digests, size = _digests(texts), vectors.shape[1]
     schema = _schema(size)
     columns = [digests, pa.FixedSizeListArray.from_arrays(vectors.ravel(), size), pa.array(limits, pa.int32())]
@@ -147,15 +157,18 @@ def _digests(texts: Sequence[str]) -> pa.Array:
 
 
 def cache_name(model: str, device: str = "cpu") -> str:
-    """Of the folder that keeps a model's embeddings: by the model, and by what computes them."""
+    """The name of the folder for embeddings, by the model and by what computes them."""
     made_by = [fingerprint(model), *arithmetic(device), f"{_BATCH}, {GPU_BATCH} of one length"]
     return hashlib.sha256("\0".join(made_by).encode()).hexdigest()[:32]
 
 
 @needs("encoder")
 def arithmetic(device: str = "cpu") -> tuple[str, ...]:
-    """What changes the last bits of embeddings: torch's minor version, which has the products; the major
-    one of the libraries that have the model's code; and the processor's or GPU's kind."""
+    """What changes the last bits of embeddings.
+
+    This is torch's minor version, which has the products, the major versions of the libraries that
+    have the model's code, and the kind of the processor or GPU.
+    """
     import torch
 
     place = device_of(device)
@@ -176,10 +189,10 @@ def _processor() -> str:
 
 
 def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
-    """float32 [len(texts), d], unit length.
+    """Unit vectors of texts, float32 [len(texts), d].
 
-    A text's bits do not hang on the others: a batch holds texts of one number of word pieces, so none is padded, and
-    is filled up to its full size with copies, so each is computed by products of one shape.
+    A text's bits do not depend on the others: a batch holds texts of one number of word pieces, so
+    that none is padded, and copies fill it up, so that all products have one shape.
     """
     pieces = np.minimum(word_pieces(encoder, texts), encoder.max_seq_length or np.inf)
     batch = _BATCH if encoder.device.type == "cpu" else GPU_BATCH
@@ -188,12 +201,13 @@ def encode(encoder: SentenceTransformer, texts: list[str]) -> np.ndarray:
         rows = np.flatnonzero(pieces == count)
         full = [texts[row] for row in np.resize(rows, -(-len(rows) // batch) * batch)]
         found = encoder.encode(full, batch_size=batch, normalize_embeddings=True, show_progress_bar=False)
-        vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))  # the copies come last
+        # The copies come last, and `zip` drops them.
+        vectors.update(zip(rows.tolist(), np.asarray(found, np.float32), strict=False))
     return np.stack([vectors[row] for row in range(len(texts))])
 
 
 def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarray:
-    """int64 [len(texts)]: word pieces of each text, uncut; 0 for encoders that know none and pad nothing."""
+    """int64 [len(texts)]: word pieces of each text, uncut; 0 for an encoder without a tokenizer."""
     if not callable(encoder.tokenizer):
         return np.zeros(len(texts), np.int64)
     prompt = encoder.prompts.get(encoder.default_prompt_name or "") or ""
@@ -203,7 +217,7 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 
 @needs("encoder")
 def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
-    """The embedded model without a hub, a folder, or a model of the hub; on `device`, not where the library would."""
+    """The encoder on `device`: the embedded model, a folder, or a model of the hub."""
     source = model_source(model)
     from sentence_transformers import SentenceTransformer
 
@@ -213,5 +227,7 @@ def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
             return SentenceTransformer(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
-        remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, or a hub id when online"
-        raise InputError(f"cannot load Sentence-BERT model '{model}': {reason}", remedy=remedy) from error
+        remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, "
+        remedy += "or a hub id when online"
+        problem = f"cannot load Sentence-BERT model '{model}': {reason}"
+        raise InputError(problem, remedy=remedy) from error

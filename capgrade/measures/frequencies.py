@@ -1,4 +1,4 @@
-"""In how many images' reference sets n-grams occur: counted once, kept in a file, used for other captions."""
+"""In how many images' reference sets n-grams occur: counted once, kept in a file, used again."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from capgrade.measures.ngrams import (
     numbered,
     orders_of,
 )
-from capgrade.measures.scores.given import Captions as GivenCaptions
-from capgrade.measures.scores.given import are_ids, given, token_ids
+from capgrade.measures.scores.candidates import CaptionSets, are_ids, pair_candidates, token_ids
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import metadata_of, open_arrow, with_metadata, write_arrow
@@ -40,8 +39,9 @@ _SCHEMA = pa.schema([pa.field("ngram", pa.large_string()), pa.field("images", pa
 class Frequencies:
     """In how many of `n_images` reference sets each n-gram of 1 to 4 words occurs, for CIDEr-D.
 
-    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade captions --frequencies`
-    wrote. An n-gram that no set has counts as one that one set has, as in pycocoevalcap.
+    `Frequencies.of(references)` counts them, `Frequencies.read(path)` reads what `capgrade captions
+    --frequencies` wrote. An n-gram that no set has counts as one that one set has, as in
+    pycocoevalcap.
     """
 
     number: Mapping[str, int]  # of each word
@@ -52,11 +52,11 @@ class Frequencies:
     corpus: str  # what they were counted on, for metadata
 
     @classmethod
-    def of(cls, references: GivenCaptions, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
-        """Of reference sets, a dict (id -> captions) or a list of sets. `tokenizer` "none" takes words between spaces,
-        or token ids, which end with the id `end` where it is given.
+    def of(cls, references: CaptionSets, tokenizer: str = "ptb_py", *, end: int | None = None) -> Frequencies:
+        """Count in reference sets, a dict (id -> captions) or a list of sets.
 
-        Raises InputError for a set without captions, or an unknown tokenizer.
+        `tokenizer` "none" takes words between spaces, or token ids, which end with the id `end`
+        where it is given. Raises InputError for a set without captions, or an unknown tokenizer.
 
         >>> Frequencies.of([["a dog runs"], ["a cat", "cats"]]).n_images
         2
@@ -67,7 +67,7 @@ class Frequencies:
                 raise InputError(f"token ids with tokenizer {tokenizer}", remedy='give tokenizer="none"')
             words, sizes = token_ids(end, references=sets)
         else:
-            found = given(references, references)
+            found = pair_candidates(references, references)
             texts, sizes = found.texts[len(found.owner) :], np.diff(found.ref_ptr)
             warn_of_scripts(texts, tokenizer)
             words = split_at_white_space(tokenized(texts, tokenizer, lists=(0,)))
@@ -76,19 +76,28 @@ class Frequencies:
 
     @classmethod
     def of_captions(cls, captions: Captions, ngrams: Ngrams | None = None) -> Frequencies:
-        """Of a split's reference sets, as pycocoevalcap's `compute_doc_freq`; `ngrams` are those of the captions."""
+        """Count in a split's reference sets, as pycocoevalcap's `compute_doc_freq`.
+
+        `ngrams` are those of the captions.
+        """
         ngrams, corpus = ngrams or count_ngrams(captions), f"captions {captions.digest} split {captions.split}"
         return cls.counted(ngrams, captions.owner, captions.n_images, captions.tokenizer, corpus)
 
     @classmethod
     def counted(cls, ngrams: Ngrams, owner: np.ndarray, n_images: int, tokenizer: str, corpus: str) -> Frequencies:
-        """Of sentences' n-grams; `owner` int64 [sentences] is the image of each, -1 for one that is no reference."""
+        """Count n-grams of sentences.
+
+        `owner`, int64 [sentences], is the image of each, -1 for one that is no reference.
+        """
         images = images_with(ngrams.sentences, owner, len(ngrams.keys))
         number = {word: k for k, word in enumerate(ngrams.vocabulary)}
         return cls(number, ngrams.keys, images, n_images, tokenizer, f"{corpus} tokenizer {tokenizer}")
 
     def write(self, path: str | Path) -> None:
-        """To a file as `capgrade captions --frequencies` writes it. InputError where a file of another kind stands."""
+        """Write the file of `capgrade captions --frequencies`.
+
+        InputError where a file of another kind stands.
+        """
         refuse_file(Path(path), "file of document frequencies", arrow_of(_KIND))
         schema = with_metadata(_SCHEMA, {"kind": _KIND, "n_images": self.n_images, "corpus": self.corpus})
         texts = texts_of(self.keys, list(self.number))
@@ -96,17 +105,17 @@ class Frequencies:
 
     @classmethod
     def read(cls, path: str | Path, tokenizer: str = "ptb_py") -> Frequencies:
-        """From a file that `write` or `capgrade captions --frequencies` wrote, or a captions folder (FOLDER or
-        FOLDER#split).
+        """Read a file that `write` wrote, or count in a captions folder (FOLDER or FOLDER#split).
 
-        Raises InputError when it is neither, or was counted with another tokenizer, or words with no-break spaces
-        inside.
+        Raises InputError when it is neither, was counted with another tokenizer, or has words with
+        no-break spaces inside.
         """
         folder, _, split = str(path).partition("#")
         if Path(folder).is_dir():
             captions = read_captions(Path(folder), split or None)
             if captions.tokenizer != tokenizer:
-                problem = f"document frequencies with tokenizer {captions.tokenizer}, captions with {tokenizer}"
+                problem = f"document frequencies with tokenizer {captions.tokenizer}, "
+                problem += f"captions with {tokenizer}"
                 raise InputError(problem, file=folder, remedy="tokenise both alike")
             return cls.of_captions(captions)
         reader = open_arrow(Path(path))
@@ -120,10 +129,13 @@ class Frequencies:
             raise InputError(f"counted on {corpus}; captions have tokenizer {tokenizer}", file=path)
         table = reader.read_all().combine_chunks()
         if pc.any(pc.match_substring(table["ngram"], "\xa0")).as_py():
-            problem = "an earlier version counted words with no-break spaces inside, which are several words now"
-            raise InputError(problem, file=path, remedy="count them again: capgrade captions --frequencies")
+            problem = "an earlier version counted words with no-break spaces inside, "
+            problem += "which are several words now"
+            remedy = "count them again: capgrade captions --frequencies"
+            raise InputError(problem, file=path, remedy=remedy)
         words = split_at_spaces(table["ngram"].combine_chunks().cast(pa.large_string()))
-        numbers, keys = number_ngrams(words.ptr, words.word)  # every n-gram's beginning is among them
+        # A file has the beginning of each of its n-grams too, so these are all that there are.
+        numbers, keys = number_ngrams(words.ptr, words.word)
         images = np.zeros(len(keys), np.int32)
         images[numbers[words.sizes - 1, words.ptr[:-1]]] = table["images"].to_numpy()
         number = {word: k for k, word in enumerate(words.vocabulary)}

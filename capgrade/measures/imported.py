@@ -1,9 +1,9 @@
 """A relevance matrix that someone else computed, or judgements of pairs, as a measure.
 
-Read are: a relevance file of ours (Arrow); `.npy` as images x captions, or as captions x images where the shape can
-be nothing else; and TERAN's `{name}-{split}-{method}.npy`, which despite its suffix is a headerless float32 memory map
-of captions x images with -1 where nothing has been computed (compute_relevance.py). Of a CSV of judgements each judged
-pair has its mean score.
+A matrix is a relevance file of ours (Arrow), or `.npy` of images x captions, or of captions x
+images where the shape can be nothing else. Or it is TERAN's `{name}-{split}-{method}.npy`, which
+despite its suffix is a headerless float32 memory map of captions x images, -1 where nothing has
+been computed (compute_relevance.py). A CSV of judgements gives each judged pair its mean score.
 """
 
 from __future__ import annotations
@@ -29,9 +29,17 @@ ARROW_MAGIC = b"ARROW1"
 NOT_COMPUTED = -1.0
 # What numpy raises on headers that are no headers.
 _DAMAGED = (
-    ValueError, OSError, EOFError, KeyError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError,
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    OverflowError,
+    MemoryError,
+    RecursionError,
     tokenize.TokenError,
-)  # fmt: skip
+)
 _COLUMNS = ("image_id", "caption_id", "score")  # of judgements
 
 
@@ -49,7 +57,7 @@ class FittedImported(ArrayState):
         return self.n_captions
 
     def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
-        """As `Fitted.pairs`. InputError for a value that is not finite, or not yet computed in TERAN's file."""
+        """As `Fitted.pairs`. InputError for a value that is not finite, or not computed yet."""
         cells, out = self._opened(), np.empty(len(captions), np.float32)
         order, (some, counts) = np.argsort(images, kind="stable"), np.unique(images, return_counts=True)
         for k, asked in zip(range(len(some)), np.split(order, np.cumsum(counts)), strict=False):
@@ -73,15 +81,17 @@ class FittedImported(ArrayState):
             bad |= values == NOT_COMPUTED
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            held = f"{values[row, column]}{' as float32' if np.isinf(values[row, column]) else ''}"
-            raise InputError(
-                f"image {images[row]}, caption {captions[column]} holds {held}: not a relevance",
-                file=self.path, remedy="finish computing the matrix, or leave this measure out",
-            )  # fmt: skip
+            value = f"{values[row, column]}{' as float32' if np.isinf(values[row, column]) else ''}"
+            problem = f"image {images[row]}, caption {captions[column]} holds {value}: not a relevance"
+            remedy = "finish computing the matrix, or leave this measure out"
+            raise InputError(problem, file=self.path, remedy=remedy)
         return values
 
     def _opened(self) -> Callable[[np.ndarray, slice | np.ndarray], np.ndarray]:
-        """What reads cells, float32 [images, captions], of images and of a run or an array of captions."""
+        """A function that reads cells, float32 [images, captions].
+
+        It takes images, and a slice or an array of captions.
+        """
         if self.layout == "arrow":
             return read_relevance(Path(self.path)).cells
         matrix: np.ndarray
@@ -93,14 +103,14 @@ class FittedImported(ArrayState):
 
         def cells(images: np.ndarray, captions: slice | np.ndarray) -> np.ndarray:
             at = images if isinstance(captions, slice) else images[:, None]
-            with np.errstate(over="ignore"):  # an infinity is refused
+            with np.errstate(over="ignore"):  # what overflows is an infinity, which is refused
                 return np.ascontiguousarray(matrix[at, captions], np.float32)
 
         return cells
 
 
 class Imported(Measure[NoParams]):
-    """A relevance file as a measure. Values are taken as they are; their range is read from the file."""
+    """A relevance file as a measure. Values are taken as they are, and so is their range."""
 
     at_once = leaves_out = False
 
@@ -127,7 +137,8 @@ class Imported(Measure[NoParams]):
         else:
             fitted = FittedImported(str(path), captions.n_images, captions.n_captions, _layout(path, captions))
             low, high = _range(fitted)
-        self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))  # equal values have a range too
+        # Where all values are equal, a range is needed all the same.
+        self.low, self.high = low, max(high, low + 1e-6, math.nextafter(low, math.inf))
         return fitted
 
 
@@ -141,11 +152,11 @@ def _layout(path: Path, captions: Captions) -> str:
         return _npy_layout(path, captions)
     size, expected = path.stat().st_size, 4 * captions.n_captions * captions.n_images
     if size != expected:
-        raise InputError(
-            f"{size} bytes: neither Arrow nor .npy, and a headerless float32 matrix of {captions.n_captions} "
-            f"captions x {captions.n_images} images has {expected}",
-            file=path, remedy="give the file that was computed for these captions",
-        )  # fmt: skip
+        matrix = f"{captions.n_captions} captions x {captions.n_images} images"
+        problem = f"{size} bytes: neither Arrow nor .npy, "
+        problem += f"and a headerless float32 matrix of {matrix} has {expected}"
+        remedy = "give the file that was computed for these captions"
+        raise InputError(problem, file=path, remedy=remedy)
     return "teran"
 
 
@@ -157,13 +168,13 @@ def _npy_layout(path: Path, captions: Captions) -> str:
         raise InputError(f"not a whole .npy file of numbers ({text})", file=path) from error
     ours = (captions.n_images, captions.n_captions)
     if matrix.dtype.kind not in "fiu" or matrix.shape not in (ours, ours[::-1]):
-        raise InputError(
-            f"{matrix.dtype} of shape {matrix.shape}, where the captions have {captions.n_images} images and "
-            f"{captions.n_captions} captions",
-            file=path, remedy="give float images x captions or captions x images",
-        )  # fmt: skip
-    if matrix.shape == ours[::-1] == ours:  # nothing in the file tells which
-        warn(f"{path} is square: read as images x captions; if its rows are captions, write its transpose")
+        problem = f"{matrix.dtype} of shape {matrix.shape}, "
+        problem += f"where the captions have {ours[0]} images and {ours[1]} captions"
+        remedy = "give float images x captions or captions x images"
+        raise InputError(problem, file=path, remedy=remedy)
+    if matrix.shape == ours[::-1] == ours:  # nothing in the file says which it is
+        layout = "read as images x captions; if its rows are captions, write its transpose"
+        warn(f"{path} is square: {layout}")
     return "images x captions" if matrix.shape == ours else "captions x images"
 
 
@@ -177,7 +188,10 @@ def _range(fitted: FittedImported) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class FittedJudged(ArrayState):
-    """Mean scores of the judged pairs: codes int64, image * n_captions + caption, rising; values float32."""
+    """Mean scores of the judged pairs.
+
+    codes int64, image * n_captions + caption, rising; values float32.
+    """
 
     path: str
     n_captions: int
@@ -196,14 +210,19 @@ class FittedJudged(ArrayState):
         at = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
         missing = np.flatnonzero(self.codes[at] != wanted)
         if len(missing):
-            first = f"image '{self.image_ids[image[missing[0]]]}', caption '{self.caption_ids[caption[missing[0]]]}'"
+            first_image = self.image_ids[image[missing[0]]]
+            first = f"image '{first_image}', caption '{self.caption_ids[caption[missing[0]]]}'"
             problem = f"{len(missing):,} of {len(wanted):,} pairs were not judged, {first} the first"
-            raise InputError(problem, file=self.path, remedy="judge these pairs too: capgrade judge --pairs")
+            remedy = "judge these pairs too: capgrade judge --pairs"
+            raise InputError(problem, file=self.path, remedy=remedy)
         return self.values[at]
 
 
 def fit_judged(path: Path, captions: Captions) -> FittedJudged:
-    """The mean of each pair's scores. InputError for another table, ids that the captions lack, and no number."""
+    """The mean of each pair's scores.
+
+    InputError for another table, ids that the captions lack, and a score that is no number.
+    """
     found: dict[int, list[float]] = {}
     header, rows = open_table(path)
     if not set(_COLUMNS) <= set(header):

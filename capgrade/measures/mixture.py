@@ -94,7 +94,7 @@ class FittedMixture(State):
 
 
 class Mixture(Measure[NoParams]):
-    """Σ weight x measure, of values as the measures give them: their ranges decide what a weight means."""
+    """Σ weight x measure, of values in the measures' own ranges."""
 
     def __init__(self, name: str, parts: Mapping[str, Measure], weights: Mapping[str, float]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Mixture(Measure[NoParams]):
         return [(self.weights[name], part) for name, part in self.parts.items()]
 
     def fit(self, captions: Captions) -> FittedMixture:
-        """Fit every part. InputError as they raise it, and for weights that leave no range, or one beyond float32."""
+        """Fit every part. InputError as they do, and for weights that leave no proper range."""
         parts = {name: part.fit(captions) for name, part in self.parts.items()}
         within = -LARGEST_FLOAT32 <= self.low < self.high <= LARGEST_FLOAT32
         if not (within and self.high - self.low > 1 / LARGEST_FLOAT32):

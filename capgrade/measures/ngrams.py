@@ -41,7 +41,7 @@ class Sentences(NamedTuple):
 
 @dataclass(frozen=True)
 class Ngrams:
-    """The n-grams of sentences, counted; `keys` as of `number_ngrams`, by the numbers of `vocabulary`."""
+    """The n-grams of sentences, counted; `keys` are as of `number_ngrams`."""
 
     sentences: Sentences
     keys: np.ndarray
@@ -69,10 +69,12 @@ def sentences_of(runs: np.ndarray, gram: np.ndarray, counts: np.ndarray, words: 
 
 
 def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> tuple[np.ndarray, np.ndarray]:
-    """The number of the n-gram that starts at each word, int32 [most, words], -1 where there is none; and the key of
-    each number, int64 [n_grams], which rise: the number of its beginning << 32 | its last word.
+    """Number the n-grams of sentences.
 
-    Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32. InputError for more n-grams than have numbers.
+    Words of sentence s are `word[ptr[s]:ptr[s + 1]]`, int32. Returns the number of the n-gram that
+    starts at each word, int32 [most, words], -1 where there is none; and the key of each number,
+    int64 [n_grams], rising: the number of all but its last word << 32 | its last word. InputError
+    for more n-grams than have numbers.
     """
     numbers, keys, n = np.full((most, len(word)), -1, np.int32), [np.empty(0, np.int64)], 0
     left = np.repeat(ptr[1:], np.diff(ptr)) - np.arange(len(word))
@@ -94,15 +96,21 @@ def number_ngrams(ptr: np.ndarray, word: np.ndarray, most: int = MAX_ORDER) -> t
 
 
 def counting_order(numbers: np.ndarray) -> np.ndarray:
-    """A stable argsort of whole numbers from 0 on, by counting: its time and memory grow with the largest."""
+    """A stable argsort of whole numbers from 0 on, by counting.
+
+    Its time and memory grow with the largest.
+    """
     places = np.arange(len(numbers))
     cells = np.ones(len(numbers), bool), (numbers, places)
     return coo_array(cells, (int(numbers.max(initial=0)) + 1, len(numbers) + 1)).tocsr().indices
 
 
 def look_up(keys: np.ndarray, words: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """The number of n-grams with these keys among the keys `known`, int32 [n_grams], -1 where it is not there; `words`
-    int32 has the number there of each word, -1 where it has none."""
+    """The number of each n-gram in another table, int32 [n_grams], -1 where it is not there.
+
+    `keys` are those of the n-grams, `known` those of the other table, and `words`, int32, the
+    number there of each word, -1 where it has none.
+    """
     out, order = np.full(len(keys), -1, np.int32), orders_of(keys)
     for k in range(MAX_ORDER if len(known) else 0):
         at = np.flatnonzero(order == k)
@@ -131,9 +139,9 @@ def numbered(words: Words, most: int = MAX_ORDER) -> Ngrams:
 
 
 def alphabetical(words: Words, most: int = MAX_ORDER) -> Ngrams:
-    """`numbered`, words in alphabetical order, and so n-grams by how many words they have and then by these.
+    """`numbered` with words in alphabetical order: n-grams by their length, then by their words.
 
-    Of two n-grams the same one has the lower number in any table that has both, so that sums have one order.
+    So the n-grams of two tables have the same order, and sums over them too.
     """
     order = sorted(range(len(words.vocabulary)), key=words.vocabulary.__getitem__)
     word = np.argsort(order).astype(np.int32)[words.word]
@@ -146,12 +154,15 @@ def count_ngrams(captions: Captions, most: int = MAX_ORDER) -> Ngrams:
 
 
 def images_with(sentences: Sentences, owner: np.ndarray, n_grams: int) -> np.ndarray:
-    """int32 [n_grams]: how many images' reference sets have each n-gram, as pycocoevalcap's `compute_doc_freq`; `owner`
-    int64 [sentences], -1 for one that is no reference."""
+    """int32 [n_grams]: how many images' reference sets have each n-gram, as pycocoevalcap.
+
+    Source: its `compute_doc_freq`. `owner`, int64 [sentences], is -1 for one that is no reference.
+    """
     image = owner[sentences.row]
     gram, image = sentences.gram[image >= 0], image[image >= 0]
     cells = np.ones(len(image), bool), (image, gram)
-    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()  # a cell for each n-gram of an image
+    # CSR joins equal cells, so an image has each of its n-grams once.
+    table = coo_array(cells, (int(image.max(initial=0)) + 1, n_grams + 1)).tocsr()
     return np.bincount(table.indices, minlength=n_grams).astype(np.int32)
 
 
@@ -167,8 +178,11 @@ class Postings(NamedTuple):
 
 
 def postings(ngrams: Ngrams, rank: np.ndarray, value: np.ndarray, share: float) -> Postings:
-    """With captions at these ranks, int32 [n_captions]. A term of more than this share of the captions is a dense row
-    too: of `value`, which is given for each n-gram of each caption."""
+    """The postings of captions at these ranks, int32 [n_captions].
+
+    A term of more than `share` of the captions is a dense row too: of `value`, which is given for
+    each n-gram of each caption.
+    """
     sentences = ngrams.sentences
     term, place = sentences.gram.astype(np.int64) << 32 | sentences.counts, rank[sentences.row]
     by_term = np.lexsort((place, term))

@@ -1,11 +1,10 @@
-"""CIDEr-D, ROUGE-L and Sentence-BERT on a GPU: dense blocks by torch, within 1e-5 of the kernels for processors.
+"""CIDEr-D, ROUGE-L and Sentence-BERT on a GPU: blocks by torch, within 1e-5 of the CPU's kernels.
 
-What is fitted is the same; its arrays go to the device once a worker, an image's references are folded by the same
-kernels, and the device does what costs: the product, the updates of postings, the steps of the subsequences. Other
-measures, single captions and captions left out of their own references stay with the processor.
-
-A value does not depend on the block that it is in. So products have one shape, and what a device may add in any order
-are whole numbers.
+The same fitted arrays go to the device once a worker, and the same kernels fold an image's
+references. The device does the rest: the product, the updates of postings, the steps of the
+subsequences. Other measures, single captions and captions left out of their own references stay
+with the processor. A value does not depend on the block that it is in: products have one shape, and
+what a device may add in any order are whole numbers.
 """
 
 from __future__ import annotations
@@ -32,13 +31,15 @@ F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
 
 
 def on_device(fitted: Fitted, device: str) -> Fitted:
-    """The measure with its dense blocks on `device`, "cuda" or "cuda:1"; itself for "cpu", and where it has no such
-    form. Raises InputError when there is no such device."""
+    """The measure with its blocks on `device`, "cuda" or "cuda:1".
+
+    Itself for "cpu", and where it has no such form. InputError when there is no such device.
+    """
     return fitted if device == "cpu" else fitted.on_device(device_of(device))
 
 
 class _OnDevice(Fitted, Generic[F]):
-    """A fitted measure and a device; a form says what gives images' values for a chunk."""
+    """A fitted measure and a device. A subclass says how images' values are made there."""
 
     def __init__(self, fitted: F, device: torch.device) -> None:
         self.fitted: F = fitted
@@ -101,8 +102,10 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
 
 
 def _product(queries: Tensor, targets: Tensor) -> Tensor:
-    """float32 [queries, targets] from unit vectors, in tiles of one shape: the order in which a device sums, and so the
-    last bits, may depend on the shape."""
+    """float32 [queries, targets] from unit vectors, in tiles of one shape.
+
+    The order in which a device sums, and so the last bits, may depend on the shape.
+    """
     out = queries.new_empty(len(queries), len(targets))
     for row in range(0, len(queries), _QUERIES):
         some = _padded(queries[row : row + _QUERIES], _QUERIES)
@@ -118,12 +121,12 @@ def _padded(vectors: Tensor, rows: int) -> Tensor:
 
 
 def _whole(values: Tensor) -> Tensor:
-    """int64 steps of values of 0 to a few thousand: their sum is the same in any order."""
+    """Values of 0 to a few thousand as int64 steps, whose sum is the same in any order."""
     return (values.double() * _STEPS).round().long()
 
 
 class CiderOnDevice(_OnDevice[FittedCider]):
-    """Every posting of an image's terms in the chunk is one addition, frequent n-grams like others."""
+    """Adds up every posting of an image's terms in the chunk, frequent n-grams like others."""
 
     def __init__(self, fitted: FittedCider, device: torch.device) -> None:
         super().__init__(fitted, device)
@@ -158,9 +161,11 @@ class CiderOnDevice(_OnDevice[FittedCider]):
 
 
 class RougeOnDevice(_OnDevice[FittedRougeL]):
-    """The bit-parallel steps of `rouge`, a caption a row and a reference a column: token after token for all captions
-    of a chunk, those past a caption's end changing nothing. Images with a reference of more than 64 tokens, which one
-    number cannot hold, stay with the processor."""
+    """The bit-parallel steps of `rouge`, a caption a row and a reference a column.
+
+    All captions of a chunk take a step together; those that have ended are not changed. Images with
+    a reference of more than 64 tokens, which one number cannot hold, stay with the processor.
+    """
 
     def __init__(self, fitted: FittedRougeL, device: torch.device) -> None:
         super().__init__(fitted, device)
@@ -176,7 +181,8 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         found = lanes_of(some, fitted.ref_ptr, fitted.refs, fitted.texts, form)
         used, rows, owner = np.flatnonzero(found.length), len(found.mask), found.long_image
         row = self._there(np.append(np.where(found.row < 0, rows, found.row), rows))
-        both: list[tuple[np.ndarray, ...]] = [  # masks by word, lengths, images: of short references, of long ones
+        # Masks by word, lengths and images, of short references and of long ones.
+        both: list[tuple[np.ndarray, ...]] = [
             (found.mask[:, used].astype(np.int32), found.length[used], used % max(len(some), 1)),
             (found.long_mask.view(np.int64).reshape(rows, len(owner)), found.long_length, owner),
         ]
@@ -205,7 +211,7 @@ class RougeOnDevice(_OnDevice[FittedRougeL]):
         return self._with_others(images, few, f.clamp(max=1), first, last)
 
     def _common(self, mask: Tensor, local: Tensor, first: int, last: int) -> Tensor:
-        """Length of the longest common subsequence of each caption and lane, float32 [captions, lanes]."""
+        """float32 [captions, lanes]: length of the longest common subsequence."""
         ptr = self.fitted.texts.ptr[first : last + 1]
         sizes, rows = np.diff(ptr), np.arange(last - first)
         words = np.full((len(rows), int(sizes.max(initial=0))), self.fitted.n_vocabulary)

@@ -31,8 +31,10 @@ class _Shared(ParamsBlock):
         return {**MIXTURES, **self.mixtures}
 
     def used(self, names: Sequence[str]) -> dict[str, Any]:
-        """The parameters of the named measures only, for metadata; an imported one is known by its file, a mixture by
-        its weights and the parameters of its parts."""
+        """The parameters of the named measures, for metadata.
+
+        An imported one is known by its file, a mixture by its weights and its parts' parameters.
+        """
         found: dict[str, Any] = {}
         for name in names:
             if name in self.imported:

@@ -1,7 +1,8 @@
 """The largest product of each image's vectors with others, folded while it is in the cache.
 
-Each product is a chain of multiply-adds, each rounded once, from the first coordinate to the last. So its bits depend
-on the two vectors alone: not on the processor, nor on what else is multiplied beside it.
+Each product is a chain of multiply-adds, each rounded once, from the first coordinate to the last.
+So its bits depend on the two vectors alone: not on the processor, nor on what else is multiplied
+beside it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,21 @@ _COLUMNS = 128  # targets that are multiplied together
 _STEP = 4  # vectors, and coordinates of theirs, that are multiplied while they are in registers
 NEAR = 32  # coordinates of all targets that stay in a core's nearest cache
 LINE = 16  # floats of a line of the cache
-ONE = np.float32(1 - 4e-6)  # what is above is 1, but for rounding: own pairs came out as 0.999999..1
+# A value above is 1 but for rounding: own pairs came out as 0.999999 to 1.
+ONE = np.float32(1 - 4e-6)
 
 
 def padded(vectors: np.ndarray) -> np.ndarray:
-    """Vectors with zeros behind and below, float32 [multiple of STEP, multiple of STEP], as `largest` takes them."""
+    """Vectors with zeros behind and below, so that both sizes are multiples of STEP."""
     return np.pad(vectors, [(0, -size % _STEP) for size in vectors.shape])
 
 
 @njit(cache=True, fastmath={"contract"})  # fused, in the order that is written
 def _multiply(vectors, panel, tile):
-    """Products of vectors float32 [n, d] with the targets of a panel [d * COLUMNS], into tile [n * COLUMNS]."""
+    """Multiply vectors, float32 [n, d], with a panel of targets, [d * COLUMNS].
+
+    The products go into tile [n * COLUMNS].
+    """
     n, d = vectors.shape
     tile[:] = 0
     for begin in range(0, d, NEAR):
@@ -49,8 +54,10 @@ def _multiply(vectors, panel, tile):
 
 @njit(nogil=True, cache=True)
 def largest(begin, end, vectors, start, targets, out):
-    """Targets begin..end, float32 [n, d]: the largest product, -1..1, with each image's vectors, those from
-    start[image] on of the `padded` ones, into out[image, target]."""
+    """The largest product of targets begin..end with each image's vectors, into out[image, target].
+
+    Those of an image are the `padded` vectors from start[image] on; products are -1..1.
+    """
     panel = np.zeros(vectors.shape[1] * _COLUMNS, np.float32)
     tile, best = np.empty(vectors.shape[0] * _COLUMNS, np.float32), np.empty(_COLUMNS, np.float32)
     for first in range(begin, end, _COLUMNS):

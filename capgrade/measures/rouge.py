@@ -1,11 +1,10 @@
-"""ROUGE-L of every caption with every image's reference set.
+"""ROUGE-L of every caption with every image's reference set, as pycocoevalcap `rouge/rouge.py`.
 
-The F-score of pycocoevalcap (`rouge/rouge.py`) over longest common subsequences (LCS): of single pairs as it is
-defined, in double precision; of rectangles faster. Their kernel is the
-bit-parallel LCS (Crochemore et al. 2001): one step a caption token updates a whole reference held in the bits of
-a word. Here a reference of up to 16 tokens is one 16-bit lane, and the lanes of many images stand side by side,
-so one vector instruction steps 32 references; a caption token that no reference of the block contains costs
-nothing. References of up to 64 tokens have 64-bit lanes; longer ones chains of 64-bit words.
+It is an F-score over longest common subsequences (LCS): of single pairs as defined, in double
+precision, of rectangles by the faster bit-parallel LCS (Crochemore et al. 2001), where one step for
+a caption's token updates a whole reference held in the bits of a word. A reference of up to 16
+tokens is a 16-bit lane, and lanes of many images stand side by side, so that one vector instruction
+steps 32 of them. Longer references are chains of 64-bit words.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ if TYPE_CHECKING:
 _SHORT = 16  # bits of a short lane
 _IMAGES = 64  # images whose lanes stand side by side, as many as fit MOST
 _MOST = 512  # lanes
-SOME = 16  # captions whose scores are written together
-ROUGE_ONE = np.float32(1 - 1e-6)  # what is above is 1, but for rounding: one word in a thousand is 1e-3
-LEAST = np.float32(1e-30)
+_TOGETHER = 16  # captions whose scores are written together
+# A value above is 1 but for rounding, as one word in a thousand makes a difference of 1e-3.
+ROUGE_ONE = np.float32(1 - 1e-6)
+_LEAST = np.float32(1e-30)  # in place of a denominator of 0
 
 
 class WordRows(NamedTuple):
@@ -65,10 +65,12 @@ class BlockForm(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The references of a block of images, side by side: bits say where in a reference a word is. A short one of image
-    b stands in a lane, slot * width + b; lanes of no short reference are empty."""
+    """The references of a block of images: bits say where in a reference a word is.
 
-    row: np.ndarray  # int32 [n_vocabulary]: of each word in the masks, -1 for a word that no reference has
+    A short one of image b stands in a lane, slot * width + b. Other lanes are empty.
+    """
+
+    row: np.ndarray  # int32 [n_vocabulary]: a word's row in the masks, -1 where no reference has it
     references: np.ndarray  # int64 [images]: how many each has
     mask: np.ndarray  # uint16 [words, slots * width]
     length: np.ndarray  # float32 [slots * width]
@@ -80,7 +82,10 @@ class Lanes(NamedTuple):
 
 @njit(cache=True)
 def _longest_common(a, b, row):
-    """Length of the longest common subsequence by the textbook table; `row` has room for b and one more."""
+    """Length of the longest common subsequence, by the textbook table.
+
+    `row` has room for the words of b and one more.
+    """
     row[: b.shape[0] + 1] = 0
     for word in a:
         diagonal = 0
@@ -120,8 +125,8 @@ def score_pairs(
 ) -> np.ndarray:
     """float64 [pairs]; NaN where no reference is left.
 
-    F of the largest precision and the largest recall over the references, each on its own, as pycocoevalcap
-    `rouge/rouge.py` takes them; with `mean` the mean of F over the references.
+    F of the largest precision and the largest recall over the references, each on its own, as
+    pycocoevalcap `rouge/rouge.py` takes them; with `mean` the mean of F over the references.
     """
     out, longest = np.empty(len(pairs.captions)), int(np.diff(references.ptr).max(initial=0))
     in_threads(rouge_l_of_pairs, len(out), pairs, captions, references, longest, beta**2, mean, out)
@@ -153,15 +158,19 @@ def lanes_of(images: np.ndarray, ref_ptr: np.ndarray, refs: np.ndarray, texts: W
 
 @njit(cache=True)
 def _lcs_of_lanes(words, masks, free, lcs):
-    """Fill uint16 [lanes] with the LCS of a text and each lane's. The text is rows of `masks`, uint16 [words, lanes],
-    whose bits say where in a lane's text a word is; `free` is room for as many."""
+    """Put the LCS of a caption and each lane's reference into uint16 [lanes].
+
+    The caption is rows of `masks`, uint16 [words, lanes], whose bits say where in a lane's
+    reference a word is. `free` is a buffer of one number a lane.
+    """
     free[:] = 0xFFFF
     for row in words:
         mask = masks[row]
         for k in range(free.shape[0]):
             kept = free[k] & mask[k]
             free[k] = (free[k] + kept) | (free[k] - kept)
-    for k in range(free.shape[0]):  # count the zeros of each, a step at a time: so they become vectors
+    # Count the zeros of each lane, in loops of one step each, so that they become vectors.
+    for k in range(free.shape[0]):
         lcs[k] = ~free[k]
     for k in range(free.shape[0]):
         lcs[k] -= (lcs[k] >> 1) & 0x5555
@@ -175,8 +184,10 @@ def _lcs_of_lanes(words, masks, free, lcs):
 
 @njit(cache=True)
 def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share):
-    """F of the largest LCS and the largest share of a reference, into f float32 [width]; `longest` and `recall` are
-    those of long references. `share` is room for as many."""
+    """F of the largest precision and the largest recall over references, into f float32 [width].
+
+    `longest` and `recall` are the largest LCS and recall of long references; `share` is a buffer.
+    """
     for k in range(width):
         f[k], share[k] = longest[k], recall[k]
     for s in range(slots):
@@ -188,7 +199,7 @@ def _finish_max(lcs, inverse, longest, recall, n, beta2, width, slots, f, share)
             share[k] = common if common > share[k] else share[k]
     for k in range(width):
         below = n * share[k] + beta2 * f[k]
-        ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > LEAST else LEAST)
+        ratio = (np.float32(1) + beta2) * f[k] * share[k] / (below if below > _LEAST else _LEAST)
         f[k] = np.float32(1) if ratio > ROUGE_ONE else ratio
 
 
@@ -247,22 +258,19 @@ def _largest(lcs, length, image, longest, recall):
 
 @njit(cache=True, nogil=True)
 def _score_block(begin, end, captions, texts, lanes, form, out):
-    """Captions begin..end of `captions` with the images of a block, into out float32 [images, captions]."""
+    """Captions begin..end of `captions` with a block of images, into float32 [images, captions]."""
     beta2, mean, _, longest_caption, width, slots = form
     ptr, word = texts
     long = lanes.long_length.shape[0]
-    free, found, tile = (
-        np.empty(slots * width, np.uint16),
-        np.empty(slots * width, np.uint16),
-        np.empty((SOME, width), np.float32),
-    )
+    free, found = np.empty(slots * width, np.uint16), np.empty(slots * width, np.uint16)
+    tile = np.empty((_TOGETHER, width), np.float32)
     words, share = np.empty(longest_caption + 1, np.int32), np.empty(width, np.float32)
     state, carry = np.empty((lanes.long_mask.shape[1], long), np.uint64), np.empty(long, np.uint64)
     long_lcs, longest, recall = np.empty(long, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     for k in range(width):
         longest[k], recall[k] = 0, 0
-    for at in range(begin, end, SOME):
-        some = captions[at : min(at + SOME, end)]
+    for at in range(begin, end, _TOGETHER):
+        some = captions[at : min(at + _TOGETHER, end)]
         for j in range(some.shape[0]):
             first, last, n_words = ptr[some[j]], ptr[some[j] + 1], 0
             for p in range(first, last):
@@ -278,7 +286,7 @@ def _score_block(begin, end, captions, texts, lanes, form, out):
                 _largest(long_lcs, lanes.long_length, lanes.long_image, longest, recall)
                 _finish_max(found, lanes.inverse, longest, recall, n, beta2, width, slots, tile[j], share)
         for k in range(out.shape[0]):
-            values = out[k, at : at + SOME]
+            values = out[k, at : at + _TOGETHER]
             for j in range(some.shape[0]):
                 values[j] = tile[j, k]
 
@@ -300,7 +308,7 @@ class FittedRougeL(OfReferences):
         return score_pairs(self.image_pairs(images, rows, leave_out), captions, self.texts, self.beta, self.mean)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`; of some captions by the same kernel, as batches of training ask for."""
+        """As `Fitted.score`. Some captions, as training asks for, take the same kernel."""
         if captions is None or self.leave_out:
             return super().score(images, captions)
         out = np.empty((len(images), len(captions)), np.float32)
@@ -324,12 +332,12 @@ class FittedRougeL(OfReferences):
     def _fill(self, blocks: tuple[BlockForm, list[Lanes]], captions: np.ndarray, out: np.ndarray) -> None:
         form, at = blocks[0], 0
         for lanes in blocks[1]:
-            here = out[at : at + form.width]
-            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, here)
+            some = out[at : at + form.width]
+            in_threads(_score_block, len(captions), captions, self.texts, lanes, form, some)
             at += form.width
 
     def form(self, images: np.ndarray) -> BlockForm:
-        """Of blocks of these images: as many side by side as fit MOST lanes."""
+        """How blocks of these images are scored: as many side by side as fit MOST lanes."""
         slots = int((self.ref_ptr[images + 1] - self.ref_ptr[images]).max(initial=1))
         width, longest = int(np.clip(_MOST // slots, 1, _IMAGES)), int(np.diff(self.texts.ptr).max(initial=0))
         return BlockForm(np.float32(self.beta**2), self.mean, self.n_vocabulary, longest, width, slots)
@@ -344,7 +352,7 @@ class RougeParams(ParamsBlock):
 
 
 class RougeL(Measure[RougeParams]):
-    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P) with P = LCS / caption words, R = LCS / reference words.
+    """ROUGE-L, 0..1: F = (1 + b^2) P R / (R + b^2 P), P = LCS / caption, R = LCS / reference words.
 
     `references: max` takes the largest P and the largest R over the references independently, as
     pycocoevalcap `rouge/rouge.py`; `mean` averages F over the references, as the TERAN paper says.
@@ -364,13 +372,14 @@ class RougeL(Measure[RougeParams]):
     def meaning(self) -> str:
         f = f"{OVER_REFERENCES['mean']} of F"
         if self.params.references == "max":
-            f = "F of the largest precision and the largest recall over the references, which may be of two of them"
+            f = "F of the largest precision and the largest recall over the references, "
+            f += "which may be of two of them"
         return f"ROUGE-L, 0..1: {f}; beta {self.params.beta:g}"
 
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """ROUGE-L, 0..1, as pycocoevalcap `rouge/rouge.py`."""
         texts = WordRows(corpus.tokens.ptr, corpus.tokens.word)
-        return {self.name: averaged(score_pairs(corpus.given.pairs, texts, texts))}
+        return {self.name: averaged(score_pairs(corpus.candidates.pairs, texts, texts))}
 
     def unseen(self, fitted: FittedRougeL, captions: Captions) -> Scorer:
         return UnseenRougeL(fitted, captions)

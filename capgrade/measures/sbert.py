@@ -1,8 +1,8 @@
 """Sentence-BERT cosine of every caption with every image's reference set.
 
-A matrix product whose cosines are folded over the references where they are made (`products`). Each is summed in the
-order of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal values. What
-is within rounding of 1 is 1.
+Cosines are folded over the references while they are made (`products`). Each is summed in the order
+of the coordinates, so the same bytes come out on any number of cores, and equal captions get equal
+values. A value that only rounding keeps from 1 is 1.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ if TYPE_CHECKING:
     from capgrade.measures.scores.corpus import Corpus
 
 _REFERENCES = ("max", "mean", "first")
-MAX, _FIRST = 0, 2  # of REFERENCES
-LANES = 32
+_MAX, _FIRST = 0, 2  # places in _REFERENCES
+LANES = 32  # sums of a product, which a processor makes side by side
 
 
 @njit(cache=True)
 def _dot(a, b, sums):
-    """In double precision, where products of float32 are exact; in LANES sums, float64, so that they become vectors,
-    and in the same order on any processor."""
+    """The product of two vectors in double precision, where products of float32 are exact.
+
+    It has LANES sums, float64, which are vectors to a processor, and are added up in one order.
+    """
     whole = a.shape[0] // LANES * LANES
     sums[:] = 0
     for k in range(0, whole, LANES):
@@ -62,7 +64,10 @@ def _dot(a, b, sums):
 
 @njit(nogil=True, cache=True)
 def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
-    """The definition: pairs begin..end of rows of vectors, into out float64 [pairs]; NaN where no reference is left."""
+    """Cosines of pairs begin..end, by the definition, into float64 [pairs].
+
+    NaN where no reference is left.
+    """
     sums = np.empty(LANES)
     for k in range(begin, end):
         largest, total, used = -np.inf, 0.0, 0
@@ -72,7 +77,7 @@ def cosine_of_pairs(begin, end, pairs, vectors, embeddings, folding, out):
                 continue
             cosine = _dot(vectors[c], embeddings[r], sums)
             largest, total, used = max(largest, cosine), total + cosine, used + 1
-        out[k] = np.nan if not used else largest if folding == MAX else total / used
+        out[k] = np.nan if not used else largest if folding == _MAX else total / used
 
 
 @dataclass(frozen=True)
@@ -92,10 +97,10 @@ class FittedSbert(OfReferences):
         pairs = self.image_pairs(images, rows, leave_out)
         in_threads(cosine_of_pairs, len(out), pairs, vectors, self.embeddings, folding, out)
         cosines = np.maximum(out.astype(np.float32), np.float32(-1))
-        return np.where(cosines > ONE, np.float32(1), cosines)  # without what rounding did to them
+        return np.where(cosines > ONE, np.float32(1), cosines)
 
     def score(self, images: np.ndarray, captions: np.ndarray | None = None) -> np.ndarray:
-        """As `Fitted.score`; of some captions a product too, as batches of training ask for."""
+        """As `Fitted.score`. Some captions, as training asks for, are a product too."""
         if captions is None or self.leave_out:
             return super().score(images, captions)
         out, (queries, start) = np.empty((len(images), len(captions)), np.float32), self.queries(images)
@@ -131,7 +136,7 @@ class FittedSbert(OfReferences):
 
 
 class SbertParams(ParamsBlock):
-    """Sentence-BERT cosine: the model (embedded name, hub id or folder) and how references are combined."""
+    """Sentence-BERT: the model (embedded name, hub id or folder), how references are combined."""
 
     model: str = "all-MiniLM-L6-v2"
     references: Literal["max", "mean", "first"] = "max"
@@ -140,10 +145,10 @@ class SbertParams(ParamsBlock):
 
 
 class Sbert(Measure[SbertParams]):
-    """Cosine of Sentence-BERT embeddings, -1..1, combined over an image's references by `max`, `mean` or `first`.
+    """Cosine of Sentence-BERT embeddings, -1..1, over the references by `max`, `mean` or `first`.
 
-    `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with people
-    on Crisscrossed Captions (docs/measures.md).
+    `first` is the pseudo label of BCLS (one caption stands for the image); `max` agrees best with
+    people on Crisscrossed Captions (docs/measures.md).
     """
 
     name, parameters, block, modules = "sbert", SbertParams, "sbert", ("sentence_transformers",)
@@ -151,8 +156,11 @@ class Sbert(Measure[SbertParams]):
     low, high = -1.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSbert:
-        """Embed the raw captions (not the tokens). InputError when the model cannot be loaded, or `left_out`
-        leaves an image without references."""
+        """Embed the raw captions (not the tokens).
+
+        InputError when the model cannot be loaded, or `left_out` leaves an image without
+        references.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         if self.params.model == EMBEDDED:
             warn_unless_english(f"sbert's model {EMBEDDED}", captions)

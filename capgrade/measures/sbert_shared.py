@@ -1,9 +1,10 @@
 """Sentence-BERT cosine of what the captions of one image share.
 
-An embedding has a part that its image decides and a part that its writer chose. All captions together tell the two
-apart, without any judgement: B is the covariance of images, W that of captions of one image. The best linear estimate
-of the image's part is B (B + W)^-1 (e - mean). Its matrix square root, half way between the embedding and that
-estimate, agrees best with people (docs/measures.md).
+An embedding has a part that its image decides and a part that its writer chose. All captions
+together tell the two apart, without any judgement: B is the covariance of images, W that of
+captions of one image. The best linear estimate of the image's part is B (B + W)^-1 (e - mean). Its
+matrix square root, half way between the embedding and that estimate, agrees best with people
+(docs/measures.md).
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
 
-PRIOR = 10  # images that each covariance is drawn to a ball by: without them, few images give directions of no variance
+# Each covariance is shrunk as if so many more images had shown the same variance in every
+# direction. Without them, few images leave directions without variance.
+PRIOR = 10
 _FEW = 300  # images: with fewer, Sentence-BERT as it is agrees about as well with people
-STEP = 65536  # captions in double precision at a time
-INSTEAD = "use sbert"
+_STEP = 65536  # captions in double precision at a time
+_REMEDY = "use sbert"
 
 
 class SbertShared(Sbert):
-    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share; references as `Sbert`.
+    """Cosine, -1..1, of Sentence-BERT embeddings mapped to what captions of one image share.
 
-    A value hangs on all captions that are fitted: they give the mean and the two covariances.
+    A value depends on all fitted captions, as they give the mean and the two covariances.
     """
 
     name, fixed = "sbert_shared", {"references": "max"}
@@ -56,28 +59,27 @@ class SbertSharedMean(SbertShared):
 
 
 def shared(vectors: np.ndarray, mean: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """Rows of vectors less `mean`, times `root`, as unit vectors, float32 [n, d]; 0 for one that is the mean."""
+    """(vectors - mean) @ root as unit vectors, float32 [n, d]; 0 for a vector that is the mean."""
     out = np.empty_like(vectors, np.float32)
     with threadpool_limits(1, "blas"):  # the same bytes on any number of cores
-        for at in range(0, len(vectors), STEP):
-            mapped = (vectors[at : at + STEP].astype(np.float64) - mean) @ root
+        for at in range(0, len(vectors), _STEP):
+            mapped = (vectors[at : at + _STEP].astype(np.float64) - mean) @ root
             length = np.linalg.norm(mapped, axis=1, keepdims=True)
-            out[at : at + STEP] = np.divide(mapped, length, out=np.zeros_like(mapped), where=length > 0)
+            out[at : at + _STEP] = np.divide(mapped, length, out=np.zeros_like(mapped), where=length > 0)
     return out
 
 
 def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of the images' means float64 [d], and ((B + W)^-1 B)^(1/2) float64 [d, d], for rows of vectors.
+    """The mean of images' means, float64 [d], and ((B + W)^-1 B)^(1/2), float64 [d, d].
 
     InputError where the captions are too few or too alike to tell what they share.
     """
     sizes = np.diff(captions.ref_ptr)
     if len(sizes) < 2 or sizes.max() < 2:
-        raise InputError("sbert_shared needs two images, and an image of two captions", remedy=INSTEAD)
+        raise InputError("sbert_shared needs two images, and an image of two captions", remedy=_REMEDY)
     if len(sizes) < _FEW:
-        warn(
-            f"sbert_shared learns what captions share from {len(sizes)} images, {_FEW} or more are better -> {INSTEAD}"
-        )
+        images = f"{len(sizes)} images, {_FEW} or more are better"
+        warn(f"sbert_shared learns what captions share from {images} -> {_REMEDY}")
     means = np.stack([
         vectors[captions.refs[a:b]].mean(axis=0, dtype=np.float64)
         for a, b in zip(captions.ref_ptr[:-1], captions.ref_ptr[1:], strict=True)
@@ -88,27 +90,35 @@ def shared_map(vectors: np.ndarray, captions: Captions) -> tuple[np.ndarray, np.
 
 
 def _root(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """`means` are the images', less `mean`."""
+    """((B + W)^-1 B)^(1/2); `means` are the images' less `mean`."""
     within = _within(vectors, means, mean, sizes)
-    between = np.cov(means, rowvar=False) - within * (1 / sizes).mean()  # the means have a writer's part too
+    # A mean of few captions still has a part that its writers chose, which is taken off.
+    between = np.cov(means, rowvar=False) - within * (1 / sizes).mean()
     if not np.trace(between) > 0:
         problem = "captions of one image are no more alike than those of different images"
-        raise InputError(problem, remedy=f"{INSTEAD}; check which captions belong to which image")
-    between, both = _rounder(between, len(sizes)), _rounder(between + within, len(sizes))
-    share, axes = eigh(between, both)  # (B + W)^-1 B = axes share axes^-1, and axes^T (B + W) axes = 1
+        raise InputError(problem, remedy=f"{_REMEDY}; check which captions belong to which image")
+    between, both = _shrunk(between, len(sizes)), _shrunk(between + within, len(sizes))
+    # (B + W)^-1 B = axes share axes^-1, and axes^T (B + W) axes = 1
+    share, axes = eigh(between, both)
     return np.asarray((axes * np.sqrt(share.clip(0, 1))) @ axes.T @ both)
 
 
 def _within(vectors: np.ndarray, means: np.ndarray, mean: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Pooled covariance of the captions of one image, float64 [d, d]; `means` are the images', less `mean`."""
+    """W, the pooled covariance of captions of one image, float64 [d, d].
+
+    `means` are the images' less `mean`.
+    """
     total = -(means.T * sizes) @ means
-    for at in range(0, len(vectors), STEP):
-        some = vectors[at : at + STEP].astype(np.float64) - mean
+    for at in range(0, len(vectors), _STEP):
+        some = vectors[at : at + _STEP].astype(np.float64) - mean
         total += some.T @ some
     return np.asarray(total / (len(vectors) - len(means)))
 
 
-def _rounder(covariance: np.ndarray, images: int) -> np.ndarray:
-    """Drawn to a ball of the same variance, as if PRIOR images more had shown that."""
+def _shrunk(covariance: np.ndarray, images: int) -> np.ndarray:
+    """A covariance, shrunk towards a multiple of the identity with the same trace.
+
+    It is as if PRIOR more images had shown that multiple.
+    """
     size = len(covariance)
     return np.asarray((images * covariance + PRIOR * np.trace(covariance) / size * np.eye(size)) / (images + PRIOR))

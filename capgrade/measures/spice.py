@@ -1,7 +1,8 @@
 """SPICE by its own Java scorer, the one that pycocoevalcap carries (Anderson et al. 2016).
 
-The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in `pycocoevalcap/spice/lib`. All of this
-is checked before anything is scored, and an answer that is not one F-score a pair is an error, never a zero.
+The jar needs Stanford CoreNLP, which nobody may ship with it: two more jars in
+`pycocoevalcap/spice/lib`. All of this is checked before anything is scored, and an answer that is
+not one F-score a pair is an error, never a zero.
 """
 
 from __future__ import annotations
@@ -55,14 +56,15 @@ class FittedSpice(OfReferences):
 
     def _batch(self, images: np.ndarray, captions: np.ndarray) -> list[float]:
         with tempfile.TemporaryDirectory(prefix="spice") as name:
-            given, answer = Path(name, "pairs.json"), Path(name, "scores.json")
+            asked, answer = Path(name, "pairs.json"), Path(name, "scores.json")
             items = []
             for k, (image, caption) in enumerate(zip(images, captions, strict=True)):
                 own = self.refs[self.ref_ptr[image] : self.ref_ptr[image + 1]]
                 references = [self.lines[r] for r in own if not (self.leave_out and r == caption)]
                 items.append({"image_id": k, "test": self.lines[caption], "refs": references})
-            given.write_text(json.dumps(items), encoding="utf-8")
-            _run([str(given), *self._cache_option(), "-out", str(answer), "-silent"], self.memory, Path(self.folder))
+            asked.write_text(json.dumps(items), encoding="utf-8")
+            options = [*self._cache_option(), "-out", str(answer), "-silent"]
+            _run([str(asked), *options], self.memory, Path(self.folder))
             return read_scores(answer, len(images))
 
     def _cache_option(self) -> list[str]:
@@ -84,9 +86,10 @@ class SpiceParams(ParamsBlock):
 
 
 class Spice(Measure[SpiceParams]):
-    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image, synonyms matching.
+    """SPICE, 0..1: F1 of the scene graph tuples of a caption and of all references of an image.
 
-    Computed by `spice-1.0.jar` of pycocoevalcap on the captions' tokens, as its evaluation does.
+    Synonyms match. `spice-1.0.jar` of pycocoevalcap computes it on the captions' tokens, as its
+    evaluation does.
     """
 
     name, parameters, modules = "spice", SpiceParams, ("pycocoevalcap",)
@@ -94,8 +97,11 @@ class Spice(Measure[SpiceParams]):
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSpice:
-        """Check that the scorer can run. InputError when Java is missing or not of version 8 to 14, a jar is missing,
-        or `left_out` leaves an image without references."""
+        """Check that the scorer can run.
+
+        InputError when Java is missing or not of version 8 to 14, a jar is missing, or `left_out`
+        leaves an image without references.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("spice", captions)
         folder = spice_folder()
@@ -114,30 +120,30 @@ class Spice(Measure[SpiceParams]):
 
 
 def spice_folder() -> Path:
-    """Where the installed pycocoevalcap has SPICE. InputError when a jar of it or of CoreNLP is missing."""
+    """The installed pycocoevalcap's folder of SPICE. InputError when a jar is missing."""
     folder = package_folder("pycocoevalcap.spice")
     if not (folder / SPICE_JAR).is_file():
         raise InputError("SPICE's scorer is missing", file=folder / SPICE_JAR, remedy="install pycocoevalcap again")
     for name in CORENLP:
         if not (folder / name).is_file():
-            raise InputError(
-                "SPICE needs Stanford CoreNLP 3.6.0, and this jar of it is missing",
-                file=folder / name,
-                remedy=f"put {' and '.join(Path(jar).name for jar in CORENLP)} of stanford-corenlp-full-2015-12-09.zip "
-                f"into {folder / 'lib'} (get_stanford_models.py in {folder} downloads them), or use scene_graph",
-            )
+            both = " and ".join(Path(jar).name for jar in CORENLP)
+            remedy = f"put {both} of stanford-corenlp-full-2015-12-09.zip into {folder / 'lib'} "
+            remedy += f"(get_stanford_models.py in {folder} downloads them), or use scene_graph"
+            problem = "SPICE needs Stanford CoreNLP 3.6.0, and this jar of it is missing"
+            raise InputError(problem, file=folder / name, remedy=remedy)
     return folder
 
 
 def jars() -> list[Path]:
-    """What a value depends on beside the captions. InputError when one is missing."""
+    """The files that a value depends on. InputError when one is missing."""
     folder = spice_folder()
     return [folder / name for name in (SPICE_JAR, *CORENLP)]
 
 
 def _require_java() -> None:
     """InputError unless `java` on PATH is of a version that SPICE runs on."""
-    remedy = f"install a Java of version {OLDEST} to {NEWEST} and put it first on PATH, or use scene_graph"
+    remedy = f"install a Java of version {OLDEST} to {NEWEST} and put it first on PATH, "
+    remedy += "or use scene_graph"
     if shutil.which("java") is None:
         raise InputError("SPICE needs Java, and there is no 'java' on PATH", remedy=remedy)
     done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
@@ -167,7 +173,10 @@ def _reason(text: str) -> str:
 
 
 def read_scores(path: Path, n_pairs: int) -> list[float]:
-    """F-scores by pair number from what the scorer wrote. InputError unless each pair has one, within 0..1."""
+    """F-scores by pair number, from what the scorer wrote.
+
+    InputError unless each pair has one, within 0..1.
+    """
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
         scores = {item["image_id"]: item["scores"]["All"]["f"] for item in answer}

@@ -24,9 +24,10 @@ class TfidfParams(ParamsBlock):
 class TfidfCosine(Measure[TfidfParams]):
     """Mean over the references of the cosine of tf-idf vectors, 0..1.
 
-    As DAA's `semantic.py` computes it with scikit-learn's CountVectorizer and TfidfTransformer: words of two or more
-    characters of the lower-cased caption as written (not its tokens), idf = ln((1 + n) / (1 + df)) + 1 with df over
-    the split's captions, not its images. A caption without such a word has relevance 0.
+    As DAA's `semantic.py` computes it with scikit-learn's CountVectorizer and TfidfTransformer:
+    words of two or more characters of the lower-cased caption as written (not its tokens), idf =
+    ln((1 + n) / (1 + df)) + 1 with df over the split's captions, not its images. A caption without
+    such a word has relevance 0.
     """
 
     name, parameters = "tfidf_cosine", TfidfParams

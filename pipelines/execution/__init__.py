@@ -1,1 +1,1 @@
-"""How a stage is run: jobs of blocks, the worker that makes them, Beam's runners, folders at URLs, processes."""
+"""How a stage is run: jobs of blocks, workers, Beam's runners, and folders at URLs."""

@@ -34,8 +34,7 @@ SECRETS = {  # in URLs
 
 
 class Folder:
-    """A folder at a path or URL; `local` is its path where it lies in a file system of this
-    machine."""
+    """A folder at a path or URL; `local` is its path where it is a folder of this machine."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -45,7 +44,8 @@ class Folder:
             else:
                 self.files, self.root = LocalFileSystem(), str(Path(url).resolve())
         except (ImportError, ValueError) as error:
-            remedy = "give a URL such as gs://bucket/folder and install the package that fsspec names for it"
+            remedy = "give a URL such as gs://bucket/folder and "
+            remedy += "install the package that fsspec names for it"
             raise InputError(f"{self}: {without_secrets(str(error))}", remedy=remedy) from error
         self.root = self.root.rstrip("/")
         self.local = Path(self.root) if isinstance(self.files, LocalFileSystem) else None
@@ -91,8 +91,7 @@ class Folder:
                 self.files.mv(temporary, path)
 
     def get(self, name: str, file: Path, allow: str = OUT) -> None:
-        """Copy one of its files to a local path; `allow` is the remedy where that may not be
-        written."""
+        """Copy one of its files to a local path. `allow` is the remedy where that fails."""
         with atomic(file, allow) as temporary, self._errors():
             self.files.get_file(f"{self.root}/{name}", str(temporary))
 
@@ -103,9 +102,11 @@ class Folder:
             self.files.rm(f"{self.root}/{name}" if name else self.root, recursive=True)
 
     def local_copy(self, folders: Iterable[str]) -> Path:
-        """Itself where it is local; else a copy of these of its folders, in the temporary folder
-        of this machine: memory maps need local files. One process makes it, others wait.
-        InputError where that cannot be written."""
+        """Itself where it is local, else a copy of these of its folders: memory maps need files.
+
+        The copy is in the temporary folder of this machine. One process makes it, others wait.
+        InputError where it cannot be written.
+        """
         if self.local:
             return self.local
         copy = self._copy()
@@ -121,7 +122,7 @@ class Folder:
         return copy
 
     def delete_all(self) -> None:
-        """Delete it, and the copy of it on this machine."""
+        """Delete it, and the `local_copy` of it on this machine."""
         self.delete()
         shutil.rmtree(self._copy(), ignore_errors=True)
 
@@ -166,8 +167,10 @@ def fetch_finished(url: str, folder: Path, allow: str = TMPDIR) -> Path:
 
 
 def local_folder(given: str) -> Path:
-    """A folder at a path, or the copy of one at a URL below `$CAPGRADE_CACHE/fetched`. InputError
-    as `fetch_finished`."""
+    """A folder at a path, or a copy, below `$CAPGRADE_CACHE/fetched`, of one at a URL.
+
+    InputError as `fetch_finished`.
+    """
     if "://" not in given:
         return Path(given)
     name = hashlib.sha256(given.rstrip("/").encode()).hexdigest()[:16]
@@ -175,7 +178,7 @@ def local_folder(given: str) -> Path:
 
 
 def without_secrets(text: str) -> str:
-    """Passwords and signatures in URLs are not for logs."""
+    """The text without passwords and signatures in URLs, which are not for logs."""
     for secret, shown in SECRETS.items():
         text = secret.sub(shown, text)
     return text

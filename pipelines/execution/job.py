@@ -1,11 +1,10 @@
-"""The run under `relevance` and `shards`: blocks of images, each made by a worker into a part
-file.
+"""The run under `relevance` and `shards`: blocks of images, each made by a worker into a part file.
 
-Blocks are made one after the other in this process, or wherever a runner of Beam or somebody's own
-pipeline hands them out. A part that exists is whole, so a run that was stopped goes on with those
-that are missing. What every worker reads, the fitted measures and the ids, stands in the folder of
-the run beside the parts. That is the work folder of the output, or one at a URL. The bytes do not
-depend on the runner, on the number of workers, or on interruptions.
+In the order of this file, a stage reads what it scores (`read_source`), fits and saves the measures
+(`save_job`), has workers make the parts that are missing (`run_blocks`), in this process or where a
+runner of Beam starts them, and writes a manifest (`finish`). Parts and saved measures stand in the
+folder of the run, which is the work folder or one at a URL. A part that exists is whole, so a
+stopped run goes on. Bytes depend neither on the runner, nor on workers, nor on stops.
 """
 
 from __future__ import annotations
@@ -29,96 +28,80 @@ from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.execution.folder import Folder
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import RUN_FILE, open_arrow, output_of, package_version, write_arrow, write_manifest
+from capgrade.schemas.files import (
+    RUN_FILE,
+    open_arrow,
+    output_of,
+    package_version,
+    write_arrow,
+    write_manifest,
+)
 from capgrade.schemas.inputs import require_unchanged
 from capgrade.schemas.output import PARTS, run_key
 from capgrade.schemas.params import RelevanceParams, ShardsParams
 from capgrade.schemas.progress import progress
 from capgrade.schemas.say import tell
 
-# What a stage makes of images, by fitted measures and what it saved in the work folder. Small: it is sent to workers.
-Table = Callable[[np.ndarray, Mapping[str, Fitted], Path], pa.RecordBatch]
-FORMAT = 2  # of parts: to be raised when a measure, the sampler or a table gives other values of the same parameters
+# A stage's part of one block: from image numbers, their ids, the fitted measures, and the local
+# folder of the run, where the stage may have saved more. Small, as it is sent to every worker.
+Table = Callable[[np.ndarray, pa.Array, Mapping[str, Fitted], Path], pa.RecordBatch]
+FORMAT = 2  # of parts: raise it when the same parameters give other values
 NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
-KERNEL = threading.Lock()  # one at a time in a process: each is parallel already, and numba's threads are shared
+# Blocks of one process are made one after the other: the kernels of one block use all its cores.
+_ONE_BLOCK = threading.Lock()
 SHARED = ("fit", "keys")  # folders of a run that workers read
-IDS = "image_ids"  # in `keys`
-FETCHES = 16  # parts on their way from a URL at a time
+_IDS = ("keys", "image_ids.arrow")  # where the ids of images stand
+FETCHES = 16  # parts that are copied from a URL at the same time
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a stage scores, and what its manifests say of it: the same for one run and for all its parts."""
+    """What a stage scores, and what its manifest and its tables say of it."""
 
     captions: Captions
     chosen: Mapping[str, Measure]
     params: RelevanceParams | ShardsParams
     measures: MeasuresParams
-    made_with: Mapping[str, Any]
+    made_with: Mapping[str, Any]  # parameters, as a manifest has them
     files: Mapping[str, str]  # digests of what the measures read
+    inputs: dict[str, str]  # these and the captions, as a manifest has them
+    made_of: dict[str, Any]  # all that parts depend on
+    facts: dict[str, Any]  # what the metadata of every table say of the captions
+    n_blocks: int
 
-    @staticmethod
-    def of(
-        stage: str, captions_dir: Path, params: RelevanceParams | ShardsParams, measures: MeasuresParams, **rule: Any
-    ) -> Source:
-        """Of the stage's parameters, and of its rule where there is one. InputError for unknown measures, or a split
-        that is not there."""
-        chosen = choose(params.measures, measures)
-        captions = read_captions(captions_dir, params.split)
-        used = {stage: params.model_dump(exclude={"exchange"}), "measures": measures.used(params.measures), **rule}
-        return Source(captions, chosen, params, measures, used, read_by(params.measures, measures))
 
-    @property
-    def inputs(self) -> dict[str, str]:
-        return {"captions": self.captions.digest, "split": self.captions.split, **self.files}
+def read_source(
+    stage: str,
+    captions_dir: Path,
+    params: RelevanceParams | ShardsParams,
+    measures: MeasuresParams,
+    **rule: Any,
+) -> Source:
+    """Read the captions of a split, and gather what a run of `stage` depends on.
 
-    @property
-    def made_of(self) -> dict[str, Any]:
-        """What parts depend on."""
-        blocks = {
-            name: {key: value for key, value in block.items() if key not in NEUTRAL}
-            if isinstance(block, dict)
-            else block
-            for name, block in self.made_with.items()
-        }
-        return {"format": FORMAT, **blocks, "inputs": self.inputs}
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What the metadata of every table say of the captions."""
-        captions = self.captions
-        return {"captions": captions.digest, "split": captions.split, "tokenizer": captions.tokenizer}
-
-    @property
-    def n_blocks(self) -> int:
-        return count_blocks(self.captions.n_images, self.params.block_images)
-
-    def job(self, work: Path, table: Callable[[], Table]) -> Job:
-        """For workers, who find the fitted measures and the ids in the folder of the run. `table`
-        is called when all are fitted: before, imported ones do not know their range."""
-        require_device(self.params.device)
-        url, kinds = run_url(self.params.exchange, work), {}
-        for name, measure in self.chosen.items():
-            fitted = measure.fit(self.captions)
-            fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
-            kinds[name] = type(fitted).__name__
-        ids = pa.record_batch({IDS: pa.array(self.captions.image_ids, pa.large_string())})  # runners take no million
-        write_arrow(work / "keys" / f"{IDS}.arrow", ids.schema, [ids])
-        return Job(
-            url=url, kinds=kinds, table=table(), n_images=self.captions.n_images,
-            block_images=self.params.block_images, device=self.params.device,
-        )  # fmt: skip
-
-    def finish(self, out: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
-        """The manifest, unless a file that was read has changed meanwhile."""
-        require_unchanged(self.files, read_by(self.params.measures, self.measures))
-        facts["n_captions"] = self.captions.n_captions
-        return write_manifest(out, kind, params=self.made_with, inputs=self.inputs, rows=rows, **facts)
+    `rule` is what its parts depend on beside parameters and inputs. InputError for unknown
+    measures, or a split that is not there.
+    """
+    chosen = choose(params.measures, measures)
+    captions = read_captions(captions_dir, params.split)
+    files = read_by(params.measures, measures)
+    inputs = {"captions": captions.digest, "split": captions.split, **files}
+    own = params.model_dump(exclude={"exchange"})
+    made_with = {stage: own, "measures": measures.used(params.measures), **rule}
+    of_parts = {key: value for key, value in own.items() if key not in NEUTRAL}
+    made_of = {"format": FORMAT, **made_with, stage: of_parts, "inputs": inputs}
+    facts = {
+        "captions": captions.digest,
+        "split": captions.split,
+        "tokenizer": captions.tokenizer,
+    }
+    n_blocks = count_blocks(captions.n_images, params.block_images)
+    return Source(captions, chosen, params, measures, made_with, files, inputs, made_of, facts, n_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Blocks of images to score: where the fitted measures and the parts are, and what to make of a block."""
+    """Blocks of images to score, as it is sent to workers."""
 
     url: str  # of the folder of the run
     kinds: dict[str, str]  # measure -> class of its fitted form
@@ -131,25 +114,84 @@ class Job:
     def n_blocks(self) -> int:
         return count_blocks(self.n_images, self.block_images)
 
-    def images(self, block: int) -> np.ndarray:
-        """Image numbers of a block, int64."""
-        return np.arange(block * self.block_images, min((block + 1) * self.block_images, self.n_images))
-
     def part(self, block: int) -> str:
         """The name of a block's file in the folder of the run."""
         return f"{PARTS}/{block:06d}.arrow"
 
 
+def save_job(source: Source, work: Path, make_table: Callable[[], Table]) -> Job:
+    """Fit the measures and save them, and the ids of images, in `work`, where workers find them.
+
+    `make_table` is called when all are fitted: an imported measure knows its range only then.
+    """
+    require_device(source.params.device)
+    url, kinds = run_url(source.params.exchange, work), {}
+    for name, measure in source.chosen.items():
+        fitted = measure.fit(source.captions)
+        fitted.save(work / "fit" / name)  # type: ignore[attr-defined]
+        kinds[name] = type(fitted).__name__
+    # A file, as Beam's runners take no million ids in what they send to workers.
+    ids = pa.array(source.captions.image_ids, pa.large_string())
+    batch = pa.record_batch({"image_ids": ids})
+    write_arrow(work.joinpath(*_IDS), batch.schema, [batch])
+    return Job(
+        url=url,
+        kinds=kinds,
+        table=make_table(),
+        n_images=source.captions.n_images,
+        block_images=source.params.block_images,
+        device=source.params.device,
+    )
+
+
+def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
+    """Make the parts of all blocks, or of `blocks`, that are not there.
+
+    With `options`, which are Beam's own, workers are Beam's; else one works in this process.
+    Returns the local files of the parts, in order. Raises the InputError that a worker raised.
+    """
+    folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
+    done = folder.names(PARTS)
+    todo = [block for block in wanted if job.part(block) not in done]
+    if kept := len(wanted) - len(todo):
+        tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
+    if todo:
+        share(work, folder)
+        with _progress_of_parts(folder, what, len(todo)):
+            _run(job, todo, options)
+    return _local_parts(folder, [job.part(block) for block in wanted], work)
+
+
+def share(work: Path, folder: Folder) -> None:
+    """Put what workers read into the folder of the run, where that is not the work folder."""
+    if folder.local != work.resolve():
+        found = [path for name in SHARED for path in (work / name).rglob("*") if path.is_file()]
+        for path in sorted(found):
+            folder.put(path, path.relative_to(work).as_posix())
+
+
+def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
+    if options:
+        from capgrade.pipelines.execution.runners import run_on_beam  # imports Beam
+
+        run_on_beam(job, todo, options)
+        return
+    worker = Worker(job)
+    for block in todo:
+        worker.make(block)
+
+
 class Worker:
-    """A job with its fitted measures opened; `workers` share the cores of this machine."""
+    """A job with its fitted measures opened; `workers` of them share the cores of this machine."""
 
     def __init__(self, job: Job, workers: int = 1) -> None:
         self.job, self.workers, self.folder = job, workers, Folder(job.url)
         self.local = self.folder.local_copy(SHARED)
+        self.ids = open_arrow(self.local.joinpath(*_IDS)).get_batch(0)["image_ids"]
         fit = self.local / "fit"
         self.fitted: dict[str, Fitted] = {name: FITTED[kind].load(fit / name) for name, kind in job.kinds.items()}
         if job.device != "cpu":
-            from capgrade.measures.on_device import on_device  # torch only where it is needed
+            from capgrade.measures.on_device import on_device  # imports torch
 
             self.fitted = {name: on_device(one, job.device) for name, one in self.fitted.items()}
 
@@ -161,75 +203,25 @@ class Worker:
             self.folder.write(name, lambda file: write_arrow(file, batch.schema, [batch]))
 
     def table(self, block: int) -> pa.RecordBatch:
-        threads = max(1, numba.config.NUMBA_NUM_THREADS // self.workers)  # this machine's, not the starter's
-        with KERNEL, limited_threads(threads):
-            return self.job.table(self.job.images(block), self.fitted, self.local)
-
-
-def count_blocks(n_images: int, block_images: int) -> int:
-    return -(-n_images // block_images)
-
-
-def run_blocks(job: Job, work: Path, what: str, options: Sequence[str] = (), blocks: range | None = None) -> list[Path]:
-    """Make the parts of all blocks, or of `blocks`, that are not there: on a Beam runner if there
-    are `options`, which are Beam's own, else in this process.
-
-    Returns the local files of the parts, in order. Raises the InputError that a worker raised, if
-    it did.
-    """
-    folder, wanted = Folder(job.url), blocks or range(job.n_blocks)
-    there = folder.names(PARTS)
-    todo = [block for block in wanted if job.part(block) not in there]
-    if kept := len(wanted) - len(todo):
-        tell(f"{output_of(work)}: goes on, {kept:,} of {len(wanted):,} blocks are done")
-    if todo:
-        share(work, folder)
-        with watch(folder, what, len(todo)):
-            _run(job, todo, options)
-    return fetch_parts(folder, [job.part(block) for block in wanted], work)
-
-
-def _run(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
-    if options:
-        from capgrade.pipelines.execution.runners import run_on_beam  # Beam only where it is needed
-
-        run_on_beam(job, todo, options)
-        return
-    worker = Worker(job)
-    for block in todo:
-        worker.make(block)
-
-
-def share(work: Path, folder: Folder) -> None:
-    """Put what workers read into the folder of the run, where that is not the work folder itself."""
-    if folder.local != work.resolve():
-        for path in sorted(path for name in SHARED for path in (work / name).rglob("*") if path.is_file()):
-            folder.put(path, path.relative_to(work).as_posix())
-
-
-def fetch_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]:
-    """The local files of parts: those at a URL are copied into the work folder, many at a time."""
-    files = [(folder.local or work) / name for name in names]
-    missing = [(name, file) for name, file in zip(names, files, strict=True) if not file.is_file()]
-    if missing and folder.local:
-        problem = f"{len(missing)} of {len(names)} parts are not here, though workers have ended"
-        remedy = "let workers see --out under this path, or give a URL that they reach as `exchange`"
-        raise InputError(problem, file=folder.local, remedy=remedy)
-    with ThreadPoolExecutor(FETCHES) as threads:
-        list(threads.map(lambda one: folder.get(*one), missing))
-    return files
+        first = block * self.job.block_images
+        images = np.arange(first, min(first + self.job.block_images, self.job.n_images))
+        ids = self.ids.slice(first, len(images))
+        # Of the worker's machine, which need not be the one that started the run.
+        threads = max(1, numba.config.NUMBA_NUM_THREADS // self.workers)
+        with _ONE_BLOCK, limited_threads(threads):
+            return self.job.table(images, ids, self.fitted, self.local)
 
 
 @contextmanager
-def watch(folder: Folder, what: str, total: int) -> Iterator[None]:
-    """A progress bar that counts parts: it works for any runner."""
+def _progress_of_parts(folder: Folder, what: str, total: int) -> Iterator[None]:
+    """A progress bar that counts the parts that are there, so that it serves any runner."""
     stop, shown = threading.Event(), len(folder.names(PARTS))
     with progress(what, total, "blocks") as advance:
 
         def count() -> None:
             nonlocal shown
             while not stop.wait(0.5 if folder.local else 10):
-                with suppress(InputError):  # where a store does not answer, workers say so
+                with suppress(InputError):  # workers say where a store does not answer
                     now = len(folder.names(PARTS))
                     advance(now - shown)
                     shown = now
@@ -243,15 +235,35 @@ def watch(folder: Folder, what: str, total: int) -> Iterator[None]:
             thread.join()
 
 
-def ids_of(images: np.ndarray, folder: Path) -> list[str]:
-    """Ids of these image numbers, from what the job saved in the work folder."""
-    column = open_arrow(folder / "keys" / f"{IDS}.arrow").get_batch(0)[IDS]
-    return column.take(pa.array(images)).to_pylist()
+def _local_parts(folder: Folder, names: Sequence[str], work: Path) -> list[Path]:
+    """The local files of parts: those at a URL are copied into the work folder."""
+    files = [(folder.local or work) / name for name in names]
+    missing = [(name, file) for name, file in zip(names, files, strict=True) if not file.is_file()]
+    if missing and folder.local:
+        problem = f"{len(missing)} of {len(names)} parts are not here, though workers have ended"
+        remedy = "let workers see --out under this path, or give a URL that they reach as `exchange`"
+        raise InputError(problem, file=folder.local, remedy=remedy)
+    with ThreadPoolExecutor(FETCHES) as threads:
+        list(threads.map(lambda one: folder.get(*one), missing))
+    return files
+
+
+def finish(source: Source, folder: Path, kind: str, rows: dict[str, int], **facts: Any) -> dict[str, Any]:
+    """Write the manifest. InputError where a file that a measure reads has changed meanwhile."""
+    require_unchanged(source.files, read_by(source.params.measures, source.measures))
+    facts["n_captions"] = source.captions.n_captions
+    return write_manifest(folder, kind, params=source.made_with, inputs=source.inputs, rows=rows, **facts)
+
+
+def count_blocks(n_images: int, block_images: int) -> int:
+    return -(-n_images // block_images)
 
 
 def run_url(exchange: str | None, work: Path) -> str:
-    """Where parts go: the work folder, or a folder below the URL that a run into the same output
-    finds again. InputError, before anything is computed, when there is no way to it."""
+    """Where the folder of a run is: `work`, or a folder below the URL `exchange`.
+
+    A later run into the same output finds the same URL. InputError where there is no way to it.
+    """
     if exchange is None:
         return str(work.resolve())
     key = [str(work.resolve()), (work / RUN_FILE).read_text(encoding="utf-8")]
@@ -259,6 +271,8 @@ def run_url(exchange: str | None, work: Path) -> str:
 
 
 def run_name(made_of: Any) -> str:
-    """Of a folder at a URL, by what its files depend on. Another version may read fitted measures
-    differently."""
+    """The name of a run's folder at a URL, from what its files depend on.
+
+    The package's version is part of it, as another one may read saved measures differently.
+    """
     return run_key([made_of, package_version()])[:16]

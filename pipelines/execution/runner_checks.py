@@ -1,4 +1,4 @@
-"""What a runner needs, looked for before the work: Beam and Dask would end in a traceback, or wait for ever."""
+"""Checks of what a runner needs, before the work: Beam and Dask would raise, or wait for ever."""
 
 import shutil
 import socket
@@ -18,7 +18,8 @@ IN_PROCESS = {"embed", "[local]", "[auto]"}
 
 
 def check_runner(options: PipelineOptions) -> None:
-    """InputError for a runner that Beam does not have, and for a server, jar or workers that are not there."""
+    """InputError for a runner that Beam does not have, and for a server, jar or workers that are
+    not there."""
     name = options.view_as(StandardOptions).runner
     try:
         runner = create_runner(name)
@@ -47,7 +48,8 @@ def _check_portable(runner: PortableRunner, options: PipelineOptions) -> None:
             server.local_jar(jar)  # the one that is there, else a download, as the runner itself does
         except (OSError, RuntimeError) as error:
             reason = " ".join(str(error).split())
-            remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, or give --job_endpoint"
+            remedy = "download it and give --flink_job_server_jar or --spark_job_server_jar, "
+            remedy += "or give --job_endpoint"
             raise InputError(f"the job server's jar is not here ({reason})", file=jar, remedy=remedy) from None
         finally:
             socket.setdefaulttimeout(before)
@@ -69,13 +71,13 @@ def _check_address(option: str, address: str) -> None:
 
 
 def _check_dask(options: PipelineOptions) -> None:
-    """Beam starts a cluster of its own where no scheduler is named."""
+    """InputError where a scheduler is named that does not answer or has no workers."""
     from distributed import Client
 
     given = options.view_as(DaskOptions)
     where = {"address": given.address} if given.address else {"scheduler_file": given.scheduler_file}
     place = next(iter(where.values()))
-    if not place:
+    if not place:  # Beam then starts a cluster of its own
         return
     try:
         client = Client(**where, timeout=ANSWER, set_as_default=False, name="capgrade-check")

@@ -15,10 +15,12 @@ from capgrade.pipelines.execution.job import Job, Worker
 from capgrade.pipelines.execution.runner_checks import check_runner
 from capgrade.schemas.errors import InputError
 
-SHARES = 256  # Dask hands what comes of one element of Create to one worker, reshuffled or not
+# How many elements the blocks are dealt out from. Dask works off all that comes of one element of
+# Create in one worker, reshuffled or not.
+SHARES = 256
 RAISED = re.compile(r"^capgrade\.schemas\.errors\.InputError: (.+?)(?: \[while running .+\])?$", re.MULTILINE)
-# FnApiRunner is what DirectRunner ends up with; named, it does not first look for a downloaded one. Dask's is known by
-# its full name alone.
+# FnApiRunner is what DirectRunner ends up with, after it has looked for a runner to download.
+# Dask's runner is known by its full name alone.
 RUNNERS = {
     "--runner=DirectRunner": "--runner=FnApiRunner",
     "--runner=DaskRunner": "--runner=apache_beam.runners.dask.dask_runner.DaskRunner",
@@ -37,9 +39,9 @@ def run_on_beam(job: Job, todo: Sequence[int], options: Sequence[str]) -> None:
 
 
 def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int = 1) -> None:
-    """The pipeline, of a size that depends neither on images nor on captions: runners take some megabytes.
+    """The pipeline that makes blocks; `workers` is how many processes share a machine's cores.
 
-    `workers` is how many processes share a machine's cores.
+    Its size depends neither on images nor on captions, as runners take some megabytes at most.
     """
     _ = (
         pipeline
@@ -51,20 +53,23 @@ def graph(pipeline: beam.Pipeline, job: Job, todo: Sequence[int], workers: int =
 
 
 def shares(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising numbers as runs, each from its first to behind its last; as many as `SHARES` and the gaps ask for."""
+    """Rising numbers as about `SHARES` runs without gaps, each as (first, behind the last)."""
     size = -(-len(numbers) // SHARES)
     starts = [k for k, n in enumerate(numbers) if k % size == 0 or n != numbers[k - 1] + 1]
     return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise([*starts, len(numbers)])]
 
 
 class MeasureDoFn(beam.DoFn):
-    """One of `workers` processes on its machine, whose threads share what one of them has opened."""
+    """Work with a `Worker`, which the threads of a process share.
+
+    `workers` is how many processes share the cores of the machine.
+    """
 
     def __init__(self, workers: int = 1) -> None:
         self.workers, self.shared = workers, Shared()
 
     def worker(self, job: Job) -> Worker:
-        """Opened. Kept here too: `Shared` keeps what was asked for last alone."""
+        # Kept as an attribute, as `Shared` lets go of all but the last that was asked for.
         self.opened: Worker = self.shared.acquire(lambda: Worker(job, self.workers), tag=job.url)
         return self.opened
 
@@ -81,7 +86,10 @@ class MakeBlock(MeasureDoFn):
 
 
 def arguments(options: Sequence[str]) -> list[str]:
-    """Beam's options: the runner by the name that serves, and one element a partition of Dask, as each is much work."""
+    """Beam's options, with the runner's name as Beam takes it.
+
+    Partitions of Dask get one element each, as each element is much work.
+    """
     if "--runner" in options[:-1]:  # its value follows as a word of its own
         at = list(options).index("--runner")
         options = [*options[:at], f"--runner={options[at + 1]}", *options[at + 2 :]]
@@ -93,8 +101,10 @@ def arguments(options: Sequence[str]) -> list[str]:
 
 
 def processes_here(options: PipelineOptions) -> int:
-    """How many worker processes share this machine's cores, as the direct runner's options say. Threads of one process
-    take turns with all cores; what other runners start on a machine their options do not say."""
+    """How many worker processes share this machine's cores, by the direct runner's options.
+
+    Threads of one process take turns with all cores. Other runners' options do not say.
+    """
     direct = options.view_as(DirectOptions)
     if direct.direct_running_mode != "multi_processing":
         return 1
@@ -103,8 +113,10 @@ def processes_here(options: PipelineOptions) -> int:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Beam adds its words to what a worker raises; from another process it has a traceback as text. Hand users the
-    InputError inside."""
+    """Raise the InputError of a worker as it was.
+
+    Beam adds words to it, and from another process it comes as the text of a traceback.
+    """
     try:
         yield
     except Exception as error:

@@ -1,7 +1,9 @@
-"""The range of each measure cut at every edge of a window: which windows hold a value, and counts of values.
+"""The range of each measure cut at every edge of a window: which windows hold a value, and counts
+of values.
 
-A value reaches an edge when it does so rounded to five places, as a share of the measure's range. So hardly any pair
-is so near to an edge that the last bits of its value, which depend on the kind of processor, decide.
+A value reaches an edge when it does so rounded to five places, as a share of the measure's range.
+So hardly any pair is so near to an edge that the last bits of its value, which depend on the kind
+of processor, decide.
 """
 
 from typing import NamedTuple
@@ -13,43 +15,48 @@ from capgrade.pipelines.sampling.keys import TILE
 from capgrade.pipelines.sampling.plan import Plan
 
 HALF_PLACE = 5e-6
-BUCKETS = 2048  # of equal width: of most, all values have reached the same edges
+BUCKETS = 2048  # of equal width: the values of most have all reached the same edges
 
 
 class Cells(NamedTuple):
-    """A value of measure m is in cell c if it has reached c edges; behind the edges of a measure stand NaNs.
+    """A value of measure m is in cell c if it has reached c of the measure's edges.
 
-    At most `together` windows hold a value. Of each cell they stand at places of their own, window w at w % together.
+    At most `together` windows hold a value. Those of a cell stand at different places: window w at
+    w % together. Edges are followed by NaNs where another measure has more.
     """
 
     edges: np.ndarray  # float32 [measures, edges], ascending
-    windows: np.ndarray  # int64 [measures, together, cells]: the window at each place that holds the cell, -1 for none
-    table: np.ndarray  # int16 [measures, BUCKETS]: the cell of a bucket's values; where they have several,
-    # -1 - the lowest
+    # int64 [measures, together, cells]: the window at each place that holds the cell, -1 for none
+    windows: np.ndarray
+    # int16 [measures, BUCKETS]: the cell of all values of a bucket, or -1 - the lowest of several
+    table: np.ndarray
     begin: np.ndarray  # float32 [measures]: of the first bucket
     scale: np.ndarray  # float32 [measures]: 1 / width of a bucket
 
     def members(self, counts: np.ndarray, n_windows: int) -> np.ndarray:
-        """int64 [images, measures, n_windows]: values in each window, from those in each cell, int64 [images, measures,
-        cells]."""
+        """int64 [images, measures, n_windows]: values in each window, from those in each cell,
+        int64 [images, measures, cells]."""
         out = np.zeros((*counts.shape[:2], n_windows), np.int64)
         for m, place, cell in np.argwhere(self.windows >= 0):
             out[:, m, self.windows[m, place, cell]] += counts[:, m, cell]
         return out
 
     def of(self, m: int, values: np.ndarray) -> np.ndarray:
-        """int16, as float32 values of measure m: the cell of each."""
-        return np.searchsorted(self.edges[m][~np.isnan(self.edges[m])], values, "right").astype(np.int16)
+        """The cell of each float32 value of measure m: int16."""
+        edges = self.edges[m][~np.isnan(self.edges[m])]
+        return np.searchsorted(edges, values, "right").astype(np.int16)
 
     def place(self, m: int, values: np.ndarray, cells: np.ndarray, counts: np.ndarray) -> None:
-        """The same of float32 [images, captions], into int16 `cells`; added to how many values of an image each cell
-        has, int64 [images, cells]."""
+        """Put the cell of each value, float32 [images, captions], into int16 `cells`.
+
+        Add how many values of an image each cell has to `counts`, int64 [images, cells].
+        """
         args = self.edges[m], self.table[m], self.begin[m], self.scale[m], cells, counts
         in_threads(_place, len(values), values, *args)
 
 
 def cells_of(plan: Plan) -> Cells:
-    """Of a plan's windows."""
+    """The cells that the edges of a plan's windows make."""
     measures, cut = len(plan.low), []
     for m in range(measures):
         windows = plan.windows(m)
@@ -63,7 +70,8 @@ def cells_of(plan: Plan) -> Cells:
     most = max(len(bounds) for _, bounds in cut)
     edges = np.full((measures, most), np.nan, np.float32)
     at_place = np.full((measures, together, most + 1), -1, np.int64)
-    table, begin, scale = np.zeros((measures, BUCKETS), np.int16), *np.zeros((2, measures), np.float32)
+    table = np.zeros((measures, BUCKETS), np.int16)
+    begin, scale = np.zeros((2, measures), np.float32)
     for m, (_, bounds) in enumerate(cut):
         window, cell = np.nonzero(holds[m])
         at_place[m, window % together, cell] = window

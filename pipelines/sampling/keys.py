@@ -1,9 +1,10 @@
-"""The hashes that draw: for each pair of an image and a caption a key of each random sample that may take the pair,
-and one of the image's share of the captions.
+"""The hashes that draw: for each pair of an image and a caption a key of each random sample that
+may take the pair, and one of the image's share of the captions.
 
-A pair's seed, the sum of a hash of the image and one of the caption, starts a splitmix64 generator (Steele, Lea and
-Flood 2014). Key k is its number k, of 64 bits. A sample takes the captions of the lowest keys. Between pairs of the
-same relevance the hash of the seed itself decides, which is no key (`capgrade.bits`).
+A pair's seed, the sum of a hash of the image and one of the caption, starts a splitmix64 generator
+(Steele, Lea and Flood 2014). Key k is its number k, of 64 bits. A sample takes the captions of the
+lowest keys. Between pairs of the same relevance the hash of the seed itself decides, which is no
+key (`capgrade.bits`).
 """
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy as np
 from capgrade.bits import GOLDEN, mix
 from capgrade.kernels import in_threads, njit
 
-RULE = 6  # the number of this rule: shards drawn by another are not joined (docs/shards.md has its history)
-UNIFORM_KEY, SHARE_KEY, WINDOW_KEYS = 0, 1, 2  # of the uniform sample, of the share, the first of windows
+# The number of this rule. Parts drawn by another are not joined; docs/shards.md has its history.
+RULE = 6
+# Numbers of keys: of the uniform sample, of the share, and the first of the windows'.
+UNIFORM_KEY, SHARE_KEY, WINDOW_KEYS = 0, 1, 2
 TILE = 256  # pairs looked at together
 
 
@@ -24,7 +27,8 @@ def key_of(seed, number):
 
 @njit(cache=True)
 def take(key, row, keys, rows, size):
-    """Put a caption into a sample of the lowest keys; the sample's new size, at most that of `keys`.
+    """Put a caption into a sample of the lowest keys; the sample's new size, at most that of
+    `keys`.
 
     `keys` and `rows` are a heap, the largest key first: that is the one to go.
     """
@@ -75,7 +79,7 @@ def _inside(begin, end, seeds, caption_keys, share, rows, sizes):
 
 
 def uniform_sample(seeds: np.ndarray, caption_keys: np.ndarray, size: int) -> np.ndarray:
-    """So many captions of each image, or all: int64 pairs, rising, image x captions + caption each."""
+    """Up to `size` captions of each image: int64 pairs, rising, image x captions + caption."""
     n = len(caption_keys)
     rows = np.empty((len(seeds), min(size, n)), np.int64)
     if rows.size:
@@ -84,8 +88,9 @@ def uniform_sample(seeds: np.ndarray, caption_keys: np.ndarray, size: int) -> np
 
 
 def share_of_captions(seeds: np.ndarray, caption_keys: np.ndarray, among: float) -> np.ndarray:
-    """The captions of each image's share of all, `among` in size: int64 pairs as of `uniform_sample`."""
+    """The captions of each image's share of all, `among` in size: pairs as of `uniform_sample`."""
     n, share = len(caption_keys), np.uint64(min(int(among * 2**64), 2**64 - 1))
-    rows, sizes = np.empty((len(seeds), n), np.int32), np.empty(len(seeds), np.int64)  # few pages are touched
+    rows = np.empty((len(seeds), n), np.int32)  # little of it is written to, so little is memory
+    sizes = np.empty(len(seeds), np.int64)
     in_threads(_inside, len(seeds), seeds, caption_keys, share, rows, sizes)
-    return np.concatenate([row[:size] + b * np.int64(n) for b, (row, size) in enumerate(zip(rows, sizes, strict=True))])
+    return np.concatenate([rows[b, :size] + b * np.int64(n) for b, size in enumerate(sizes)])

@@ -9,13 +9,15 @@ import numpy as np
 from capgrade.bits import mix_all
 from capgrade.schemas.errors import InputError
 
-MOST_MEASURES = 15  # of two bits each, beside two
-OWN, UNIFORM, TOP, WINDOW = 1, 2, 4, 8  # `reasons`; those of measure m are TOP and WINDOW shifted by 2 m
+MOST_MEASURES = 15  # each takes two of the 32 bits of `reasons`; own and uniform take two
+# Bits of `reasons`; measure m has TOP and WINDOW shifted by 2 m.
+OWN, UNIFORM, TOP, WINDOW = 1, 2, 4, 8
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to keep of each image: `top` and windows by measure, a uniform sample, the image's own captions.
+    """What to keep of each image: `top` and windows by measure, a uniform sample, the image's own
+    captions.
 
     `low` and `high` bound each measure; windows have `width` and `stride` as shares of that range.
     """
@@ -31,15 +33,18 @@ class Plan:
     among: float = 1.0  # the share of the captions that windows are drawn from
 
     def windows(self, measure: int) -> np.ndarray:
-        """float64 [n, 2]: lower and upper bound of each window of a measure, covering its whole range.
+        """float64 [n, 2]: lower and upper bound of each window of a measure, covering its whole
+        range.
 
-        Windows are half open; the first and last reach beyond the range, for values a rounding outside it.
+        Windows are half open; the first and last reach beyond the range, for values a rounding
+        outside it.
         """
         low, high = self.low[measure], self.high[measure]
         starts = max(1, round((1 - self.width) / self.stride) + 1)
         shares = self.stride * np.arange(starts)
-        # rounded, so that where a window ends and another begins is the same number
-        lower, upper = (low + (high - low) * np.round(side, 12) for side in (shares, shares + self.width))
+        # Rounded, so that where one window ends and another begins is the same number.
+        sides = (shares, shares + self.width)
+        lower, upper = (low + (high - low) * np.round(side, 12) for side in sides)
         if self.stride <= self.width:  # no rounding may leave a value between two windows
             upper[:-1] = np.maximum(upper[:-1], lower[1:])
         lower[0], upper[-1] = -np.inf, np.inf
@@ -47,20 +52,24 @@ class Plan:
 
 
 def reason_names(measures: Sequence[str]) -> list[str]:
-    """Name of each bit of `reasons`, from the lowest: own, uniform, then top and window of each measure.
+    """Name of each bit of `reasons`, from the lowest: own, uniform, then top and window of each
+    measure.
 
     InputError for more measures than 32 bits have room for.
     """
     if len(measures) > MOST_MEASURES:
-        problem = f"{len(measures)} measures, where the reasons of a shard have bits for {MOST_MEASURES}"
+        room = f"the reasons of a shard have bits for {MOST_MEASURES}"
+        problem = f"{len(measures)} measures, where {room}"
         raise InputError(problem, remedy="name fewer, or make shards twice")
-    return ["own", "uniform", *(f"{kind}_{name}" for name in measures for kind in ("top", "window"))]
+    by_measure = [f"{kind}_{name}" for name in measures for kind in ("top", "window")]
+    return ["own", "uniform", *by_measure]
 
 
 def id_keys(ids: Sequence[str]) -> np.ndarray:
     """uint64 [len(ids)]: a stable hash of each id."""
     digests = b"".join(hashlib.blake2b(i.encode(), digest_size=8).digest() for i in ids)
-    return np.frombuffer(digests, np.uint64).copy()  # kernels are compiled anew for arrays that are not to be written
+    # A writable copy: numba would compile kernels once more for read-only arrays.
+    return np.frombuffer(digests, np.uint64).copy()
 
 
 def image_seeds(seed: int, image_keys: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Which captions an image keeps, and how likely each was to be kept.
 
-Every choice hangs on the pair alone: a pair's priority for a sample is a hash of (seed, image id, caption id,
-sample), and a sample keeps the lowest priorities; between captions of the same relevance such a hash decides too.
-So the result depends neither on blocks, workers or order, as a measure's values do not.
+Each random sample keeps the pairs of the lowest keys, which are hashes of the seed and the pair's
+ids; such a hash also decides between captions of the same relevance. So what is kept depends on the
+pair and its values alone, not on blocks, workers or their order.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,28 @@ import numpy as np
 from capgrade.measures.base import Fitted, own_pairs
 from capgrade.pipelines.sampling.cells import cells_of
 from capgrade.pipelines.sampling.keys import share_of_captions, uniform_sample
-from capgrade.pipelines.sampling.plan import OWN, TOP, UNIFORM, WINDOW, Plan, certain_bits, image_seeds
+from capgrade.pipelines.sampling.plan import (
+    OWN,
+    TOP,
+    UNIFORM,
+    WINDOW,
+    Plan,
+    certain_bits,
+    image_seeds,
+)
 from capgrade.pipelines.sampling.tops import highest_pairs
 from capgrade.pipelines.sampling.windows import draw
 
-MEMORY = 2**28  # bytes of the blocks of images whose values are looked at together
+MEMORY = 2**28  # bytes for the values and cells of the images that are sampled together
 
 
 @dataclass(frozen=True)
 class Kept:
     """The captions that a block of images keeps, image after image: compressed rows.
 
-    ptr int64 [images + 1]; caption int64, reasons uint32 and weight float64 [kept], captions ascending within
-    an image; values float32 [measures, kept]. `weight` is the inverse of the pair's probability of being kept.
+    ptr int64 [images + 1]; caption int64, reasons uint32 and weight float64 [kept], captions
+    ascending within an image; values float32 [measures, kept]. `weight` is the inverse of the
+    pair's probability of being kept.
     """
 
     ptr: np.ndarray
@@ -37,37 +46,48 @@ class Kept:
 
 
 class PairValues(NamedTuple):
-    """Values of a measure, float32: of `pairs`, int64, rising, or of all where that is None."""
+    """A measure's values, float32: of `pairs`, int64 and rising, or of all pairs (None)."""
 
     pairs: np.ndarray | None
     values: np.ndarray  # [pairs] or [images, captions]
 
     def of(self, pairs: np.ndarray) -> np.ndarray:
         """Those of some of the pairs."""
-        return self.values.ravel()[pairs if self.pairs is None else np.searchsorted(self.pairs, pairs)]
+        at = pairs if self.pairs is None else np.searchsorted(self.pairs, pairs)
+        return self.values.ravel()[at]
 
 
 class Sampler:
-    """Samples of the images of a table. Within a block a pair is a number: place of the image x captions + caption."""
+    """Draws what each image of a captions table keeps.
+
+    In a block of images, a pair is a number: the image's place x all captions + the caption's row.
+    """
 
     def __init__(
-        self, plan: Plan, measures: Sequence[Fitted], image_keys: np.ndarray, caption_keys: np.ndarray,
-        ref_ptr: np.ndarray, refs: np.ndarray,
-    ) -> None:  # fmt: skip
-        """Fitted measures in the plan's order; keys uint64 of all images and captions, from `id_keys`; the own captions
-        of image i are refs[ref_ptr[i] : ref_ptr[i + 1]]."""
+        self,
+        plan: Plan,
+        measures: Sequence[Fitted],
+        image_keys: np.ndarray,
+        caption_keys: np.ndarray,
+        ref_ptr: np.ndarray,
+        refs: np.ndarray,
+    ) -> None:
+        """Fitted measures in the plan's order, and `id_keys` of all images and all captions.
+
+        The own captions of image i are refs[ref_ptr[i] : ref_ptr[i + 1]].
+        """
         self.plan, self.measures, self.cells = plan, measures, cells_of(plan)
         self.seeds, self.caption_keys = image_seeds(plan.seed, image_keys), caption_keys
         self.ref_ptr, self.refs, self.n = ref_ptr, refs, len(caption_keys)
 
     def sample(self, images: np.ndarray) -> Kept:
-        """What these images, int64, keep.
+        """What these images, int64, keep. ValueError for a NaN, which no window or top can hold.
 
-        Own captions and the `top` of each measure are kept with certainty, weight 1. The other samples draw
-        independently, so a pair is kept with probability u + (1 - u) a (1 - prod(1 - n / N)): u of the uniform sample,
-        a of the share, n of the N captions of a window inside the share, this one counted. sum(weight * x) / captions
-        estimates the mean of x over all captions without bias (Horvitz and Thompson 1952). ValueError for a NaN, which
-        is in no window and has no place among the most relevant.
+        Own captions and the `top` of each measure are certain: weight 1. The other samples draw
+        independently, so a pair's chance is u + (1 - u) a (1 - prod(1 - n / N)): u of the uniform
+        sample, a of the share, and n of N captions of each window that holds it, N counted inside
+        the share, with this one. So sum(weight * x) / captions estimates the mean of x over all
+        captions without bias (Horvitz and Thompson 1952).
         """
         size = max(1, MEMORY // (self.n * (4 + 6 * len(self.measures))))
         parts = [self._sample(images[at : at + size]) for at in range(0, len(images), size)]
@@ -79,7 +99,7 @@ class Sampler:
         return Kept(ptr, caption, reasons, weight, values)
 
     def _sample(self, images: np.ndarray) -> Kept:
-        """As `sample`, of images whose values are looked at together."""
+        """As `sample`, of so few images that the values of all their pairs are in memory."""
         plan, n, seeds = self.plan, self.n, self.seeds[images]
         row, own = own_pairs(self.ref_ptr, self.refs, images)
         own = row * n + own
@@ -87,24 +107,31 @@ class Sampler:
         share = None if plan.among == 1 else share_of_captions(seeds, self.caption_keys, plan.among)
         wanted = own if share is None else np.unique(np.concatenate([own, uniform, share]))
         read = [self._read(m, images, wanted) for m in range(len(self.measures))]
-        tops = [highest_pairs(one.values, plan.top, seeds, self.caption_keys) if plan.top else own[:0] for one in read]
-        cells, counts = self._placed(read, len(images), share)
+        none = np.empty(0, np.int64)
+        tops = [highest_pairs(one.values, plan.top, seeds, self.caption_keys) if plan.top else none for one in read]
+        cells, counts = self._find_cells(read, len(images), share)
         members = self.cells.members(counts, max(len(plan.windows(m)) for m in range(len(read))))
         begin = np.arange(len(images) + 1) * n
-        listed, ptr = (own[:0], begin) if share is None else (share % n, np.searchsorted(share, begin))
-        taken, measure = draw(seeds, self.caption_keys, listed, ptr, cells, members, plan.per_window, self.cells)
-        pairs = [own, uniform, *tops, taken]
+        listed, ptr = (none, begin) if share is None else (share % n, np.searchsorted(share, begin))
+        drawn, measure = draw(
+            seeds, self.caption_keys, listed, ptr, cells, members, plan.per_window, self.cells.windows
+        )
+        pairs = [own, uniform, *tops, drawn]
         bits = [np.full(len(own), OWN), np.full(len(uniform), UNIFORM)]
         bits += [np.full(len(top), TOP << 2 * m) for m, top in enumerate(tops)]
-        kept, reasons = _together(np.concatenate(pairs), np.concatenate([*bits, WINDOW << 2 * measure]))
+        bits.append(WINDOW << 2 * measure)
+        kept, reasons = _merge_reasons(np.concatenate(pairs), np.concatenate(bits))
         values = np.stack([one.of(kept) for one in read])
         weight = self._weights(kept, reasons, values, members, share)
         ptr = np.searchsorted(kept, begin)
         return Kept(ptr, kept % n, reasons.astype(np.uint32), weight, values)
 
     def _read(self, m: int, images: np.ndarray, wanted: np.ndarray) -> PairValues:
-        """A measure's values of all pairs. Of those `wanted` alone, int64, rising, where no others are looked at and
-        the measure scores pair by pair anyway: else the value of a pair would not be that of its block."""
+        """Values of measure m: of the pairs `wanted`, int64, rising, if they are enough, or of all.
+
+        They are enough where windows draw from a share alone, no top is asked for, and the measure
+        scores pair by pair. A measure with blocks gives a pair's value only by its block.
+        """
         measure = self.measures[m]
         if self.plan.among == 1 or self.plan.top or measure.has_blocks:
             found = PairValues(None, measure.score(images))
@@ -112,14 +139,15 @@ class Sampler:
             found = PairValues(wanted, measure.pairs(images[wanted // self.n], wanted % self.n))
         if found.values.size and np.isnan(found.values.min()):
             name = type(measure).__name__
-            raise ValueError(f"NaN among the values of measure {m + 1}, {name}, of images {images[0]} to {images[-1]}")
+            where = f"of images {images[0]} to {images[-1]}"
+            raise ValueError(f"NaN among the values of measure {m + 1}, {name}, {where}")
         return found
 
-    def _placed(
+    def _find_cells(
         self, read: Sequence[PairValues], images: int, share: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The cells of the values of the share's pairs, or of all, int16 [measures, pairs], and how many of an image's
-        are in each, int64 [images, measures, cells]."""
+        """The cell of each value of the share's pairs, or of all: int16 [measures, pairs]; and how
+        many values of an image are in each cell: int64 [images, measures, cells]."""
         cells = np.empty((len(read), images * self.n if share is None else len(share)), np.int16)
         counts = np.zeros((images, len(read), self.cells.windows.shape[2]), np.int64)
         for m, one in enumerate(read):
@@ -131,22 +159,29 @@ class Sampler:
         return cells, counts
 
     def _weights(
-        self, pairs: np.ndarray, reasons: np.ndarray, values: np.ndarray, members: np.ndarray, share: np.ndarray | None
+        self,
+        pairs: np.ndarray,
+        reasons: np.ndarray,
+        values: np.ndarray,
+        members: np.ndarray,
+        share: np.ndarray | None,
     ) -> np.ndarray:
         """float64: 1 / probability of being kept, as `sample` says."""
-        plan, image, missed = self.plan, pairs // self.n, np.ones(len(pairs))
+        plan, image = self.plan, pairs // self.n
+        missed = np.ones(len(pairs))  # the probability that no window draws the pair
+        # A pair outside the share counts as one more member, as if the share had it.
         outside = np.zeros(len(pairs), bool) if share is None else ~np.isin(pairs, share)
         for m, mine in enumerate(values):
             for window in self.cells.windows[m][:, self.cells.of(m, mine)]:
-                held = window >= 0
-                size = members[image[held], m, window[held]] + outside[held]
-                missed[held] *= 1 - np.minimum(1, plan.per_window / size)
+                inside = window >= 0
+                size = members[image[inside], m, window[inside]] + outside[inside]
+                missed[inside] *= 1 - np.minimum(1, plan.per_window / size)
         uniform = min(1.0, plan.uniform / self.n)
         chance = uniform + (1 - uniform) * plan.among * (1 - missed)
         return 1 / np.where(reasons & certain_bits(len(values)) > 0, 1.0, chance)
 
 
-def _together(pairs: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _merge_reasons(pairs: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each pair once, rising, with all its reasons."""
     order = np.argsort(pairs, kind="stable")
     first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
@@ -155,7 +190,7 @@ def _together(pairs: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True)
 class KnownValues(Fitted):
-    """Values that are there, float32 [images, captions], as a fitted measure."""
+    """A fitted measure of values that are known already, float32 [images, captions]."""
 
     values: np.ndarray
 
@@ -171,10 +206,18 @@ class KnownValues(Fitted):
 
 
 def keep(
-    plan: Plan, image_keys: np.ndarray, caption_keys: np.ndarray, own: Sequence[np.ndarray], values: np.ndarray
+    plan: Plan,
+    image_keys: np.ndarray,
+    caption_keys: np.ndarray,
+    own: Sequence[np.ndarray],
+    values: np.ndarray,
 ) -> Kept:
-    """Samples of a block of images from values that are there, float32 [measures, images, captions], none of them NaN.
-    `own`: for each image, int64 rows of its own captions."""
-    ptr, rows = np.append(0, np.cumsum([len(one) for one in own])), np.concatenate(own).astype(np.int64)
-    sampler = Sampler(plan, [KnownValues(one) for one in values], image_keys, caption_keys, ptr, rows)
+    """What a block of images keeps by known values, float32 [measures, images, captions], no NaN.
+
+    `own` has for each image the rows of its own captions, int64.
+    """
+    ptr = np.append(0, np.cumsum([len(one) for one in own]))
+    rows = np.concatenate(own).astype(np.int64)
+    measures = [KnownValues(one) for one in values]
+    sampler = Sampler(plan, measures, image_keys, caption_keys, ptr, rows)
     return sampler.sample(np.arange(len(image_keys)))

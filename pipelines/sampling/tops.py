@@ -35,27 +35,40 @@ def _reaching(begin, end, values, least, rows, sizes):
         sizes[b] = size
 
 
-def _reach_the_kth(values: np.ndarray, k: int) -> np.ndarray:
-    """The pairs whose value is among the k highest of their image, equal ones all: int64, rising."""
+def _pairs_from_the_kth(values: np.ndarray, k: int) -> np.ndarray:
+    """The pairs whose value reaches the k-th highest of their image, ties included.
+
+    int64, rising.
+    """
     n = values.shape[1]
     if n <= k:
         return np.arange(values.size)
-    groups = min(n, max(4 * k, n // _BLOCK))  # k groups have a value from the kth of their maxima on
+    # The k-th highest of the maxima of groups of captions is a lower bound of the k-th highest
+    # value: k groups each have a value as high. Few values reach it, and only these are sorted.
+    groups = min(n, max(4 * k, n // _BLOCK))
     highest = np.empty((len(values), groups), np.float32)
     in_threads(_group_maxima, len(values), values, highest)
-    rows, sizes = np.empty(values.shape, np.int32), np.empty(len(values), np.int64)  # few pages are touched
+    rows = np.empty(values.shape, np.int32)  # little of it is written to, so little is memory
+    sizes = np.empty(len(values), np.int64)
     in_threads(_reaching, len(values), values, np.partition(highest, -k)[:, -k], rows, sizes)
-    found = [row[:size] for row, size in zip(rows, sizes, strict=True)]
-    best = [row[one[row] >= np.partition(one[row], -k)[-k]] for row, one in zip(found, values, strict=True)]
-    return np.concatenate([row + b * np.int64(n) for b, row in enumerate(best)])
+    pairs = []
+    for b, (own, size) in enumerate(zip(values, sizes, strict=True)):
+        row = rows[b, :size]
+        kth = np.partition(own[row], -k)[-k]
+        pairs.append(row[own[row] >= kth] + b * np.int64(n))
+    return np.concatenate(pairs)
 
 
 def highest_pairs(values: np.ndarray, k: int, seeds: np.ndarray, caption_keys: np.ndarray) -> np.ndarray:
-    """The pairs of the k highest values of each image, of equal ones those of the lowest hashes: int64, rising, image x
-    captions + caption each; values float32 [images, captions] without NaN."""
+    """The pairs of the k highest values of each image: int64, rising, image x captions + caption.
+
+    values float32 [images, captions], without NaN. Of equal ones those of the lowest hashes.
+    """
     if not k:
         return np.empty(0, np.int64)
-    pairs, n = _reach_the_kth(values, k), values.shape[1]
+    pairs, n = _pairs_from_the_kth(values, k), values.shape[1]
     image = pairs // n
-    order = np.lexsort((mix_all(seeds[image] + caption_keys[pairs % n]), -values.ravel()[pairs], image))
-    return np.sort(pairs[order[np.arange(len(order)) - np.searchsorted(image, image) < k]])
+    hashes = mix_all(seeds[image] + caption_keys[pairs % n])
+    order = np.lexsort((hashes, -values.ravel()[pairs], image))
+    place = np.arange(len(order)) - np.searchsorted(image, image)  # within the image
+    return np.sort(pairs[order[place < k]])

@@ -1,9 +1,10 @@
 """METEOR 1.5 of every caption with every image's reference set, without Java.
 
-What the jar that pycocoevalcap carries computes with `-l en -norm`: stages exact, stem, synonym and paraphrase, the
-aligner's beam search, and the best score over the references. Words, stems, synonym sets and paraphrases are
-looked up once for all captions; what matches an image's references is then a table by unit of a caption, so that a
-pair costs what its common words cost. Words are the caption's tokens, normalised once more as METEOR does.
+What the jar that pycocoevalcap carries computes with `-l en -norm`: stages exact, stem, synonym and
+paraphrase, the aligner's beam search, and the best score over the references. Words, stems, synonym
+sets and paraphrases are looked up once for all captions; what matches an image's references is then
+a table by unit of a caption, so that a pair costs what its common words cost. Words are the
+caption's tokens, normalised once more as METEOR does.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class FittedMeteor(OfReferences):
         return self._score(images, captions, np.empty((0, kernel.COUNTS))).astype(np.float32)
 
     def with_counts(self, images: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores, float64 [pairs], and float64 [pairs, COUNTS] of the alignment with the reference that gives each."""
+        """Scores, float64 [pairs], and counts, float64 [pairs, COUNTS].
+
+        The counts are of the alignment with the reference that gives the score.
+        """
         counts = np.empty((len(captions), kernel.COUNTS))
         return self._score(images, captions, counts), counts
 
@@ -70,15 +74,20 @@ class MeteorParams(ParamsBlock):
 
 
 class Meteor(Measure[MeteorParams]):
-    """METEOR 1.5, 0..1, English: F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the
-    references (Denkowski and Lavie 2014). Equal to pycocoevalcap `meteor/meteor.py`."""
+    """METEOR 1.5, 0..1, English, as pycocoevalcap `meteor/meteor.py`.
+
+    F = P R / (α P + (1 - α) R) less a penalty for fragmentation, the best over the references.
+    Source: Denkowski and Lavie 2014.
+    """
 
     name, parameters, modules = "meteor", MeteorParams, ("pycocoevalcap",)
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedMeteor:
-        """Look up the captions' words and phrases. InputError when `left_out` leaves an image without references, or
-        METEOR's data is missing."""
+        """Look up the captions' words and phrases.
+
+        InputError when `left_out` leaves an image without references, or METEOR's data is missing.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("meteor", captions)
         index = index_captions(tokens_of(captions), captions.caption_ids)
@@ -93,15 +102,18 @@ class Meteor(Measure[MeteorParams]):
     def of_corpus(self, corpus: Corpus) -> dict[str, Scored]:
         """METEOR 1.5, 0..1, as its jar; the corpus score is of summed statistics."""
         warn_unless_english(self.name, corpus.table)
-        pairs, index = corpus.given.pairs, index_captions(corpus.tokens, corpus.given.texts)
+        pairs, index = corpus.candidates.pairs, index_captions(corpus.tokens, corpus.candidates.texts)
         fitted = FittedMeteor(pairs.ref_ptr, pairs.refs, False, *index)
         values, counts = fitted.with_counts(pairs.images, pairs.captions)
         return {self.name: Scored(values, counts_to_add(counts), score_counts)}
 
 
 def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
-    """Index captions, each tokens. InputError for one that METEOR's protocol would take for several, and for one of
-    more words than the kernels can count."""
+    """Index captions, which are tokens.
+
+    InputError for one that METEOR's protocol would take for several, and for one of more words than
+    the kernels can count.
+    """
     refuse_bars(tokens, ids)
     lexicon = read_lexicon()
     words = as_meteor_reads(tokens, lexicon.abbreviations)
@@ -113,7 +125,7 @@ def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
 
 
 def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
-    """InputError for a caption with '|||', which separates captions in the protocol of METEOR's jar and of SPICE's."""
+    """InputError for a caption with '|||', which separates captions in METEOR's and SPICE's jars."""
     rows = tokens.sentences_with(np.array(["|||" in token for token in tokens.vocabulary], bool))
     if len(rows):
         problem = f"caption '{ids[rows[0]]}' has '|||', which separates METEOR's captions"
@@ -123,16 +135,19 @@ def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
 def score_counts(counts: np.ndarray) -> np.ndarray:
     """METEOR, 0..1, from counts or sums of `counts_to_add` [n, COUNTS], float64 [n].
 
-    Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py` calls it
-    (`MeteorScorer.computeMetrics`).
+    Source: Denkowski and Lavie 2014; METEOR 1.5, English task, as pycocoevalcap `meteor/meteor.py`
+    calls it (`MeteorScorer.computeMetrics`).
     """
     return np.array([kernel.metric(row) for row in np.ascontiguousarray(counts, np.float64)])
 
 
 def counts_to_add(counts: np.ndarray) -> np.ndarray:
-    """The same counts as the jar adds them up for a corpus: a caption that is its reference adds no chunk
-    (`MeteorStats.addStats`)."""
-    matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))  # of the caption, of the reference
+    """The counts of captions as the jar adds them up for a corpus.
+
+    A caption that equals its reference adds no chunk (`MeteorStats.addStats`).
+    """
+    # Words that match, [captions, 2]: of the caption, and of the reference.
+    matches = counts[:, kernel.MATCHED :].reshape(-1, 4, 2, 2).sum(axis=(1, 3))
     whole = (matches == counts[:, [kernel.WORDS_1, kernel.WORDS_2]]).all(axis=1) & (counts[:, kernel.CHUNKS] == 1)
     counts = counts.copy()
     counts[whole, kernel.CHUNKS] = 0

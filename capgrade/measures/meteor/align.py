@@ -1,14 +1,10 @@
-"""METEOR's aligner: which words of a caption go with which of a reference, by the beam search of `Aligner.resolve`.
+"""METEOR's aligner: which words of a caption match which of a reference, as `Aligner.resolve`.
 
-Reference positions are resolved from left to right. A path has so far matched words (more is better), begun chunks and
-moved words (fewer is better); after each position the best 40 paths go on, earlier ones first among equals. Two
-habits of the original are kept, as scores hang on them: a match that is not exact counts half its words, rounded
-down; and the distance of a match is added to the path it branches off, not to the one that has it.
-
-A match is one number: reference's place, words there, caption's place, words there, stage. A path's rank is one
-number as well, smaller is better: words matched, chunks, distance. Ranks are kept sorted, `slot` says where the rest of
-a path is: its last node, the end of its open chunk or -1, the reference position until which it is busy, and the
-caption's words that it used. Arrays hold two beams, one after the other.
+It is a beam search over reference positions, from left to right. Of paths, those with more matched
+words, then fewer chunks, then less distance are better; the best 40 go on, earlier ones first among
+equals. Two habits of the original are kept, as scores depend on them: a match that is not exact
+counts half its words, rounded down, and a match's distance is added to the path that it branches
+off. A path's rank is one number, smaller is better.
 """
 
 from __future__ import annotations
@@ -29,8 +25,10 @@ NODE, END, BUSY = range(3)
 
 @njit(cache=True, forceinline=True)
 def packed_match(i, size, j, width, stage):
-    """A match of `size` words from word i of the reference on and `width` words from word j of the caption on, in one
-    int64."""
+    """A match as one int64.
+
+    It has `size` words from word i of the reference on, and `width` from word j of the caption on.
+    """
     return (((np.int64(i) << 4 | size) << 12 | j) << 4 | width) << 2 | stage
 
 
@@ -87,7 +85,7 @@ def _bits(match, k):
 
 @njit(cache=True, forceinline=True)
 def _insert(ranks, slot, base, n, rank, at_slot):
-    """Place a path among the n first of a beam, behind its equals."""
+    """Place a path among the n first of a beam, behind those of the same rank."""
     at = base + n
     while at > base and ranks[at - 1] > rank:
         ranks[at], slot[at] = ranks[at - 1], slot[at - 1]
@@ -104,7 +102,10 @@ def _sort(ranks, slot, base, n):
 
 @njit(cache=True, forceinline=True)
 def _push(ranks, slot, state, used, base, n, rank, node, end, busy, parent):
-    """Put a path that used what `parent` did among the best BEAM: how many there are then, and its slot or -1."""
+    """Put a path among the best BEAM. Returns how many there are then, and its slot or -1.
+
+    It used the words that `parent` did.
+    """
     if n < _BEAM:
         new = base + n
         n += 1
@@ -141,7 +142,7 @@ def _pass_over(ranks, slot, state, base, n, i, until):
 
 @njit(cache=True, forceinline=True)
 def _take_only(ranks, slot, state, base, n, match, nodes, n_nodes):
-    """Every path takes a match that is nobody's rival."""
+    """Let every path take a match that shares no word with another match."""
     j = caption_place(match)
     for k in range(base, base + n):
         s = slot[k]
@@ -166,8 +167,10 @@ def _is_free(used, s, match):
 
 @njit(cache=True, forceinline=True)
 def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes):
-    """Each path goes on, into the other beam, with each match of one reference position that it can still take, and
-    without any."""
+    """Continue each path with each match of one reference position that it can take, and with none.
+
+    The new paths are in the other beam.
+    """
     new, n_new, i = _BEAM - base, 0, reference_place(matches[first])
     for k in range(base, base + n):
         s, rank = slot[k], ranks[k]
@@ -196,7 +199,7 @@ def _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_no
 
 @njit(cache=True, forceinline=True)
 def _has_rivals(match, covered):
-    """Whether another match wants a word of this one."""
+    """Whether another match has a word of this one too."""
     i, j = reference_place(match), caption_place(match)
     wanted = 0
     for k in range(i, i + reference_words(match)):
@@ -228,12 +231,17 @@ def _best(ranks, slot, state, base, n):
 
 
 class AlignmentBuffers(NamedTuple):
-    """Arrays to work in."""
+    """Arrays to work in. A path's rest is at `slot`, as ranks alone are kept sorted.
+
+    Arrays of 2 * BEAM hold two beams, one after the other.
+    """
 
     match: np.ndarray  # int64 [2, matches]: of a caption and a reference, and their order
-    ranks: np.ndarray  # int64 [2 * BEAM]
-    slot: np.ndarray  # int64 [2 * BEAM]
-    state: np.ndarray  # int64 [2 * BEAM, 3]
+    ranks: np.ndarray  # int64 [2 * BEAM]: words matched, chunks and distance, ascending
+    slot: np.ndarray  # int64 [2 * BEAM]: where `state` and `used` of the path with this rank are
+    # int64 [2 * BEAM, 3]: a path's last node, the end of its open chunk or -1, and the reference
+    # position until which it is busy
+    state: np.ndarray
     used: np.ndarray  # uint64 [2 * BEAM, a bit for each of the caption's words]
     nodes: np.ndarray  # int64 [BEAM * matches, 2]: the node before, and a match
     covered: np.ndarray  # int32 [2, longest]: zeros between alignments
@@ -251,8 +259,11 @@ def alignment_buffers(longest, matches):
 
 @njit(cache=True)
 def align(matches, n_words, buffers):
-    """Node of the last match of the best alignment (-1: none) and its chunks. `matches` are those of a caption with a
-    reference of `n_words`, sorted by reference position and the order in which the stages find them."""
+    """The last match's node of the best alignment (-1: none), and how many chunks it has.
+
+    `matches` are those of a caption with a reference of `n_words`, sorted by reference position,
+    then in the order in which the stages find them.
+    """
     _, ranks, slot, state, used, nodes, covered = buffers
     _cover(matches, covered, 1)
     base, n, n_nodes, i, first = 0, 1, 0, 0, 0
@@ -260,16 +271,16 @@ def align(matches, n_words, buffers):
     state[0, NODE], state[0, END], state[0, BUSY] = -1, -1, 0
     used[0, :] = 0
     while first < matches.shape[0]:
-        here, last = reference_place(matches[first]), first + 1
-        while last < matches.shape[0] and reference_place(matches[last]) == here:
+        place, last = reference_place(matches[first]), first + 1
+        while last < matches.shape[0] and reference_place(matches[last]) == place:
             last += 1
-        _pass_over(ranks, slot, state, base, n, i, here)
+        _pass_over(ranks, slot, state, base, n, i, place)
         if last - first > 1 or _has_rivals(matches[first], covered):
             n, n_nodes = _branch(ranks, slot, state, used, base, n, matches, first, last, nodes, n_nodes)
             base = _BEAM - base
         else:
             n_nodes = _take_only(ranks, slot, state, base, n, matches[first], nodes, n_nodes)
-        first, i = last, here + 1
+        first, i = last, place + 1
     _pass_over(ranks, slot, state, base, n, i, n_words)
     _cover(matches, covered, -1)
     return _best(ranks, slot, state, base, n)

@@ -1,4 +1,4 @@
-"""METEOR's data, read from the jar that pycocoevalcap carries: function words, abbreviations, WordNet, paraphrases."""
+"""METEOR's data in pycocoevalcap's jar: function words, abbreviations, WordNet, paraphrases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INFLECTIONS = (
 
 
 def meteor_folder() -> Path:
-    """Where the installed pycocoevalcap has METEOR's jar and data. InputError when they are missing."""
+    """The installed pycocoevalcap's folder of METEOR. InputError when jar or data are missing."""
     folder = package_folder("pycocoevalcap.meteor")
     for name in (JAR, PARAPHRASES):
         if not (folder / name).is_file():
@@ -104,7 +104,7 @@ def read_jar(folder: Path, *names: str) -> list[list[str]]:
 
 @cache
 def read_lexicon(folder: Path | None = None) -> Lexicon:
-    """Read the jar's English data, once a process. InputError when it is missing or cannot be read."""
+    """The jar's English data, read once a process. InputError when it cannot be read."""
     folder = folder or meteor_folder()
     functions, prefixes, exceptions, synsets = read_jar(
         folder, "function/english.words", "nonbreaking/english.prefixes", "synonym/english.exceptions",

@@ -1,7 +1,7 @@
-"""Captions as METEOR sees them: words, phrases, and which of them match which.
+"""Captions as METEOR reads them: words, phrases, and which of them match which.
 
-A unit is a word or a phrase of several words. For every unit that a reference may hold, the units of a caption that
-match it are listed with the stage that says so.
+A unit is a word or a phrase of several words. For every unit that a reference may hold, the units
+of a caption that match it are listed, with the stage that matches them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from capgrade.measures.meteor.data import Lexicon, Word
 from capgrade.measures.meteor.paraphrases import hash_runs, occurring_pairs, read_paraphrases
 from capgrade.text.words import Words
 
-# The stages in their order; the paraphrase table is read from the reference's side, then from the caption's.
+# The stages in their order; the paraphrase table is read from the reference's side, then from the
+# caption's.
 _EXACT, STEM, SYNONYM, FORWARD, BACKWARD = range(5)
 DELTA = 0.75  # what a content word weighs; a function word weighs the rest of 1
 LONGEST_CAPTION = 2000  # words; the kernel's packed numbers hold twice that
@@ -72,12 +73,15 @@ def index_words(sentences: Words, lexicon: Lexicon) -> MatchIndex:
 
 
 def _alike(keys: np.ndarray, ptr: np.ndarray) -> np.ndarray:
+    """int32 [captions]: the same number for captions of the same words."""
     return np.unique(hash_runs(keys, ptr), return_inverse=True)[1].astype(np.int32)
 
 
 def _phrase_units(at: np.ndarray, pairs: np.ndarray, word: np.ndarray, n_words: int) -> tuple[np.ndarray, int]:
-    """The unit of each phrase of the table, int32, -1 for those without a paraphrase here: a single word's is the
-    word, those of several words follow. And how many units there are."""
+    """The unit of each phrase of the table, int32, -1 without a paraphrase; and how many units.
+
+    A phrase of one word has the word's unit; those of several words follow.
+    """
     unit = np.full(int(at.max(initial=-1)) + 2, -1, np.int32)  # the last, of phrase -1, stays -1
     has_pair = np.zeros(len(unit), bool)
     has_pair[pairs[:, :2]] = True
@@ -100,7 +104,7 @@ def _units(at: np.ndarray, unit: np.ndarray, word: np.ndarray, ptr: np.ndarray) 
 
 
 def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of (reference's unit, caption's unit, stage, rank), the table read in both directions."""
+    """Rows of (reference's unit, caption's unit, stage, rank), for both directions of the table."""
     first, second, rank = unit[pairs[:, 0]], unit[pairs[:, 1]], pairs[:, 2]
     forward = np.stack([first, second, np.full(len(rank), FORWARD), rank], axis=1)
     backward = np.stack([second, first, np.full(len(rank), BACKWARD), rank], axis=1)
@@ -108,7 +112,10 @@ def _paraphrase_matches(pairs: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray
 
 
 def _word_matches(known: Sequence[Word], key: np.ndarray) -> np.ndarray:
-    """Rows of (reference's unit, caption's unit, stage, 0) of single words that match exactly, by stem or synonym."""
+    """Rows of (reference's unit, caption's unit, stage, 0) of single words.
+
+    They match exactly, by stem or by synonym.
+    """
     every = np.arange(len(known))
     synsets = np.array([s for one in known for s in one.synsets], np.int64)
     stems = np.array([one.stem_key for one in known], np.int64)

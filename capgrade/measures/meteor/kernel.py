@@ -31,7 +31,8 @@ WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # of the stages exact, stem, synonym, paraphrase
 
 PLACE, _STAGE, BEFORE_PLACE, AFTER_PLACE = 51, 48, 32, 12  # bits of a match's order
 MATCHES = 64  # of a caption and a reference, that there is room for at first
-NO_ROW, UNASKED = -1, -2  # of a unit in `row_of`: without a row yet; in no caption that is asked for
+# In `row_of`: a unit without a row yet, and one that no caption of the asked pairs has.
+NO_ROW, UNASKED = -1, -2
 # Columns of the counts: words and function words of both sides, chunks, then by stage content and
 # function words that match, of the caption and of the reference.
 WORDS_1, WORDS_2, FUNCTION_1, FUNCTION_2, CHUNKS, MATCHED = range(6)
@@ -47,13 +48,15 @@ class ReferenceMatches(NamedTuple):
     refs: np.ndarray  # int64 [references]
     units: np.ndarray  # int64 [rows]: a unit that matches one of a reference
     ptr: np.ndarray  # int64 [cells + 2]: the entries of each cell
-    entry: np.ndarray  # int64 [entries, 2]: match and its order, without the caption's place and words
+    entry: np.ndarray  # int64 [entries, 2]: match and order, without the caption's place and words
 
 
 @njit(cache=True)
 def match_references(refs, units, matches, row_of):
-    """The `ReferenceMatches` of these references. Units with NO_ROW in `row_of`, int32 [units], get
-    a row there if they match; units that are UNASKED get none."""
+    """The `ReferenceMatches` of these references.
+
+    Units with NO_ROW in `row_of`, int32 [units], get a row there if they match; UNASKED ones none.
+    """
     n, width = 0, refs.shape[0]
     for ref in refs:
         for u in units.number[units.ptr[ref] : units.ptr[ref + 1]]:
@@ -107,8 +110,10 @@ def find_hits(c, units, row_of, buffer):
 
 @njit(cache=True, forceinline=True)
 def _find_matches(hits, r, width, ptr, entry, match, order):
-    """The matches of a caption's hits with reference r into `match`, by rising `order`. How many
-    there are, which may be more than there is room for."""
+    """Put the matches of a caption's hits with reference r into `match`, by rising `order`.
+
+    Returns how many there are, which may be more than there is room for.
+    """
     n = 0
     for h in range(hits.shape[0]):
         j, cell = hits[h, 1], hits[h, 0] * width + r
@@ -159,8 +164,10 @@ def _count(c, ref, node, chunks, nodes, words, out):
 
 @njit(cache=True)
 def metric(counts):
-    """METEOR from counts or their sums: the weighted harmonic mean of precision and recall, less
-    the penalty for fragmentation."""
+    """METEOR from counts or their sums.
+
+    It is the weighted harmonic mean of precision and recall, less the penalty for fragmentation.
+    """
     weight_1, weight_2, words = 0.0, 0.0, 0.0
     for stage in range(4):
         at = MATCHED + 4 * stage
@@ -194,7 +201,7 @@ def _score_reference(c, r, hits, image, words, buffers, counts):
 
 @njit(cache=True)
 def _score_best(c, hits, image, leave_out, words, buffers, counts):
-    """METEOR of a caption with the best reference, and its counts into `counts`, [1 or 0, COUNTS]."""
+    """METEOR of a caption with the best reference; its counts into `counts`, [1 or 0, COUNTS]."""
     best, found = -1.0, np.empty(COUNTS)
     for r in range(image.refs.shape[0]):
         if leave_out and image.refs[r] == c:
@@ -208,8 +215,11 @@ def _score_best(c, hits, image, leave_out, words, buffers, counts):
 
 @njit(nogil=True, cache=True)
 def score(begin, end, order, pairs, index, longest, values, counts):
-    """METEOR of pairs order[begin:end], in which those of an image follow each other, into values
-    float64 [pairs]; its counts into float64 [pairs, COUNTS], or none into [0, COUNTS]."""
+    """METEOR of pairs order[begin:end] into `values`, float64 [pairs].
+
+    Pairs of an image follow each other. Their counts go into float64 [pairs, COUNTS], or none into
+    [0, COUNTS].
+    """
     words, units, matches = index
     row_of = np.full(matches.ptr.shape[0] - 1, UNASKED, np.int32)
     buffers, hits = alignment_buffers(longest, MATCHES), np.empty((LONGEST * longest, 3), np.int64)

@@ -1,7 +1,8 @@
-"""METEOR's paraphrase table as arrays, made once and kept, and what of it occurs in a set of captions.
+"""METEOR's paraphrase table as arrays, made once and kept, and what of it some captions have.
 
-The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit hash of its words'
-hashes; the paraphrases of each are listed, so that those of a set of captions are found without a pass over the table.
+The table has five million pairs of phrases of one to seven words. A phrase is known by a 64-bit
+hash of its words' hashes. The paraphrases of each are listed, so that those of a set of captions
+are found without a pass over the table.
 """
 
 from __future__ import annotations
@@ -38,18 +39,23 @@ class Paraphrases(NamedTuple):
     phrase: np.ndarray  # uint64 [phrases]
     ptr: np.ndarray  # int64 [phrases + 1]
     other: np.ndarray  # int32 [pairs]: a paraphrase of the phrase
-    rank: np.ndarray  # int32 [pairs]: order in which METEOR tries them: size of the phrase, then place in the table
+    # int32 [pairs]: order in which METEOR tries them: by size of the phrase, then as in the table
+    rank: np.ndarray
 
     def numbers(self, hashes: np.ndarray) -> np.ndarray:
         """int64 [n]: of phrases by their hashes, -1 of those that the table has not."""
-        order, found = np.argsort(hashes), np.empty(len(hashes), np.int64)  # in order they are found sooner
+        # Searched in their order, which finds them sooner.
+        order, found = np.argsort(hashes), np.empty(len(hashes), np.int64)
         at = np.searchsorted(self.phrase, hashes[order]).clip(max=len(self.phrase) - 1)
         found[order] = np.where(self.phrase[at] == hashes[order], at, -1)
         return found
 
 
 def compile_table(text: bytes) -> Paraphrases:
-    """From the table's text: probability, phrase and paraphrase on three lines each. ValueError for a broken entry."""
+    """The table from its text: probability, phrase and paraphrase on three lines each.
+
+    ValueError for a broken entry.
+    """
     phrases = _read_phrases(text)
     ptr, word, vocabulary = split_at_spaces(phrases.dictionary)
     sizes, code = np.diff(ptr), phrases.indices.to_numpy().reshape(-1, 2)
@@ -58,7 +64,8 @@ def compile_table(text: bytes) -> Paraphrases:
         known[rows] = hashes
         begun.append(hashes)
     every, order, number = np.sort(np.concatenate(begun)), np.argsort(known), np.empty(len(known), np.int32)
-    every = every[np.append(True, np.diff(every) != 0)]  # np.unique hashes, which takes seven times as long
+    # `np.unique` uses a hash table, which takes seven times as long.
+    every = every[np.append(True, np.diff(every) != 0)]
     number[order] = np.searchsorted(every, known[order])
     number = number[code]
     rank = np.empty(len(code), np.int32)
@@ -93,7 +100,10 @@ def hash_runs(data: np.ndarray, ptr: np.ndarray) -> np.ndarray:
 
 
 def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The runs with a first, with a second number, ...: int64, and a hash of each up to there, uint64."""
+    """For each length from 1 on, the runs of so many numbers or more, and hashes of their starts.
+
+    int64 rows and uint64 hashes.
+    """
     rows, hashes = np.arange(len(ptr) - 1), np.zeros(len(ptr) - 1, np.uint64)
     for k in count():
         longer = ptr[rows] + k < ptr[rows + 1]
@@ -105,19 +115,22 @@ def hash_starts(data: np.ndarray, ptr: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 def _mix_in(hashes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """A step of 64-bit hashes."""
+    """Hashes of runs that are one number longer."""
     return np.asarray(mix_all(hashes + numbers.astype(np.uint64) + GOLDEN))
 
 
 def occurring_pairs(
     table: Paraphrases, words: Sequence[str], ptr: np.ndarray, word: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The table's phrase that starts at each word with each number of words, int32 [words, LONGEST], -1 for none; and
-    the pairs both of whose phrases occur, as (phrase, paraphrase, rank) int64 [n, 3]. Sentences are word numbers
-    `word`, split by `ptr`."""
+    """The phrases that start at each word, and the pairs both of whose phrases occur.
+
+    Sentences are word numbers `word`, split by `ptr`. Phrases are int32 [words, LONGEST], by their
+    number of words, -1 for none; pairs are (phrase, paraphrase, rank), int64 [n, 3].
+    """
     hashes, end = hash_words(words), np.repeat(ptr[1:], np.diff(ptr))
     at, longer = np.full((len(word), LONGEST), -1, np.int32), np.arange(len(word))
-    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)  # different hashes, and which a word has
+    # Hashes of the different starts so far, and which of them begins at each word.
+    begun, which = np.zeros(1, np.uint64), np.zeros(len(word), np.int64)
     for k in range(LONGEST):
         longer = longer[longer + k < end[longer]]
         before, last = which[longer], word[longer + k]
@@ -129,20 +142,21 @@ def occurring_pairs(
         begun = _mix_in(begun[before[some]], hashes[last[some]])
         at[longer, k] = table.numbers(begun)[which[longer]]
         longer = longer[at[longer, k] >= 0]
-    seen = np.zeros(len(table.phrase) + 1, bool)  # the last, of phrase -1, is no phrase
-    seen[at] = True
-    phrase = np.flatnonzero(seen[:-1])
+    occurs = np.zeros(len(table.phrase) + 1, bool)  # the last is for the -1 of no phrase
+    occurs[at] = True
+    phrase = np.flatnonzero(occurs[:-1])
     sizes = table.ptr[phrase + 1] - table.ptr[phrase]
     entry = np.arange(sizes.sum()) + np.repeat(table.ptr[phrase] - (np.cumsum(sizes) - sizes), sizes)
-    kept = seen[table.other[entry]]
+    kept = occurs[table.other[entry]]
     return at, np.stack([np.repeat(phrase, sizes)[kept], table.other[entry][kept], table.rank[entry][kept]], axis=1)
 
 
 @cache
 def read_paraphrases(path: Path) -> Paraphrases:
-    """The table of METEOR's paraphrase file, read once a process; its arrays are kept in `$CAPGRADE_CACHE/meteor`.
+    """The table of METEOR's paraphrase file, read once a process.
 
-    InputError when the file cannot be read or is cut short.
+    Its arrays are kept in `$CAPGRADE_CACHE/meteor`. InputError when the file cannot be read or is
+    cut short.
     """
     folder = cache_folder().parent / "meteor" / f"{file_digest(path)[:16]}-{VERSION}"
     found = _load(folder)
@@ -163,7 +177,7 @@ def _read_table(path: Path) -> Paraphrases:
 
 
 def _load(folder: Path) -> Paraphrases | None:
-    """None where there is none, or a file is damaged."""
+    """The kept table; None where there is none, or a file is damaged."""
     try:
         arrays = [np.asarray(np.load(folder / f"{n}.npy", mmap_mode="r")) for n in Paraphrases._fields]
     except (OSError, ValueError, EOFError):
@@ -179,4 +193,5 @@ def _save(table: Paraphrases, folder: Path) -> None:
             with atomic(folder / f"{name}.npy", CACHE) as temporary, temporary.open("wb") as f:
                 np.save(f, array, allow_pickle=False)
     except (OSError, InputError) as error:
-        warn(f"METEOR's paraphrases cannot be kept, so every process reads them anew: {error} -> set CAPGRADE_CACHE")
+        problem = "METEOR's paraphrases cannot be kept, so every process reads them anew"
+        warn(f"{problem}: {error} -> set CAPGRADE_CACHE")

@@ -1,6 +1,7 @@
 """English stems as METEOR's jar has them: M. Porter's English stemmer ("Porter2") of 2010.
 
-https://snowballstem.org/algorithms/english/stemmer.html; later versions of Snowball have other stems.
+https://snowballstem.org/algorithms/english/stemmer.html; later versions of Snowball have other
+stems.
 """
 
 import re

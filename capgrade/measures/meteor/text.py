@@ -1,7 +1,7 @@
-"""METEOR's own tokens: the text normalisation that `-norm` switches on, for English, keeping punctuation.
+"""METEOR's own tokens: the normalisation that `-norm` switches on, for English, with punctuation.
 
-It runs on the caption's tokens joined by spaces, as pycocoevalcap hands them over, and may split them once more
-("dog 's" becomes "dog ' s"). `docs/measures.md` has how equal it was measured to be.
+It runs on the caption's tokens joined by spaces, as pycocoevalcap hands them over, and may split
+them once more ("dog 's" becomes "dog ' s"). `docs/measures.md` has how equal it was measured to be.
 """
 
 from __future__ import annotations
@@ -38,24 +38,30 @@ _HAS_LETTER = re.compile(f"[{_ALPHA}]")
 _SPACES = re.compile("[ \u2000-\u200a\u202f\u205f\u3000\xa0]+")
 _BREAKS = re.compile("[ \t\n\r\f]+")
 _BLANK = "".join(map(chr, range(33)))
-_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")  # what it reads alike beside others of these
+# Tokens that METEOR reads alike in any sentence of such tokens.
+_ALONE = re.compile("[a-z0-9]+(?:['-][a-z0-9]+)*|'[a-z]+")
 
 
 def as_meteor_reads(tokens: Words, prefixes: Mapping[str, bool]) -> Words:
-    """METEOR's words of sentences of tokens: most are read alike everywhere, each once; others with their sentence.
-    `prefixes` are as `meteor_words` takes them."""
+    """METEOR's words of sentences of tokens; `prefixes` are as `meteor_words` takes them.
+
+    Most tokens give the same words in any sentence, and are read once.
+    """
     return read_once(tokens, _alone, lambda row: meteor_words(" ".join(tokens.sentence(row)), prefixes))
 
 
 @lru_cache(maxsize=1 << 16)
 def _alone(token: str) -> tuple[str, ...] | None:
-    """The words of a token that is read alike everywhere; None for any other."""
+    """The words of a token that gives the same ones in any sentence; None for another token."""
     return tuple(meteor_words(token, {})) if _ALONE.fullmatch(token) else None
 
 
 def meteor_words(tokens: str, prefixes: Mapping[str, bool]) -> list[str]:
-    """The words of a line of tokens. `prefixes` are abbreviations after which a period ends no sentence, true where
-    that holds only before a number."""
+    """The words of a line of tokens.
+
+    `prefixes` are abbreviations after which a period ends no sentence, true where that holds only
+    before a number.
+    """
     if _PLAIN.fullmatch(tokens):
         return tokens.split()
     line = f" {tokens} "
@@ -77,7 +83,7 @@ def _split(line: str) -> list[str]:
 
 
 def _period_apart(word: str, following: list[str], prefixes: Mapping[str, bool]) -> str:
-    """A word that ends with a period, as "u.s." or "street.", with the period removed, kept or set apart."""
+    """A word such as "u.s." or "street.", with its last period removed, kept or set apart."""
     if len(word) < 2 or not word.endswith("."):
         return word
     stem = word[:-1]

@@ -1,9 +1,10 @@
 """Scene graphs of captions compared with those of reference sets: a relative of SPICE, not SPICE.
 
-A caption becomes objects, attributes and relations (`parse`), these become weighted tuples (`tuples`),
-and the score is the F-score of a caption's set of tuples and that of all its image's references together. As in
-SPICE (Anderson et al. 2016) the references are one set and synonyms match; parser, partial credit and weights are
-our own. `docs/measures.md` has the grammar and how well it agrees with people.
+A caption becomes objects, attributes and relations (`parse`), these become weighted tuples
+(`tuples`), and the score is the F-score of a caption's set of tuples and that of all its image's
+references together. As in SPICE (Anderson et al. 2016) the references are one set and synonyms
+match; parser, partial credit and weights are our own. `docs/measures.md` has the grammar and how
+well it agrees with people.
 """
 
 from __future__ import annotations
@@ -57,18 +58,21 @@ class FittedSceneGraph(OfReferences):
 
 
 class SceneGraph(Measure[SceneGraphParams]):
-    """F-score, 0..1, of a caption's scene graph and the merged scene graph of an image's references; English.
+    """F-score, 0..1, of a caption's scene graph with that of all references of an image; English.
 
-    P = weight of the caption's tuples that the references have / weight of all the caption's; R the same the other
-    way; F = (1 + b^2) P R / (b^2 P + R). A caption without any object scores 0.
+    P = weight of the caption's tuples that the references have / weight of all the caption's; R the
+    same the other way; F = (1 + b^2) P R / (b^2 P + R). A caption without any object scores 0.
     """
 
     name, parameters, modules = "scene_graph", SceneGraphParams, ("pycocoevalcap",)
     low, high = 0.0, 1.0
 
     def fit(self, captions: Captions) -> FittedSceneGraph:
-        """Parse the captions. InputError when `left_out` leaves an image without references, or METEOR's data, which
-        has WordNet, is missing."""
+        """Parse the captions.
+
+        InputError when `left_out` leaves an image without references, or METEOR's data, which has
+        WordNet, is missing.
+        """
         sets = reference_sets(self.params.self_reference, captions)
         warn_unless_english("scene_graph", captions)
         ptr, tuples, weight = _numbered(captions, self.params)
@@ -93,7 +97,10 @@ class SceneGraph(Measure[SceneGraphParams]):
 
 
 def _numbered(captions: Captions, params: SceneGraphParams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Starts int64 [n_captions + 1], tuple numbers int32 and weights float32, ascending by number within a caption."""
+    """The captions' tuples: starts int64 [n_captions + 1], numbers int32, weights float32.
+
+    Numbers ascend within a caption.
+    """
     reader = TupleReader(scene_lexicon(), params)
     number: dict[tuple[str, ...], int] = {}
     ptr, numbers, weights = [0], [], []

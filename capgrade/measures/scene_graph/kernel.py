@@ -1,7 +1,7 @@
-"""Kernels of scene graphs: F-scores of weighted sets of tuples, by postings for all captions, by look-up for some.
+"""Kernels of scene graphs: F-scores by postings for all captions, by look-up for some.
 
-An image's graph is merged from its references' tuples, each with the largest weight that it has among them. Sums go
-in the order of tuple numbers everywhere, so both ways give the same bits.
+An image's graph is merged from its references' tuples, each with its largest weight. Sums go in the
+order of tuple numbers everywhere, so both ways give the same bits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class CaptionTuples(NamedTuple):
 
 @njit(cache=True)
 def merge(refs, without, graphs):
-    """The tuples of an image's references, sorted, their weights and the sum of these; caption `without` left out."""
+    """The tuples of an image's references, sorted, with their weights and the sum of these.
+
+    Caption `without` is left out.
+    """
     found, best = merged(refs, without, graphs.ptr[:-1], graphs.ptr[1:], graphs.tuples, graphs.weight)
     total = np.float32(0)
     for weight in best:
@@ -42,13 +45,16 @@ def f_score(matched, found, caption_total, image_total, beta2):
     below = beta2 * np.float64(matched) * image_total + np.float64(found) * caption_total
     if below <= 0:
         return np.float32(0)
-    return np.float32((1 + beta2) * np.float64(matched) * found / below)  # in double: of equal sets it is 1
+    # In double precision, so that equal sets give 1.
+    return np.float32((1 + beta2) * np.float64(matched) * found / below)
 
 
 @njit(nogil=True, cache=True)
 def score_run(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out):
-    """Captions first..last with images begin..end into out: each tuple of an image's graph adds to the captions that
-    have it."""
+    """Captions first..last with images begin..end, into out.
+
+    Each tuple of an image's graph adds to the captions that have it.
+    """
     for b in range(begin, end):
         matched, found = np.zeros(last - first, np.float32), np.zeros(last - first, np.float32)
         merged, best, image_total = merge(refs[ref_ptr[images[b]] : ref_ptr[images[b] + 1]], -1, graphs)
@@ -66,7 +72,7 @@ def score_run(begin, end, images, first, last, ref_ptr, refs, graphs, beta2, out
 
 @njit(cache=True)
 def _score_pair(c, merged, best, image_total, graphs, beta2):
-    """One caption and a merged graph, both sorted by tuple."""
+    """F of one caption and a merged graph, both sorted by tuple."""
     matched, found = np.float32(0), np.float32(0)
     u = 0
     for p in range(graphs.ptr[c], graphs.ptr[c + 1]):
@@ -80,7 +86,7 @@ def _score_pair(c, merged, best, image_total, graphs, beta2):
 
 @njit(nogil=True, cache=True)
 def score_pairs(begin, end, order, pairs, graphs, beta2, out):
-    """Pairs order[begin:end], in which those of an image follow each other, into out float32 [pairs]."""
+    """Pairs order[begin:end], into out float32 [pairs]; those of an image follow each other."""
     image, without = np.int64(-1), np.int64(-1)
     for k in order[begin:end]:
         c, i, left = pairs.captions[k], pairs.images[k], np.int64(-1)

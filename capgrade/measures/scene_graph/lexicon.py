@@ -1,4 +1,4 @@
-"""What the caption parser knows of words: our own lists of objects, actions and attributes, and WordNet behind them."""
+"""The parser's words: our lists of objects, actions and attributes, and WordNet behind them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Tree:
 
 
 def read_tree(path: Path) -> Tree:
-    """A file of concepts: a line holds a concept and its synonyms, tabs before it say what it is a kind of."""
+    """Read a file of concepts.
+
+    A line holds a concept and its synonyms; tabs before it say what it is a kind of.
+    """
     concept: dict[str, str] = {}
     above: dict[str, set[str]] = {}
     path_of: list[str] = []
@@ -62,12 +65,13 @@ class SceneLexicon:
     nouns: Tree
     verbs: Tree
     closed: dict[str, str]  # word -> determiner, pronoun, auxiliary, conjunction, adverb, preposition
-    phrases: dict[tuple[str, ...], str]  # several words that stand for a preposition, an attribute or nothing
+    phrases: dict[tuple[str, ...], str]  # words that stand for a preposition, attribute or nothing
     numbers: dict[str, str]  # word -> value
     attributes: dict[str, str]  # word -> value
     skipped: frozenset[str]
     wordnet: WordNet
-    _forms: dict[str, tuple[str, str]] = field(default_factory=dict)  # inflected form of a listed verb -> base, form
+    # Each form of a listed verb -> its base, and which form it is.
+    _forms: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def noun(self, word: str) -> tuple[str, bool] | None:
         """Base form and whether the word is its plural; None for what is no noun."""
@@ -172,7 +176,8 @@ def scene_lexicon() -> SceneLexicon:
 
 
 def _closed(words: dict[str, str]) -> dict[str, str]:
-    kinds = ("adverb", "conjunction", "preposition", "determiner", "pronoun", "auxiliary")  # the last listed wins
+    # A word of several kinds is of the last of them.
+    kinds = ("adverb", "conjunction", "preposition", "determiner", "pronoun", "auxiliary")
     return {
         word: kind for kind in kinds for word in words["auxiliaries" if kind == "auxiliary" else f"{kind}s"].split()
     }

@@ -1,7 +1,7 @@
 """A caption's scene graph: its objects, their attributes, and the relations between them.
 
-A grammar of captions, read from left to right: noun phrases are objects with attributes; a verb or preposition
-relates what stands before it to the noun phrase after it. It is no parser of English.
+A grammar of captions, read from left to right: noun phrases are objects with attributes; a verb or
+preposition relates what stands before it to the noun phrase after it. It is no parser of English.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from capgrade.measures.scene_graph.lexicon import SceneLexicon, scene_lexicon
 from capgrade.measures.scene_graph.tags import Tagged, tag
 
-_NEAREST = frozenset(["of", "with", "for"])  # what they add belongs to the noun phrase right before them
+# What these prepositions add belongs to the noun phrase right before them.
+_NEAREST = frozenset(["of", "with", "for"])
 _PREPOSITIONS = {
     "atop": "on", "upon": "on", "onto": "on", "into": "in", "inside": "in", "within": "in", "by": "near",
     "beside": "near", "alongside": "near", "at": "near", "around": "near", "underneath": "under", "beneath": "under",
@@ -24,7 +25,7 @@ _ACTORS = frozenset(["person", "animal", "vehicle"])
 
 @dataclass(frozen=True)
 class Graph:
-    """Objects, (object, attribute) and (object, relation, object), in the order of the caption, none twice."""
+    """Objects, (object, attribute) and (object, relation, object), each once, in caption order."""
 
     objects: tuple[str, ...]
     attributes: tuple[tuple[str, str], ...]
@@ -37,7 +38,7 @@ class Graph:
 
 
 def parse(words: tuple[str, ...]) -> Graph:
-    """The scene graph of a caption's lower-case tokens. InputError when METEOR's data (WordNet) is missing."""
+    """The scene graph of a caption's lower-case tokens. InputError without METEOR's WordNet."""
     lexicon = scene_lexicon()
     reader = _Reader(lexicon)
     for item in _phrases(tag(words, lexicon)):
@@ -81,23 +82,32 @@ def _joins(tagged: Sequence[Tagged], k: int, start: int) -> bool:
     return inside and tagged[k - 1].tag == "adjective" and tagged[k + 1].tag == "adjective"
 
 
+@dataclass(frozen=True)
+class _Relation:
+    """A relation whose target has still to be read."""
+
+    sources: list[str]
+    name: str
+    reverse: bool = False  # whether it leads from the target to the sources
+
+
 @dataclass
 class _Reader:
-    """What has been read: the graph, and what the next phrase may relate to."""
+    """The graph of what has been read, and what the next phrase may be related to."""
 
     lexicon: SceneLexicon
     objects: dict[str, None] = field(default_factory=dict)
     attributes: dict[tuple[str, str], None] = field(default_factory=dict)
     relations: dict[tuple[str, str, str], None] = field(default_factory=dict)
     subjects: list[str] = field(default_factory=list)  # of the clause
-    acting: list[str] = field(default_factory=list)  # what the last verb is about
+    acting: list[str] = field(default_factory=list)  # objects that do what the last verb says
     last: str = ""  # object read last
-    pending: tuple[list[str], str, bool] | None = None  # sources, relation, whether it goes the other way
-    done: tuple[list[str], str, bool] | None = None  # by which `last` was related: for what `and` adds
-    through: tuple[list[str], str, bool] | None = None  # a relation to a noun that is skipped
-    joined: bool = False  # behind `and`
-    passive: str = ""  # the verb right before, if it ends in -ed
-    finite: bool = False  # behind an auxiliary
+    pending: _Relation | None = None  # to the next object
+    done: _Relation | None = None  # to the last object, and to what `and` adds to it
+    through: _Relation | None = None  # to a noun that is skipped, and so to what follows its `of`
+    joined: bool = False  # the last word was `and`
+    passive: str = ""  # the last word, if it is a verb that ends in -ed
+    finite: bool = False  # the last verb is an auxiliary
 
     def read(self, item: Tagged | _NounPhrase) -> None:
         if isinstance(item, _NounPhrase):
@@ -109,8 +119,8 @@ class _Reader:
         elif item.tag == "auxiliary":
             self._auxiliary(item.base)
         elif item.tag in ("adjective", "number"):
-            told = self.finite or self.last in self.subjects
-            for source in self.subjects if told else [self.last][: bool(self.last)]:
+            of_subjects = self.finite or self.last in self.subjects
+            for source in self.subjects if of_subjects else [self.last][: bool(self.last)]:
                 self.attributes[source, item.base] = None
         elif item.tag == "conjunction":
             self.joined = item.base in ("and", "or", "&")
@@ -141,20 +151,21 @@ class _Reader:
             self.subjects = [head]
         self.last, self.pending, self.joined, self.passive, self.finite = head, None, False, "", False
 
-    def _relate(self, relation: tuple[list[str], str, bool], target: str) -> None:
-        sources, name, reverse = relation
-        for source in sources:
+    def _relate(self, relation: _Relation, target: str) -> None:
+        for source in relation.sources:
             if source != target:
-                self.relations[(target, name, source) if reverse else (source, name, target)] = None
+                ends = (target, source) if relation.reverse else (source, target)
+                self.relations[ends[0], relation.name, ends[1]] = None
 
     def _verb(self, verb: Tagged) -> None:
-        if self.last and not self.finite and not self.joined and verb.detail in ("ing", "ed") and self._acts(verb):
+        participle = verb.detail in ("ing", "ed") and not self.finite and not self.joined
+        if self.last and participle and self._acts(verb):
             self.acting = self.subjects if self.last in self.subjects else [self.last]
         else:
             self.acting = self.acting if self.joined and self.acting else self.subjects
         for source in self.acting:
             self.attributes[source, verb.base] = None
-        self.pending = (self.acting, verb.base, False)
+        self.pending = _Relation(self.acting, verb.base)
         self.passive = verb.base if verb.detail == "ed" else ""
         self.done, self.joined, self.finite = None, False, False
 
@@ -166,7 +177,7 @@ class _Reader:
     def _preposition(self, name: str) -> None:
         relation = _PREPOSITIONS.get(name, name)
         if self.pending:
-            sources = self.pending[0]
+            sources = self.pending.sources
         elif name in _NEAREST or not self.acting or self.done is None:
             sources = [self.last] if self.last else []
         else:
@@ -176,14 +187,14 @@ class _Reader:
         if name == "of" and self.through:
             self.pending = self.through
         elif self.passive and name == "by":
-            self.pending = (sources, self.passive, True)
+            self.pending = _Relation(sources, self.passive, reverse=True)
         else:
-            self.pending = (sources, relation, False)
+            self.pending = _Relation(sources, relation)
         self.through, self.joined, self.passive = None, False, ""
 
     def _auxiliary(self, word: str) -> None:
         if word in ("has", "have", "had", "having"):
-            self.pending = ([self.last] if self.last else [], "with", False)
+            self.pending = _Relation([self.last] if self.last else [], "with")
         else:
             self.pending, self.finite = None, True
         self.done, self.joined = None, False

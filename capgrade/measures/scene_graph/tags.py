@@ -1,4 +1,7 @@
-"""Parts of speech of a caption's words, by rules: closed classes, our lists, WordNet, and the words on either side."""
+"""Parts of speech of a caption's words, by rules.
+
+They look at closed classes, our lists, WordNet, and the words on either side.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class Tagged(NamedTuple):
 
 
 def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
-    """The words of one caption, lower-cased tokens, with their parts of speech; those without a letter are dropped."""
+    """The words of one caption, lower-case tokens, with their parts of speech.
+
+    Those without a letter or digit are dropped.
+    """
     joined = _joined([word for word in words if any(char.isalnum() for char in word)], lexicon)
     tagged: list[Tagged] = []
     for k, part in enumerate(joined):
@@ -34,7 +40,7 @@ def tag(words: Sequence[str], lexicon: SceneLexicon) -> list[Tagged]:
 
 
 def _joined(words: list[str], lexicon: SceneLexicon) -> list[str | Tagged]:
-    """Phrases of the lexicon, nouns of several words and closed classes tagged; other words as they are."""
+    """The words, with phrases, nouns of several words and closed classes tagged."""
     parts: list[str | Tagged] = []
     at = 0
     while at < len(words):
@@ -67,8 +73,10 @@ def _phrase(meaning: str, lexicon: SceneLexicon) -> list[Tagged]:
 
 
 def _one_noun(words: Sequence[str], lexicon: SceneLexicon) -> bool:
-    """Whether the words are one noun, singular or plural. WordNet has "little girl" and "white man" too, which are
-    objects with attributes."""
+    """Whether the words are one noun, singular or plural.
+
+    WordNet has "little girl" and "white man" too, which are objects with attributes here.
+    """
     text = " ".join(_singular(words, lexicon))
     if text in lexicon.nouns.concept or " ".join(words) in lexicon.nouns.concept:
         return True

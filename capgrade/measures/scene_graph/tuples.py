@@ -1,10 +1,10 @@
 """A scene graph as a weighted set of tuples, so that what two graphs share is what two sets share.
 
-Words become concepts, so synonyms are equal. What a tuple implies is in the set as well, with less weight: a dog is
-an animal, a brown dog is something brown, a skier skis.
+Words become concepts, so synonyms are equal. What a tuple implies is in the set as well, with less
+weight: a dog is an animal, a brown dog is something brown, a skier skis.
 
-Objects of our list have their concept there. Any other noun is placed by WordNet: up the hypernyms of each of its
-senses to the nearest word of the list, so that a corgi is a kind of dog.
+Objects of our list have their concept there. Any other noun is placed by WordNet: up the hypernyms
+of each of its senses to the nearest word of the list, so that a corgi is a kind of dog.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from capgrade.measures.scene_graph.parse import Graph
 from capgrade.schemas.params import ParamsBlock, SelfReference
 
 _FARTHEST = 4  # hypernyms up; above them stand words as general as "device"
-Tuples = dict[tuple[str, ...], float]  # ("object", dog), ("attribute", dog, brown), ("relation", dog, on, table), ...
+# Weights by ("object", dog), ("attribute", brown), ("attribute", dog, brown) or
+# ("relation", dog, on, table).
+Tuples = dict[tuple[str, ...], float]
 
 TupleWeight = Annotated[float, Field(ge=0, le=1e6)]  # sums of them are of float32
 
@@ -52,13 +54,14 @@ class TupleReader:
     _of_noun: dict[str, Tuples] = field(default_factory=dict)
 
     def tuples(self, graph: Graph) -> Tuples:
-        """The tuples of a graph and what they imply, each with its largest weight; none has weight 0."""
+        """The tuples of a graph and what they imply, each with its largest weight above 0."""
         found: Tuples = {}
         for noun in graph.objects:
             _add(found, self._object(noun))
         for noun, attribute in graph.attributes:
             alone = self._value(attribute, self.params.attributes)
-            owner, (_, name, *_) = self._concept(noun)[0], next(iter(alone))
+            owner = self._concept(noun)[0]
+            name = next(iter(alone))[1]  # the first tuple is of the attribute itself
             _add(found, alone | {("attribute", owner, name): self.params.attached})
         for source, relation, target in graph.relations:
             ends = (self._concept(source)[0], self._action(relation)[0], self._concept(target)[0])
@@ -71,14 +74,14 @@ class TupleReader:
             implied: Tuples = {("object", kind): self.params.kinds for kind in sorted(above)}
             for word in noun.split()[:-1]:
                 implied |= self._value(word, self.params.kinds)
-            action = self._deed(noun)
+            action = self._action_of_noun(noun)
             if action:
                 implied["attribute", action] = self.params.attributes
             self._of_noun[noun] = implied | {("object", concept): 1.0}
         return self._of_noun[noun]
 
     def _value(self, word: str, weight: float) -> Tuples:
-        """What an attribute is by itself: an action, a thing ("tennis" of a tennis court), or a quality."""
+        """What an attribute implies: an action, a thing ("tennis" of a tennis court), a quality."""
         if word in self.lexicon.verbs.concept:
             action, above = self._action(word)
             implied: Tuples = {("attribute", kind): weight * self.params.kinds for kind in sorted(above)}
@@ -98,7 +101,7 @@ class TupleReader:
         concept = self.lexicon.verbs.concept.get(verb, verb)
         return concept, frozenset(self.lexicon.verbs.ancestors(concept))
 
-    def _deed(self, noun: str) -> str | None:
+    def _action_of_noun(self, noun: str) -> str | None:
         """What someone or something named by a listed verb does: "ski" for "skier" and "skiing"."""
         last = noun.rsplit(" ", 1)[-1]
         stem = last.removesuffix("ing") if last.endswith("ing") else last.removesuffix("er")

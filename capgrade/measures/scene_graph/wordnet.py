@@ -1,8 +1,9 @@
 """Nouns, verbs and hypernyms of WordNet, from the data that METEOR's jar carries.
 
-The jar keeps WordNet's synonym sets by word, and each set's hypernyms and hyponyms in one list, hypernyms first;
-parts of speech it leaves out. They follow from the lists: a noun's first relations lead up to `entity`, a set
-with relations that do not is a verb, and only adjectives and adverbs have none.
+The jar keeps WordNet's synonym sets by word, and each set's hypernyms and hyponyms in one list,
+hypernyms first; parts of speech it leaves out. They follow from the lists: a noun's first relations
+lead up to `entity`, a set with relations that do not is a verb, and only adjectives and adverbs
+have none.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class WordNet:
         return self.chain(synset)[-1] == ENTITY
 
     def chain(self, synset: int) -> list[int]:
-        """A synonym set and those above it, to the root (or, among verbs, until a set comes again)."""
+        """A synonym set and those above it, to the root or, among verbs, until one comes again."""
         chain = [synset]
         while chain[-1] != ENTITY and (above := self.above.get(chain[-1])) is not None and above not in chain:
             chain.append(above)

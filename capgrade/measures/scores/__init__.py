@@ -1,1 +1,1 @@
-"""Scores of candidate captions, each against its own references: what captioners are evaluated with."""
+"""Scores of candidate captions, each against its own references, to evaluate captioners."""

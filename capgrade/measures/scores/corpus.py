@@ -1,4 +1,4 @@
-"""Candidates and references made ready for every score, each step once and only when a score asks for it."""
+"""Candidates and references prepared for every score, each step when a score first asks for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.ngrams import Ngrams, Sentences, numbered
-from capgrade.measures.scores.given import Given
+from capgrade.measures.scores.candidates import Candidates
 from capgrade.schemas.captions import SCHEMA, Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.say import warn
@@ -23,8 +23,9 @@ def warn_of_one_image(n_images: int) -> None:
     """Say that document frequencies of one image weigh nothing."""
     if n_images == 1:
         warn(
-            "document frequencies of one image make every CIDEr-D 0 -> give frequencies counted on a corpus, as "
-            "capgrade.Frequencies.of(references), or --frequencies FILE of `capgrade score`"
+            "document frequencies of one image make every CIDEr-D 0 -> "
+            "give frequencies counted on a corpus, as capgrade.Frequencies.of(references), "
+            "or --frequencies FILE of `capgrade score`"
         )
 
 
@@ -32,7 +33,7 @@ def warn_of_one_image(n_images: int) -> None:
 class Corpus:
     """Candidates (the first sentences), references, and how they are tokenised."""
 
-    given: Given
+    candidates: Candidates
     tokenizer: str = "ptb_py"
     frequencies: Frequencies | None = None
 
@@ -46,9 +47,10 @@ class Corpus:
     @cached_property
     def tokens(self) -> Words:
         """Tokens; a sentence without any has one empty word, as pycocoevalcap's ROUGE-L sees it."""
-        warn_of_scripts(self.given.texts, self.tokenizer)
-        lists = (0, len(self.given.owner))  # candidates, then references, as pycocoevalcap hands them to the jar
-        return without_empty_sentences(tokenized(self.given.texts, self.tokenizer, lists))
+        warn_of_scripts(self.candidates.texts, self.tokenizer)
+        # pycocoevalcap hands candidates, then references to the tokenizer's jar.
+        lists = (0, len(self.candidates.owner))
+        return without_empty_sentences(tokenized(self.candidates.texts, self.tokenizer, lists))
 
     @cached_property
     def words(self) -> Words:
@@ -66,18 +68,21 @@ class Corpus:
 
     @cached_property
     def idf(self) -> np.ndarray:
-        """float64, of each n-gram by its number: ln N - ln max(1, df). A warning where one image makes it 0."""
+        """ln N - ln max(1, df), float64, of each n-gram by its number.
+
+        Warns where a single image makes it 0.
+        """
         frequencies = self.frequencies
         if frequencies is None:
-            n_images, sizes = self.given.n_images, np.diff(self.given.ref_ptr)
-            owner = np.append(np.full(len(self.given.owner), -1), np.repeat(np.arange(n_images), sizes))
+            n_images, sizes = self.candidates.n_images, np.diff(self.candidates.ref_ptr)
+            owner = np.append(np.full(len(self.candidates.owner), -1), np.repeat(np.arange(n_images), sizes))
             frequencies = Frequencies.counted(self.ngrams, owner, n_images, self.tokenizer, "these references")
         warn_of_one_image(frequencies.n_images)
         return frequencies.idf(self.ngrams)
 
     def warn_of_empty(self) -> None:
         """Say how many captions have no words: their scores are 0."""
-        n, sizes = len(self.given.owner), self.words.sizes
+        n, sizes = len(self.candidates.owner), self.words.sizes
         for what, empty in (("candidate", sizes[:n] == 0), ("reference", sizes[n:] == 0)):
             if empty.any():
                 warn(f"{int(empty.sum())} {what}(s) have no words, so measures of common words give 0 with them")
@@ -85,11 +90,11 @@ class Corpus:
     @cached_property
     def table(self) -> Captions:
         """The sentences as a captions table, each an image of its own."""
-        rows = pa.array([str(k) for k in range(len(self.given.texts))])
+        rows = pa.array([str(k) for k in range(len(self.candidates.texts))])
         tokens = pa.ListArray.from_arrays(
             pa.array(self.tokens.ptr, pa.int32()),
             pa.DictionaryArray.from_arrays(self.tokens.word, pa.array(self.tokens.vocabulary)).cast(pa.string()),
         )
         split = pa.array([""] * len(rows))
-        columns = [rows, rows, split, pa.array(self.given.texts), tokens, pa.nulls(len(rows), pa.string())]
+        columns = [rows, rows, split, pa.array(self.candidates.texts), tokens, pa.nulls(len(rows), pa.string())]
         return Captions(pa.Table.from_arrays(columns, schema=SCHEMA), "", self.tokenizer, "")

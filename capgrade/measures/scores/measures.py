@@ -21,7 +21,10 @@ def known_scores() -> list[str]:
 
 
 def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
-    """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4. InputError for an unknown one."""
+    """The named measures in the order asked for; `bleu` stands for bleu_1 .. bleu_4.
+
+    InputError for an unknown one.
+    """
     names = list(dict.fromkeys(one for name in measures for one in (BLEUS if name == "bleu" else (name,))))
     unknown = [name for name in names if name not in known_scores()]
     if unknown or not names:
@@ -34,7 +37,7 @@ def scored(corpus: Corpus, measures: Sequence[str]) -> dict[str, Scored]:
         if name not in found:
             found |= MEASURES[measure]().of_corpus(corpus)
     none = [name for name in names if name in BLEUS and not found[name].statistics[:, 1 + int(name[-1])].any()]
-    if none and corpus.words.sizes[: len(corpus.given.owner)].any():  # else that is said already
-        why = f"no {none[0][-1]} words in a row of any candidate are in its references (BLEU is for larger corpora)"
-        warn(f"{', '.join(none)}: 0, as {why}")
+    if none and corpus.words.sizes[: len(corpus.candidates.owner)].any():  # else a warning has said so already
+        why = f"no {none[0][-1]} words in a row of any candidate are in its references"
+        warn(f"{', '.join(none)}: 0, as {why} (BLEU is for larger corpora)")
     return {name: found[name] for name in names}

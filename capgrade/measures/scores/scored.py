@@ -10,8 +10,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Scored:
-    """One score: `sentences` float64 [candidates]; `statistics` float64 [candidates, k], of whose sums [n, k] `of`
-    makes corpus scores [n]."""
+    """One score of candidates: `sentences`, float64 [candidates].
+
+    `statistics`, float64 [candidates, k], are summed, and `of` makes corpus scores [n] of sums [n,
+    k].
+    """
 
     sentences: np.ndarray
     statistics: np.ndarray

@@ -55,7 +55,7 @@ def test_is_the_definition(seed: int, n: int, step: int) -> None:
     captions = make_captions(random_sets(n, seed=seed, least=2))
     vectors = embedded(captions, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "STEP", step)
+        patch.setattr(module, "_STEP", step)
         found = shared(vectors, *shared_map(vectors, captions))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, by_definition(vectors, captions), atol=1e-6)

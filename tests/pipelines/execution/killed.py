@@ -68,10 +68,10 @@ def in_parts(folder: Path) -> None:
 def by_beam(folder: Path) -> None:
     """All elements of `WriteShards`, one after the other, as a runner hands them out again."""
     transform = WriteShards(f"file://{folder}/out", f"file://{folder}/url", SMALL, captions=f"file://{folder}/captions")
-    run = transform.target.begun(transform.fit.run((0, {})))
+    run = transform.target.begin(transform.fit.run((0, {})))
     writer = WriteBlock(transform.target)
     files = [one for block in range(run.job.n_blocks) for _, one in writer.process((run, block))]
-    transform.target.finished(files)
+    transform.target.finish(files)
 
 
 WORK: tuple[Callable[[Path], None], ...] = (dense, sampled, exchanged, in_parts, by_beam)

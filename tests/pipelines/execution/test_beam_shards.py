@@ -24,7 +24,7 @@ from apache_beam.typehints.decorators import TypeCheckError
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines import beam_shards
-from capgrade.pipelines.beam_shards import CAPTIONS, WriteBlock, WriteShards, keyed, tokenized
+from capgrade.pipelines.beam_shards import CAPTIONS, WriteBlock, WriteShards, key_by_share, tokenize_share
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.execution.runners import arguments
 from capgrade.pipelines.shards import shards
@@ -86,9 +86,9 @@ def run(transform: beam.PTransform, *options: str, of: list[dict[str, str]] | No
 def gathered(rows: list[dict[str, str]]) -> tuple[int, dict[str, list]]:
     """What the runner hands to the worker that fits."""
     shares = dict[int, list]()
-    for share, fields in map(keyed, rows):
+    for share, fields in map(key_by_share, rows):
         shares.setdefault(share, []).append(fields)
-    return 0, {CAPTIONS: [tokenized(one, "ptb_py") for one in shares.items()]}
+    return 0, {CAPTIONS: [tokenize_share(one, "ptb_py") for one in shares.items()]}
 
 
 @pytest.mark.parametrize("runner", ["direct", "triggers", "processes", "portable", "dask"])
@@ -159,7 +159,7 @@ def test_elements_of_other_types(kind: Any, tmp_path: Path) -> None:
 )
 def test_elements_that_are_no_captions(element: Any, says: str) -> None:
     with pytest.raises(InputError, match=f"captions of the pipeline row .*a.*: {says}"):
-        keyed(element)
+        key_by_share(element)
 
 
 def test_processes_of_the_direct_runner_divide_the_cores() -> None:
@@ -224,7 +224,7 @@ def test_elements_that_come_twice(captions_dir: Path, tmp_path: Path) -> None:
     """Whole runs of which all comes again: `killed.by_beam`."""
     transform = written(captions_dir, tmp_path)
     ((_, one),) = WriteBlock(transform.target).process((transform.fit.run(NOTHING), 0))
-    assert transform.target.finished([one, one])["pairs"] == one.pairs
+    assert transform.target.finish([one, one])["pairs"] == one.pairs
 
 
 @pytest.mark.parametrize(
@@ -247,13 +247,13 @@ def test_what_is_not_of_these_shards_stays(name: str, says: str, captions_dir: P
 
 def test_unfinished_shards_of_other_captions_stay(captions_dir: Path, tmp_path: Path) -> None:
     transform = written(captions_dir, tmp_path)
-    one = transform.target.begun(transform.fit.run(NOTHING))
-    transform.target.begun(one)  # they are its own
+    one = transform.target.begin(transform.fit.run(NOTHING))
+    transform.target.begin(one)  # they are its own
     before = contents(tmp_path / "out")
     for found in (json.dumps({**one.facts, "inputs": {"captions": "others"}}), "[1]", "mine"):
         (tmp_path / "out" / "run.json").write_text(found)
         with pytest.raises(InputError, match="holds shards of other captions or parameters -> give the URL"):
-            transform.target.begun(one)
+            transform.target.begin(one)
     assert list(before) == ["run.json"]
 
 

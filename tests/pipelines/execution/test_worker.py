@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import ANY, patch
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.internal import pickler
 from fsspec.implementations.memory import MemoryFileSystem
@@ -27,7 +28,7 @@ from capgrade.pipelines.relevance import DenseTables
 from capgrade.pipelines.sampling.plan import Plan
 from capgrade.pipelines.shards import SampledTables, job_of, source_of
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_text
+from capgrade.schemas.files import write_arrow, write_text
 from capgrade.schemas.output import output_folder
 from capgrade.schemas.relevance import relevance_schema
 from capgrade.schemas.shards import shard_schema
@@ -216,6 +217,8 @@ def test_blocks_of_the_graph_are_all_that_are_left(monkeypatch: pytest.MonkeyPat
 def test_threads_are_those_of_the_worker(monkeypatch, tmp_path: Path) -> None:
     """However many the machine has that started the run."""
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 32)
+    ids = pa.record_batch({"image_ids": pa.array(["1.jpg"], pa.large_string())})
+    write_arrow(tmp_path / "keys" / "image_ids.arrow", ids.schema, [ids])
     job, threads = Job(url=str(tmp_path), kinds={}, table=DenseTables({}), n_images=1, block_images=1), list[int]()
     monkeypatch.setattr(DenseTables, "__call__", lambda *_: threads.append(get_num_threads()))
     for workers in (2, 1, 64):

@@ -13,8 +13,8 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 from capgrade.measures.frequencies import Frequencies
 from capgrade.measures.meteor.text import as_meteor_reads, meteor_words
+from capgrade.measures.scores.candidates import pair_candidates
 from capgrade.measures.scores.corpus import Corpus
-from capgrade.measures.scores.given import given as as_given
 from capgrade.measures.scores.measures import MEASURES, scored
 from capgrade.schemas.errors import InputError
 from capgrade.text.tokens import tokenize, tokenized
@@ -31,7 +31,7 @@ SETS = st.lists(st.tuples(LINE, st.lists(LINE, min_size=1, max_size=4)), min_siz
 
 
 def corpus(pairs: list[tuple[str, list[str]]], **settings: Any) -> Corpus:
-    return Corpus(as_given([c for c, _ in pairs], [r for _, r in pairs]), "none", **settings)
+    return Corpus(pair_candidates([c for c, _ in pairs], [r for _, r in pairs]), "none", **settings)
 
 
 def dicts(pairs: list[tuple[str, list[str]]]) -> tuple[dict, dict]:

@@ -1,4 +1,4 @@
-"""Candidates and references as people give them: as texts, or as the token ids that a captioner samples.
+"""Candidates and references as texts, or as the token ids that a captioner samples.
 
 Token ids are the same as the ids written with spaces between them.
 """
@@ -15,15 +15,16 @@ from capgrade.measures.base import ImagePairs
 from capgrade.schemas.errors import InputError
 from capgrade.text.words import Words
 
-Captions = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
+CaptionSets = Mapping[Any, str | Sequence[str]] | Sequence[str | Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Given:
+class Candidates:
     """Candidates, and the reference set of each one's image.
 
-    `ids` [candidates]: the image of each as it was given; `texts`: candidates, then references; `owner` int64
-    [candidates]: number of the image; `ref_ptr` int64 [images + 1]: where each image's references start.
+    `ids` [candidates]: the image of each as it was given; `texts`: candidates, then references;
+    `owner` int64 [candidates]: number of the image; `ref_ptr` int64 [images + 1]: where each
+    image's references start.
     """
 
     ids: list[Any]
@@ -46,10 +47,11 @@ class Given:
         return len(self.ref_ptr) - 1
 
 
-def given(candidates: Captions, references: Captions) -> Given:
+def pair_candidates(candidates: CaptionSets, references: CaptionSets) -> Candidates:
     """From two dicts (id -> captions) or two lists in one order; a string stands for one caption.
 
-    Raises InputError for ids or lengths that differ, an image without captions, or what is not text.
+    Raises InputError for ids or lengths that differ, an image without captions, or what is not
+    text.
     """
     for what, captions in (("candidates", candidates), ("references", references)):
         if isinstance(captions, str) or not hasattr(captions, "__len__"):
@@ -73,12 +75,15 @@ def given(candidates: Captions, references: Captions) -> Given:
     owner = np.repeat(np.arange(len(images)), [len(one) for one in sets])
     ref_ptr = np.concatenate([[0], np.cumsum([len(one) for one in refs])])
     texts = [text for one in (*sets, *refs) for text in one]
-    return Given([images[k] for k in owner], texts, owner, ref_ptr)
+    return Candidates([images[k] for k in owner], texts, owner, ref_ptr)
 
 
 def _check_ids(candidates: Mapping, references: Mapping) -> None:
-    for here, there, name in ((candidates, references, "references"), (references, candidates, "candidates")):
-        missing = [image for image in here if image not in there]
+    for ids, others, name in (
+        (candidates, references, "references"),
+        (references, candidates, "candidates"),
+    ):
+        missing = [image for image in ids if image not in others]
         if missing:
             raise InputError(
                 f"{len(missing)} image(s) have no {name}, {missing[0]!r} the first",
@@ -107,11 +112,11 @@ def are_ids(sets: Any) -> bool:
 
 
 def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndarray]:
-    """Sets of captions, such as the references, one after the other: the ids as words, each as it is written; and how
-    many captions each set has, int64. A set is a list of captions or an array [captions, length]; a caption is a list,
-    array or tensor of ids.
+    """Sets of captions, each a caption's token ids, as words, and how many captions each set has.
 
-    With `end` a caption ends with its first `end`, and what follows is padding. InputError for what is no id.
+    A word is an id as it is written; sizes are int64. A set is a list of captions or an array
+    [captions, length]; a caption is a list, array or tensor of ids. With `end` a caption ends with
+    its first `end`, and what follows is padding. InputError for what is no id.
     """
     flat, rows, sizes = [np.empty(0, np.int64)], [""], []
     for row, own in ((f"{what}[{k}]", own) for what, sets in several.items() for k, own in enumerate(sets)):
@@ -134,7 +139,7 @@ def token_ids(end: int | None, **several: Sequence[Any]) -> tuple[Words, np.ndar
 
 
 def _ended(ptr: np.ndarray, ids: np.ndarray, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Without what follows the first end of a caption."""
+    """Captions without what follows their first `end`."""
     ends = np.concatenate([[0], np.cumsum(ids == end)])  # before each token
     kept = ends[:-1] == np.repeat(ends[ptr[:-1]], np.diff(ptr))
     return np.concatenate([[0], np.cumsum(kept)])[ptr], ids[kept]
