@@ -2,36 +2,20 @@
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from sentence_transformers import CrossEncoder
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from capgrade.pipelines.judging import cross_encoder
 from tests.conftest import caption_table, printed, refusal, write_captions_folder
+from tests.pipelines.judging.tiny import random_model
 
 SETS = [["a dog runs", "the dog is fast", "a red dog"], ["a cat sits", "a lazy cat", "the cat"]]
 TEXTS = {f"i{i}#{k}": text for i, captions in enumerate(SETS) for k, text in enumerate(captions)}
-OF_BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
-
-def random_model(folder: Path, labels: int = 1) -> CrossEncoder:
-    """Two layers of BERT with random weights, saved in `folder`."""
-    torch.manual_seed(0)
-    words = sorted({word for text in TEXTS.values() for word in text.split()})
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join([*OF_BERT, *words]))
-    sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 64}
-    sizes["vocab_size"] = len(words) + len(OF_BERT)
-    config = BertConfig(num_hidden_layers=2, num_attention_heads=2, num_labels=labels, **sizes)
-    config.initializer_range = 0.5  # scores that differ
-    BertForSequenceClassification(config).save_pretrained(folder)
-    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
-    return CrossEncoder(str(folder), device="cpu")
+WORDS = sorted({word for text in TEXTS.values() for word in text.split()})
 
 
 @pytest.fixture
@@ -55,7 +39,7 @@ def scores(here: Path) -> dict[tuple[str, str, str], float]:
 
 def test_scores_are_the_models_own(here: Path) -> None:
     """Of each pair the mean over the image's other captions, with the caption as document and as query."""
-    model = random_model(here / "model")
+    model = random_model(here / "model", WORDS)
     found = printed(*line(here, "--set", "judge.prompt=[references,references_again]"))
     assert (found["answered"], found["left"], found["cost"], found["tokens"]["sent"]) == (24, 0, 0, 0)
     table = scores(here)
@@ -72,7 +56,7 @@ def test_scores_are_the_models_own(here: Path) -> None:
 
 def test_nothing_is_computed_twice(here: Path) -> None:
     """Also of another folder with the same weights; other weights are another judge."""
-    random_model(here / "model")
+    random_model(here / "model", WORDS)
     assert printed(*line(here))["requests"] == 1
     (here / "model").rename(here / "moved")
     moved = line(here, model="moved", out="other.csv")
@@ -84,7 +68,7 @@ def test_nothing_is_computed_twice(here: Path) -> None:
 
 def test_models_that_are_no_judges(here: Path) -> None:
     assert "cannot load the CrossEncoder" in refusal(*line(here, model="captions"))
-    random_model(here / "model", labels=3)
+    random_model(here / "model", WORDS, labels=3)
     assert "the model has 3 labels -> give a model of one score" in refusal(*line(here))
 
 
@@ -102,7 +86,7 @@ class OfColours(torch.nn.Module):
 
 
 def test_a_picture_goes_along_where_the_model_takes_one(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    random_model(here / "model")
+    random_model(here / "model", WORDS)
     (here / "pictures").mkdir()
     for i, red in enumerate((255, 0)):
         Image.new("RGB", (32, 32), (red, 0, 0)).save(here / "pictures" / f"i{i}.png")
