@@ -261,6 +261,7 @@ def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[
         return np.zeros(0, np.int64), np.zeros(queries, np.int64), np.zeros((_FOLDS, 1, 1, 1))
     bands = int(np.clip(len(donors) // _IN_BAND, 1, _BANDS))
     edges = np.unique(np.quantile(placed.place[donors], np.arange(1, bands) / bands, method="higher"))
+    edges = edges[edges > placed.place[donors].min()]  # else the first band would have no donors
     band = np.searchsorted(edges, placed.place[donors], side="right")
     known = np.bincount(placed.query[certain], gain[certain], queries)
     parts = int(np.clip(len(donors) // (bands * _IN_CLASS), 1, _CLASSES))

@@ -27,14 +27,15 @@ class Pool:
 
 def draw_pool(
     similarities: Sequence[Matrix], budget: int, *, top: int = 10, columns: bool = False, own: Positives | None = None,
-    seed: int = 0,
+    certain: bool = True, seed: int = 0,
 ) -> Pool:  # fmt: skip
     """`budget` pairs of all: the first `top` of each row of each system (and of each column) with probability 1, the
     pooling of TREC. The others fall into strata by their best rank, from `top` on each twice as deep as the one above.
     A stratum of n pairs gets a share as the square root of n, which is Neyman's where relevance falls as 1 / rank.
 
-    `own` pairs are known and not drawn. InputError for similarities of several shapes, and for a budget that leaves a
-    pair without a chance.
+    `own` pairs are known and not drawn. Where not all of the first `top` are to be `certain`, half of the budget is
+    drawn from them, or as many as they are. InputError for similarities of several shapes, and for a budget that leaves
+    a pair without a chance.
 
     >>> len(draw_pool([np.eye(20)], budget=100, top=2).query)
     100
@@ -46,7 +47,7 @@ def draw_pool(
     in_row = np.stack([(strata == h).sum(axis=1) for h in range(count)], axis=1)  # rows x strata
     sizes = in_row.sum(axis=0)
     random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
-    for stratum, drawn in enumerate(_shares(sizes, budget, top)):
+    for stratum, drawn in enumerate(_shares(sizes, budget, top, certain)):
         numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))  # of its pairs, row by row
         ends = in_row[:, stratum].cumsum()
         row = np.searchsorted(ends, numbers, side="right")
@@ -102,10 +103,11 @@ def best_cells(S: Array, depth: int, given: tuple[Array, Array], *, columns: boo
             yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
 
 
-def _shares(sizes: Array, budget: int, top: int) -> list[int]:
+def _shares(sizes: Array, budget: int, top: int, certain: bool) -> list[int]:
     """How many pairs of each stratum are drawn. A small stratum may be taken whole, and leaves its rest to larger
     ones."""
-    drawn, left = [int(sizes[0])] + [0] * (len(sizes) - 1), budget - int(sizes[0])
+    best = int(sizes[0]) if certain else min(int(sizes[0]), budget // 2)
+    drawn, left = [best] + [0] * (len(sizes) - 1), budget - best
     below = [int(h) for h in np.argsort(sizes[1:], kind="stable") + 1 if sizes[h]]
     if left < len(below) or budget > sizes.sum():
         problem = f"{budget:,} pairs to judge: {sizes[0]:,} are among the first {top}, {sizes[1:].sum():,} below"

@@ -12,10 +12,12 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
+    ENCODER,
     CaptionsDir,
     CommonOptions,
     ImagesOption,
     Measures,
+    Out,
     ParamsFile,
     SetOptions,
     Split,
@@ -199,3 +201,46 @@ def judge(
         typer.echo(f"{done['unanswered']:,} scores have no answer that counts; the reasons are in {beside}", err=True)
     if done["left"]:
         typer.echo(f"{done['left']:,} scores are left: {done['stopped']}; run again to go on", err=True)
+
+
+def regrade(
+    captions: CaptionsDir,
+    similarity: Annotated[
+        list[Path], Option(help="Images x captions of a model, as `evaluate` reads them; NAME=FILE names it.")
+    ],
+    model: Annotated[str, Option("--judge", help="The judge: its name at the endpoint, or a CrossEncoder.")],
+    out: Out,
+    endpoint: Annotated[str | None, Option(help="A chat endpoint, or one that reranks, as of `judge`.")] = None,
+    images: ImagesOption = None,
+    split: Split = None,
+    budget: Annotated[int, Option(min=10, help="Pairs to ask about.")] = 3000,
+    accept: Annotated[
+        float, Option(min=0.01, max=1, help="Share of the judge's scale from which a pair is right.")
+    ] = 0.5,
+    max_cost: Annotated[float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")] = None,
+    given: CommonOptions = COMMON_OPTIONS,
+) -> None:
+    """What models' recall is worth: draw a pool of pairs, ask a judge, and estimate R@1 with what is also right.
+
+    Similarities are read in the order of the captions table, or with ids beside them. With two models the probability
+    that the same one is first is printed. A run goes on where it was stopped; nothing that was answered is asked again.
+    """
+    paths: dict[str, Path] = {}
+    for one in similarity:
+        name, equals, file = str(one).partition("=")
+        path = Path(file) if equals and not one.exists() else one
+        name = name if equals and not one.exists() else one.stem
+        if name in paths:
+            raise InputError(f"two models are called '{name}'", file=path, remedy="name one: --similarity NAME=FILE")
+        paths[name] = path
+    require_all("vl_convert", *([ENCODER] if endpoint is None else []))
+    loaded = load(given.params, given.sets)
+    from capgrade.pipelines.regrade import lines_of
+    from capgrade.pipelines.regrade import regrade as stage
+
+    found = stage(
+        captions, paths, out, model=model, endpoint=endpoint, images=images, split=split, budget=budget, accept=accept,
+        max_cost=max_cost, params=loaded.judge, tell=lambda said: typer.echo(said, err=True),
+    )  # fmt: skip
+    judged = f"{found['answered']:,} of {budget:,} pairs judged -> {out}"
+    say(found, given.as_json, "\n".join([*lines_of(found), judged]))
