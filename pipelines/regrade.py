@@ -31,7 +31,7 @@ from capgrade.pipelines.page.parts import (
 from capgrade.pipelines.page.thumbnails import PageThumbnails
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
-from capgrade.schemas.files import write_json, write_manifest, write_text
+from capgrade.schemas.files import package_version, write_json, write_manifest, write_text
 from capgrade.schemas.inputs import file_digest
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import output_folder
@@ -252,7 +252,8 @@ def _page(
         for k, (model, S) in enumerate(scores.items())
         if (changed := _changed(S, answers, captions, accept, thumbnails))
     ]
-    return render("What the numbers are worth", opening, sections, KIND)
+    foot = f"capgrade {package_version()}; captions {captions.digest[:12]}, split {captions.split}."
+    return render("What the numbers are worth", opening, sections, KIND, foot=foot, runs=[])
 
 
 _INTRO = "What the model ranks first, which was not written for the query, and which the judge accepts."

@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
     "explore": (people.explore, "--dataset dataset"),
     "judge": (people.judge, f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv"),
-    "regrade": (people.regrade, f"--captions captions --similarity sims.npy {REGRADE} --out regraded"),
+    "regrade": (people.regrade, f"--captions captions --similarity sims.npy {REGRADE} --budget 500 --out regraded"),
     "reproduce": (training.reproduce, "--list"),
     "verify": (labels.verify, "data"),
     "bench": (uses.bench, "relevance --captions captions --measures cider,rouge_l"),
