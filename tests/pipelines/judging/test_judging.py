@@ -445,6 +445,7 @@ def test_the_expected_grade_is_that_of_g_eval() -> None:
     assert prompt.expected(inside, 3) == pytest.approx(2.7 / 0.8)
     assert prompt.expected([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5) is None, "two tokens"
     assert prompt.expected([], 3) is None
+    assert prompt.expected([{"token": "3", "logprob": 0.0, "top_logprobs": None}], 3) is None
     assert yes.expected([token("Yes", **{"Yes": 0.6, " yes": 0.15, "No": 0.05, "NO": 0.2})], 1) == pytest.approx(0.75)
     wide = ChatPrompt(**PROMPT | {"answer": "0 to 100"})
     assert wide.expected([token("1", **{"1": 1.0}), token("0")], 10) is None
