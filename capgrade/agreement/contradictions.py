@@ -13,12 +13,13 @@ GRADES = 5  # steps of a scale that a grade is one of, as of 0 to 5
 
 
 def contradictions(path: Path, scale: tuple[float, float] | None, accept: float | None) -> dict[str, Any] | None:
-    """Of a table of `capgrade judge` with several prompts: `pairs`, and of them the shares whose scores by two prompts
-    are more than one `grade` apart, a fifth of the scale, and on both sides of the score that accepts, another
-    `verdict`. None of a table without.
+    """Of a table of `capgrade judge` with several prompts: `pairs`, and of them the shares whose
+    scores by two prompts are more than one `grade` apart, a fifth of the scale, and on both sides
+    of the score that accepts, another `verdict`. None of a table without.
 
-    `scale` and `accept` are those of people's judgements: `accept` counts where the judge answers on the same scale,
-    else 3 of 0 to 5 and half of 0 to 1. InputError as `read_people`, and for a table that does not say its scale.
+    `scale` and `accept` are those of people's judgements: `accept` counts where the judge answers
+    on the same scale, else 3 of 0 to 5 and half of 0 to 1. InputError as `read_people`, and for a
+    table that does not say its scale.
     """
     given, its = read_prompts(path)
     if not given:

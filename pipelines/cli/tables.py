@@ -25,7 +25,8 @@ def agreement_table(result: dict[str, Any]) -> None:
     also = ": of all pairs, and of other captions alone" if others in heads else ""
     print_table(f"Agreement with human judgements{also}", heads, rows)
     if judged := _judged_rows(result):
-        heads = ["measure", "tau-b, chosen\npairs", "tau-b, random\npairs", "another\ngrade", "another\nverdict"]
+        pairs = ("all\npairs", "chosen\npairs", "random\npairs")
+        heads = ["measure", *(f"tau-b, {of}" for of in pairs), "another\ngrade", "another\nverdict"]
         print_table("Judges beside measures and people", heads, judged)
         said = "another grade, another verdict: the share of pairs on which two prompts of a judge disagree"
         console().print(said)
@@ -63,15 +64,16 @@ def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], lis
 
 
 def _judged_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Of each measure Kendall's tau-b with chosen and with random pairs, and the shares of a judge's pairs on which two
-    prompts have another grade or verdict. No row where nothing of this is known."""
+    """Of each measure Kendall's tau-b with all, chosen and random pairs, and the shares of a judge's
+    pairs on which two prompts have another grade or verdict. No row where neither chosen pairs nor
+    such a share is known."""
     rows = []
     for name, row in result.items():
-        taus = [row["kendall"].get(scope) for scope in (CHOSEN, RANDOM)]
+        taus = [row["kendall"].get(scope) for scope in ("all", CHOSEN, RANDOM)]
         shares = [row.get("contradictions", {}).get(kind) for kind in ("grade", "verdict")]
         cells = ["–" if tau is None else f"{tau:.3f}" for tau in taus]
         rows.append([name, *cells, *("–" if share is None else f"{share:.1%}" for share in shares)])
-    return rows if any(cell != "–" for row in rows for cell in row[1:]) else []
+    return rows if any(cell != "–" for row in rows for cell in row[2:]) else []
 
 
 def matches_table(text: str, matches: Sequence[Match]) -> None:

@@ -1,5 +1,5 @@
-"""Stage `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one that reranks, or a
-cross-encoder in this process."""
+"""Stage `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one
+that reranks, or a cross-encoder in this process."""
 
 import csv
 from collections.abc import Callable
@@ -35,13 +35,14 @@ def judge(
     params: JudgeParams,
     tell: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
-    """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, a row for each pair and prompt, in this order.
-    Without `endpoint` the model is a CrossEncoder in this process. What is to be asked, and what it will cost about, is
-    told before. Pairs without an answer are listed beside the table, with the reason, and asked by the next run.
+    """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, a row for each pair and
+    prompt, in this order. Without `endpoint` the model is a CrossEncoder in this process. What is
+    to be asked, and what it will cost about, is told before. Pairs without an answer are listed
+    beside the table, with the reason, and asked by the next run.
 
-    Answers are kept by the digest of model, prompt, texts and picture: none is asked for twice, and a run that was
-    killed goes on. Raises InputError where inputs do not fit, something else stands at `out`, or the endpoint refuses
-    whoever asks.
+    Answers are kept by the digest of model, prompt, texts and picture: none is asked for twice, and
+    a run that was killed goes on. Raises InputError where inputs do not fit, something else stands
+    at `out`, or the endpoint refuses whoever asks.
     """
     failed = out.with_name(f"{out.stem}-unanswered.csv")
     refuse_file(out, f"table of capgrade judge by {model}", _by(model))

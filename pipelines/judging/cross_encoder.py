@@ -64,15 +64,21 @@ class CrossEncoderJudge:
 
 @needs("encoder")
 def load_cross_encoder(model: str, device: str) -> CrossEncoder:
-    """A folder, or a model of the hub, on `device` as `device_of` takes it. It runs no code of its own."""
+    """A folder, or a model of the hub, on `device` as `device_of` takes it. It runs no code of its
+    own."""
     source = model_source(model)
     from sentence_transformers import CrossEncoder
 
     place = device_of(device)
     try:
         with quiet_loading():
-            return CrossEncoder(source, device=str(place))
+            found = CrossEncoder(source, device=str(place))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         remedy = "give the folder of a sentence-transformers CrossEncoder, or a hub id when online"
         raise InputError(f"cannot load the CrossEncoder '{model}': {reason}", remedy=remedy) from error
+    kinds = getattr(found.config, "architectures", None) or [""]
+    if len(found) == 1 and "For" not in kinds[0]:  # the library would put random weights there
+        remedy = "give a model that was trained as a CrossEncoder"
+        raise InputError(f"{kinds[0] or 'the model'} has no layer that scores", file=model, remedy=remedy)
+    return found

@@ -31,8 +31,9 @@ CHARACTERS, OF_PICTURE, OF_ANSWER = 4, 350, 16
 class Endpoint:
     """An address, with the token of the environment. Threads may ask at the same time.
 
-    A connection that fails is tried `retries` times again by httpx2. InputError for what is no address, for one that
-    names a user or a key, and for a token that no header can carry, or that would be sent unencrypted.
+    A connection that fails is tried `retries` times again by httpx2. InputError for what is no
+    address, for one that names a user or a key, and for a token that no header can carry, or that
+    would be sent unencrypted.
     """
 
     def __init__(self, endpoint: str, model: str, timeout: float, retries: int = 0) -> None:
@@ -67,8 +68,8 @@ class Endpoint:
         return f"Endpoint({self.address})"
 
     def post(self, body: dict[str, Any]) -> Any:
-        """The JSON that one request brings. Raises LostError, and InputError where the endpoint refuses whoever
-        asks."""
+        """The JSON that one request brings. Raises LostError, and InputError where the endpoint
+        refuses whoever asks."""
         try:
             response = self.client.post(self.address, json={"model": self.model, **body})
         except httpx2.ConnectError as error:
@@ -83,7 +84,8 @@ class Endpoint:
             self.no_answer("no JSON", response.text)
 
     def clean(self, text: str) -> str:
-        """What may be shown and kept of what an endpoint says: short, on one line, without the token."""
+        """What may be shown and kept of what an endpoint says: short, on one line, without the
+        token."""
         whole = text[:2000].encode(errors="replace").decode()  # half a character stops no run
         hidden = whole.replace(self._token, "***") if self._token else whole
         return " ".join(hidden.split())[:ANSWER_SHOWN]
@@ -141,8 +143,9 @@ class ChatJudge:
 
 
 class RerankJudge:
-    """A reranker at an address that takes {model, query, documents} and answers {results: [{index, relevance_score}]},
-    as those of Cohere, Jina and vLLM do. A picture is a query as vLLM takes it: {content: [{type: image_url, ...}]}."""
+    """A reranker at an address that takes {model, query, documents} and answers {results: [{index,
+    relevance_score}]}, as those of Cohere, Jina and vLLM do. A picture is a query as vLLM takes it:
+    {content: [{type: image_url, ...}]}."""
 
     reads: Literal["chat", "rank"] = "rank"
     at_once, charges, alone = DOCUMENTS, True, False
@@ -178,7 +181,8 @@ class RerankJudge:
 
 
 def _tokens(found: dict[str, Any]) -> tuple[int, int]:
-    """Sent and answered, 0 where the endpoint does not count them; a reranker may count both together."""
+    """Sent and answered, 0 where the endpoint does not count them; a reranker may count both
+    together."""
     usage = found.get("usage") or {}
     counts = usage.get("prompt_tokens", usage.get("total_tokens")), usage.get("completion_tokens")
     sent, answered = (count if type(count) is int else 0 for count in counts)

@@ -1,7 +1,8 @@
-"""What a judge is asked: the prompts, the questions that they make of a pair, and which answers count.
+"""What a judge is asked: the prompts, the questions that they make of a pair, and which answers
+count.
 
-A prompt is a YAML file. One for a chat endpoint has `answer`, `user` and, if wanted, `system` and `request`; one for a
-reranker has `query` and `document`.
+A prompt is a YAML file. One for a chat endpoint has `answer`, `user` and, if wanted, `system` and
+`request`; one for a reranker has `query` and `document`.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ ALL = "all"
 
 @dataclass(eq=False)
 class Question:
-    """What is asked of one pair: `text` to a chat model, or a query (`text`) and a `document` to a reranker. `image` is
-    the id of the image whose picture goes along. Then its score, or the reason why there is none."""
+    """What is asked of one pair: `text` to a chat model, or a query (`text`) and a `document` to a
+    reranker. `image` is the id of the image whose picture goes along. Then its score, or the reason
+    why there is none."""
 
     prompt: Prompt
     text: str
@@ -88,8 +90,8 @@ class Prompt(ParamsBlock):
         return "{captions}" in self.templates or "{reference}" in self.templates
 
     def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
-        """About a caption and the image's `others`, whose picture is shown unless `image` is None. The mean of their
-        scores is the pair's."""
+        """About a caption and the image's `others`, whose picture is shown unless `image` is None.
+        The mean of their scores is the pair's."""
         raise NotImplementedError
 
 
@@ -135,7 +137,8 @@ class ChatPrompt(Prompt):
         return [*first, {"role": "user", "content": said}]
 
     def score(self, answer: str) -> float | None:
-        """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything else."""
+        """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything
+        else."""
         text = answer.strip()
         fenced = _FENCE.fullmatch(text)
         value = _inside(fenced[1] if fenced else text)
@@ -146,8 +149,8 @@ class ChatPrompt(Prompt):
 
     @property
     def grades(self) -> dict[str, float]:
-        """What a token may say -> its grade: yes and no, else the whole numbers of the scale. None of a scale beyond
-        one digit: the token 1 may begin a 10."""
+        """What a token may say -> its grade: yes and no, else the whole numbers of the scale. None
+        of a scale beyond one digit: the token 1 may begin a 10."""
         if self.yes_no:
             return {"yes": 1.0, "no": 0.0}
         low, high = self.scale
@@ -155,14 +158,15 @@ class ChatPrompt(Prompt):
         return {str(grade): float(grade) for grade in inside} if low >= 0 and high < 10 else {}
 
     def expected(self, tokens: Sequence[Mapping[str, Any]], answered: float) -> float | None:
-        """The expected grade: sum over grades g of p(g) g / sum of p(g), p the probabilities of tokens where the answer
-        has its grade (Liu et al. 2023, G-Eval, section 2). `tokens` are the answer's, as `logprobs.content` of a chat
-        completion. None where `answered` is no token of it."""
+        """The expected grade: sum over grades g of p(g) g / sum of p(g), p the probabilities of
+        tokens where the answer has its grade (Liu et al. 2023, G-Eval, section 2). `tokens` are the
+        answer's, as `logprobs.content` of a chat completion. None where `answered` is no token of
+        it."""
         for token in tokens:
             if self.grades.get(_bare(token["token"])) != answered:
                 continue
             chance = defaultdict[float, float](float)
-            for other in token["top_logprobs"]:
+            for other in token.get("top_logprobs") or ():
                 if (grade := self.grades.get(_bare(other["token"]))) is not None:
                     chance[grade] += math.exp(other["logprob"])
             total = sum(chance.values())
@@ -171,8 +175,9 @@ class ChatPrompt(Prompt):
 
 
 class RankPrompt(Prompt):
-    """What a reranker compares: `query` and `document` have {caption}, the caption to judge, and {picture} alone, or
-    {reference} or {captions}. With {reference} it is asked once for each other caption of the image."""
+    """What a reranker compares: `query` and `document` have {caption}, the caption to judge, and
+    {picture} alone, or {reference} or {captions}. With {reference} it is asked once for each other
+    caption of the image."""
 
     query: str
     document: str = "{caption}"
@@ -229,9 +234,9 @@ def _inside(text: str) -> str:
 
 
 def load_prompts(given: Sequence[str], kind: Literal["chat", "rank"], pictures: bool) -> dict[str, Prompt]:
-    """Name -> prompt, of files, or of names of those that come with capgrade; the usual one without any. InputError for
-    a file that does not say what is asked or answered, or that shows neither captions nor picture, for two files of one
-    name, and for two scales."""
+    """Name -> prompt, of files, or of names of those that come with capgrade; the usual one without
+    any. InputError for a file that does not say what is asked or answered, or that shows neither
+    captions nor picture, for two files of one name, and for two scales."""
     usual = {"chat": ("captions", "pictures"), "rank": ("references", "picture")}[kind][pictures]
     found: dict[str, Prompt] = {}
     for one in given or (usual,):
@@ -253,8 +258,9 @@ def load_prompts(given: Sequence[str], kind: Literal["chat", "rank"], pictures: 
 
 
 def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """image and caption, int64 [n], each pair once: of a review's folder, of JSON lines with image_id and caption_id,
-    of judgements, or with `all` every pair. InputError for ids that the captions do not have."""
+    """image and caption, int64 [n], each pair once: of a review's folder, of JSON lines with
+    image_id and caption_id, of judgements, or with `all` every pair. InputError for ids that the
+    captions do not have."""
     if given == ALL:
         image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
         return image, caption

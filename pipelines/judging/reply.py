@@ -20,8 +20,9 @@ class LostError(Exception):
 
 @dataclass
 class Reply:
-    """The score of each question that was asked, None where the answer does not count, and the texts of answers. How
-    many scores are expectations over probabilities, and how many tokens were sent and answered."""
+    """The score of each question that was asked, None where the answer does not count, and the
+    texts of answers. How many scores are expectations over probabilities, and how many tokens were
+    sent and answered."""
 
     scores: list[float | None]
     texts: list[str]
@@ -43,7 +44,8 @@ class Judge(Protocol):
         """The same for questions that one request may hold."""
 
     def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
-        """Questions that go together, with the pictures (JPEG) by image id. Raises LostError where no answer came."""
+        """Questions that go together, with the pictures (JPEG) by image id. Raises LostError where
+        no answer came."""
 
     def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
         """About how many tokens they will send, and how many be answered at most."""

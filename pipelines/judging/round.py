@@ -1,8 +1,8 @@
-"""A round of questions: what a judge is shown of each pair; what is not answered yet, asked as fast and for as much as
-it may be; each answer is kept as it comes.
+"""A round of questions: what a judge is shown of each pair; what is not answered yet, asked as fast
+and for as much as it may be; each answer is kept as it comes.
 
-Each thread takes one request to its end. What they share, when the next request may go and what was spent, changes
-under one lock.
+Each thread takes one request to its end. What they share, when the next request may go and what was
+spent, changes under one lock.
 """
 
 import hashlib
@@ -33,12 +33,14 @@ Batch = list[Question]
 
 
 class JudgingRound:
-    """Pairs to ask a judge about: image and caption int64 [n]; with `pictures`, each image's goes along.
+    """Pairs to ask a judge about: image and caption int64 [n]; with `pictures`, each image's goes
+    along.
 
-    `questions` has a list for each pair and prompt, in that order; equal ones are the same. A judge's answers are
-    `kept` by the digest of the question, in a file to which several runs may add. `stopped` says why questions are
-    left, None where there are none. `requests`, `sent` and `answered` (tokens), `expected` (scores from probabilities)
-    and `spent` are what it took, at prices of a million tokens. InputError for a damaged file.
+    `questions` has a list for each pair and prompt, in that order; equal ones are the same. A
+    judge's answers are `kept` by the digest of the question, in a file to which several runs may
+    add. `stopped` says why questions are left, None where there are none. `requests`, `sent` and
+    `answered` (tokens), `expected` (scores from probabilities) and `spent` are what it took, at
+    prices of a million tokens. InputError for a damaged file.
     """
 
     def __init__(
@@ -113,7 +115,8 @@ class JudgingRound:
         return [group[at : at + size] for group in groups.values() for at in range(0, len(group), size)]
 
     def expect(self, batches: Sequence[Batch]) -> tuple[int, int, float]:
-        """About how many tokens these will send, how many be answered at most, and what they will cost."""
+        """About how many tokens these will send, how many be answered at most, and what they will
+        cost."""
         sent, answered = np.sum([self.judge.expect(batch) for batch in batches] or [(0, 0)], axis=0).tolist()
         return sent, answered, self._price(sent, answered)
 
@@ -121,9 +124,10 @@ class JudgingRound:
         return (sent * self.params.price_in + answered * self.params.price_out) / 1e6
 
     def run(self, batches: Sequence[Batch], max_cost: float | None = None) -> None:
-        """Ask these. With `max_cost` a request goes only if it fits beside those under way, each taken to cost as much
-        as expected, or as the dearest so far; the first goes alone, since little is known. Raises what ended it, once
-        all requests have come back: they are paid for, and their answers are kept."""
+        """Ask these. With `max_cost` a request goes only if it fits beside those under way, each
+        taken to cost as much as expected, or as the dearest so far; the first goes alone, since
+        little is known. Raises what ended it, once all requests have come back: they are paid for,
+        and their answers are kept."""
         self._limit = np.inf if max_cost is None else max_cost
         threads = 1 if self.judge.alone else self.params.parallel
         with progress("asking", sum(map(len, batches))) as advance, ThreadPoolExecutor(threads) as pool:
@@ -140,8 +144,8 @@ class JudgingRound:
             self._changed.notify_all()
 
     def _settle(self, batch: Batch) -> int:
-        """Ask once, keep what counts, and return how many questions were settled: none where the run was stopped
-        before."""
+        """Ask once, keep what counts, and return how many questions were settled: none where the
+        run was stopped before."""
         if self.stopped:
             return 0
         pictures = {one.image: self._picture(one.image) for one in batch if one.image is not None}
@@ -167,9 +171,9 @@ class JudgingRound:
             append_lines(self.kept, answers, CACHE)  # on the disk on return
         with self._changed:
             answered = any(one.score is not None for one in batch)
-            self._in_vain = 0 if answered else self._in_vain + 1
+            self._in_vain = 0 if answered else self._in_vain + bool(asked)
             if self._in_vain >= UNANSWERED_REQUESTS:
-                last = next(one.reason for one in batch)
+                last = batch[-1].reason
                 self._stop(f"{UNANSWERED_REQUESTS} requests in a row had no answer, the last: {last}")
         return len(batch)
 

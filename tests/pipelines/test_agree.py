@@ -130,7 +130,7 @@ def test_a_judge_stands_beside_measures_and_people(
     assert "the share of pairs on which two prompts of a judge disagree" in said
     table = said.partition("Judges beside")[2].splitlines()
     row = next(text for text in table if text.strip(" │").startswith("judge"))
-    shown = [f"{found['judge']['kendall'][scope]:.3f}" for scope in ("chosen", "random")]
+    shown = [f"{found['judge']['kendall'][scope]:.3f}" for scope in ("all", "chosen", "random")]
     assert all(text in row for text in (*shown, "25.0%", "12.5%"))
     assert printed(*line, "--set", "agree.sampling=chosen")["judge"]["kendall"].keys() == {"all", "non_original"} | {
         f"{scope}_ratings" for scope in ("all", "non_original")

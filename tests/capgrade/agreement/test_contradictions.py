@@ -1,4 +1,5 @@
-"""How often two prompts of a judge disagree, against counts by hand; such a table as judgements and as a measure."""
+"""How often two prompts of a judge disagree, against counts by hand; such a table as judgements and
+as a measure."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""A cross-encoder in this process as a judge: a tiny random one, against sentence-transformers' own scores."""
+"""A cross-encoder in this process as a judge: a tiny random one, against sentence-transformers' own
+scores."""
 
 import csv
 from pathlib import Path
@@ -10,6 +11,7 @@ from PIL import Image
 from sentence_transformers import CrossEncoder
 
 from capgrade.pipelines.judging import cross_encoder
+from capgrade.pretrained import embedded_folder
 from tests.conftest import caption_table, printed, refusal, write_captions_folder
 from tests.pipelines.judging.tiny import random_model
 
@@ -25,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def line(here: Path, *more: object, model: str = "model", out: str = "out.csv") -> list[object]:
+def line(here: Path, *more: object, model: str | Path = "model", out: str = "out.csv") -> list[object]:
     given = ["--captions", here / "captions", "--pairs", "all", "--model", here / model, "--out", here / out]
     return ["judge", *given, *more]
 
@@ -38,7 +40,8 @@ def scores(here: Path) -> dict[tuple[str, str, str], float]:
 
 
 def test_scores_are_the_models_own(here: Path) -> None:
-    """Of each pair the mean over the image's other captions, with the caption as document and as query."""
+    """Of each pair the mean over the image's other captions, with the caption as document and as
+    query."""
     model = random_model(here / "model", WORDS)
     found = printed(*line(here, "--set", "judge.prompt=[references,references_again]"))
     assert (found["answered"], found["left"], found["cost"], found["tokens"]["sent"]) == (24, 0, 0, 0)
@@ -52,6 +55,16 @@ def test_scores_are_the_models_own(here: Path) -> None:
     first = np.array([score for (*_, prompt), score in table.items() if prompt == "references"])
     again = np.array([score for (*_, prompt), score in table.items() if prompt != "references"])
     assert np.ptp(first) > 0.05 and np.abs(first - again).max() > 0.01, "the order matters to this model"
+
+
+def test_an_instruction_is_the_models_prompt(here: Path) -> None:
+    model = random_model(here / "model", WORDS)
+    (here / "told.yaml").write_text("query: '{reference}'\ninstruction: 'the red cat '\n")
+    printed(*line(here, "--set", f"judge.prompt={here}/told.yaml"))
+    pairs = [(TEXTS[name], "a dog runs") for name in ("i0#1", "i0#2")]
+    with_it = float(np.mean(model.predict(pairs, prompt="the red cat ")))
+    assert scores(here)["i0", "i0#0", "told"] == pytest.approx(with_it, abs=1e-5)
+    assert with_it != pytest.approx(float(np.mean(model.predict(pairs))), abs=1e-3)
 
 
 def test_nothing_is_computed_twice(here: Path) -> None:
@@ -68,6 +81,8 @@ def test_nothing_is_computed_twice(here: Path) -> None:
 
 def test_models_that_are_no_judges(here: Path) -> None:
     assert "cannot load the CrossEncoder" in refusal(*line(here, model="captions"))
+    said = refusal(*line(here, model=embedded_folder()))
+    assert "BertModel has no layer that scores -> give a model that was trained as a CrossEncoder" in said
     random_model(here / "model", WORDS, labels=3)
     assert "the model has 3 labels -> give a model of one score" in refusal(*line(here))
 

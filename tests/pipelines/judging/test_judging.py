@@ -7,7 +7,9 @@ import json
 import math
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 import traceback
 from datetime import date
@@ -445,6 +447,7 @@ def test_the_expected_grade_is_that_of_g_eval() -> None:
     assert prompt.expected(inside, 3) == pytest.approx(2.7 / 0.8)
     assert prompt.expected([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5) is None, "two tokens"
     assert prompt.expected([], 3) is None
+    assert prompt.expected([{"token": "3", "logprob": 0.0, "top_logprobs": None}], 3) is None
     assert yes.expected([token("Yes", **{"Yes": 0.6, " yes": 0.15, "No": 0.05, "NO": 0.2})], 1) == pytest.approx(0.75)
     wide = ChatPrompt(**PROMPT | {"answer": "0 to 100"})
     assert wide.expected([token("1", **{"1": 1.0}), token("0")], 10) is None
@@ -563,6 +566,30 @@ def test_what_is_no_answer(fault: Fault, said: str, charged: bool, after: float)
     with served(Chat(rated, faults=[fault])) as chat, pytest.raises(LostError, match=said) as lost:
         ChatJudge(Endpoint(chat.address, "m", 0.3)).ask(ChatPrompt(**PROMPT).questions("a", ["b"], None), {})
     assert (lost.value.charged, lost.value.after) == (charged, after)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_connection_is_tried_again_by_the_client(retries: int) -> None:
+    """The port answers after a fifth of a second; httpx2 tries at once, and again after half a second."""
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+
+        def late() -> None:
+            time.sleep(0.2)
+            port.listen()
+            with port.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+        endpoint = Endpoint(f"http://127.0.0.1:{port.getsockname()[1]}", "m", 5, retries)
+        if not retries:
+            with pytest.raises(LostError, match="cannot be reached"):
+                endpoint.post({})
+            return
+        thread = threading.Thread(target=late)
+        thread.start()
+        assert endpoint.post({}) == {}
+        thread.join()
 
 
 @pytest.mark.parametrize("code", [302, 401, 403, 404, 405])
