@@ -12,7 +12,7 @@ from capgrade.explorer.plans import accepted_per_image
 from capgrade.explorer.ratings import ReviewRatings
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_text
-from capgrade.schemas.judges import SCALE, YES_OR_NO, ZERO_TO_FIVE, scale_text
+from capgrade.schemas.judges import SAMPLING, SCALE, YES_OR_NO, ZERO_TO_FIVE, scale_text
 from capgrade.schemas.lines import csv_text
 from capgrade.schemas.output import refuse_file, starting
 from capgrade.schemas.reviews import POOL, SCORES, SEMANTIC_MAP, ReviewPlan
@@ -36,10 +36,14 @@ def export(ratings: ReviewRatings, out: Path) -> int:
 
 
 def judgements_csv(ratings: ReviewRatings) -> tuple[str, int]:
-    """The text of `export` and its rows, as the review's folder is read for `agree`."""
-    found = reviewed(ratings.folder)
-    rows = [(one.first, one.second, f"{np.mean(one.ratings):.6g}", len(one.ratings)) for one in found]
-    return csv_text(HEADER, [(*row, scale_text(*ZERO_TO_FIVE)) for row in rows]), len(rows)
+    """The text of `export` and its rows, as the review's folder is read for `agree`; of a pool, whether each pair was
+    drawn at random."""
+    found, scale = reviewed(ratings.folder), scale_text(*ZERO_TO_FIVE)
+    rows = [(one.first, one.second, f"{np.mean(one.ratings):.6g}", len(one.ratings), scale) for one in found]
+    if ratings.plan.protocol != POOL:
+        return csv_text(HEADER, rows), len(rows)
+    drawn = [(*row, one.sampling) for row, one in zip(rows, found, strict=True)]
+    return csv_text((*HEADER, SAMPLING), drawn), len(rows)
 
 
 def agreement(

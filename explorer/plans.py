@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from scipy.stats import binomtest
 
 from capgrade.explorer.pairs import LabelledPairs, ranked
 from capgrade.explorer.voices import DEPTH
+from capgrade.metrics.pools import best_cells
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import write_json, write_text
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from capgrade.explorer.voices import MatrixVoice
 
 STRATA = ("pool", "uncertain", "random")
-_BLOCK = 1024  # rows or columns of a model's matrix ranked at a time
 
 
 def information(pairs: LabelledPairs) -> np.ndarray:
@@ -138,7 +138,8 @@ def pooled(
         order = np.lexsort((-values, others.image))
         first = np.searchsorted(others.image[order], others.image[order])  # where the image's rows begin
         best.append(codes[order[np.arange(len(order)) - first < depth]])
-    best += [part for S in models.values() for part in _best_of_model(S, captions, depth)]
+    own = captions.owner, np.arange(width)
+    best += [part for S in models.values() for part in best_cells(S, depth, own)]
     pool = np.unique(np.concatenate(best))
     rest = np.flatnonzero(~np.isin(codes, pool))
     voices = others.take(rest)
@@ -162,22 +163,6 @@ def pooled(
         for code in sorted(stratum)  # in an order that tells nothing
     )
     return ReviewPlan(POOL, corpus, seed, items, facts)
-
-
-def _best_of_model(S: np.ndarray, captions: Captions, depth: int) -> Iterator[np.ndarray]:
-    """Codes of the `depth` best captions of each image and images of each caption, given pairs left out."""
-    width = captions.n_captions
-    given = captions.owner, np.arange(width)
-    for values, (first, second), (by_row, by_column) in ((S, given, (width, 1)), (S.T, given[::-1], (1, width))):
-        for at in range(0, len(values), _BLOCK):
-            block = np.array(values[at : at + _BLOCK], np.float32)
-            here = (first >= at) & (first < at + len(block))
-            block[first[here] - at, second[here]] = -np.inf
-            most = min(depth, block.shape[1])
-            column = np.argpartition(-block, most - 1, axis=1)[:, :most].ravel()
-            row = np.repeat(np.arange(len(block)), most)
-            known = block[row, column] > -np.inf  # what a model left out is none of them
-            yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
 
 
 def _unsure(pairs: LabelledPairs, count: int, random: np.random.Generator) -> np.ndarray:

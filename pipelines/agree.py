@@ -22,11 +22,13 @@ from capgrade.agreement.calibration import (
     usual_references,
 )
 from capgrade.agreement.coefficients import bootstrapped_spearman, coefficients, human, intervals
+from capgrade.agreement.contradictions import contradictions
 from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
 from capgrade.agreement.mixture_weights import mix
 from capgrade.measures import choose, read_by
+from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.captions import Captions, read_captions
 from capgrade.schemas.errors import InputError
@@ -57,8 +59,9 @@ def agree(
 
     Returns measure -> coefficient -> {"all": over all judged pairs, "non_original": over those whose caption was
     not written for the image}, as `coefficients` names them, "intervals" (`intervals`: bootstrap over images and
-    captions), and "spearman_bootstrap" (`bootstrapped_spearman`). Of pairs of captions or of images (`Within`), own
-    ones are captions of one image, and images have none.
+    captions), and "spearman_bootstrap" (`bootstrapped_spearman`); of a judge that several prompts asked also
+    "contradictions" (`contradictions`). Of pairs of captions or of images (`Within`), own ones are captions of one
+    image, and images have none.
     With several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for own
     captions) is constant on other captions, so its correlations have "all" alone. With `folds`, "mixture" is the
     weighted sum that fits people best, each image scored by weights from the other folds' images, and "weights" those
@@ -84,7 +87,8 @@ def agree(
     inputs = digests()
     captions = read_captions(captions_dir, split)
     people = read_people(judgements, captions, parse_scale(params.scale) if params.scale else None)
-    people = replace(people, sampling=params.sampling or people.sampling)
+    if params.sampling:
+        people = replace(people, sampling=params.sampling, random=None)
     if pairs and isinstance(people, Within):
         problem = f"its pairs are of {people.of}, a table of judged pairs is of images and captions"
         raise InputError(problem, file=judgements, remedy="leave --pairs out")
@@ -104,6 +108,7 @@ def agree(
     fewer = {n: some_references(captions, n) for n in REFERENCES if calibrate and n < usual}
     values: dict[str, np.ndarray] = {}
     of_random: dict[str, dict[int, np.ndarray]] = {}  # measure -> number of references -> its values of random pairs
+    contradicted: dict[str, dict[str, Any]] = {}
     for name, measure in choose(names, measures).items():
         fitted: Any = measure.fit(captions)
         values[name] = people.values(fitted, captions)
@@ -111,6 +116,8 @@ def agree(
             drawn = random_pairs(captions)
             lesser = {n: fitted.regrouped(*references).pairs(*drawn) for n, references in fewer.items()}
             of_random[name] = {usual: fitted.pairs(*drawn), **lesser}
+        if isinstance(measure, Imported) and (said := _contradicted(measure, people, params.accept)):
+            contradicted[name] = said
     require_unchanged(inputs, digests())
 
     def row(of: np.ndarray) -> dict[str, Any]:
@@ -120,6 +127,8 @@ def agree(
 
     meant = meanings(values, known)
     result = {name: row(of) for name, of in {**values, **meant}.items()}
+    for name, found in contradicted.items():
+        result[name]["contradictions"] = found
     for name, error in calibration_errors(meant, people, ~own, params.accept).items():
         result[name]["calibration"] = error
     if folds:
@@ -146,6 +155,12 @@ def agree(
     if people.ratings is not None:
         result["human"] = human(people, own)
     return result
+
+
+def _contradicted(judge: Imported, people: Judgements, accept: float | None) -> dict[str, Any] | None:
+    """`contradictions` of a table of `capgrade judge`; None of a matrix."""
+    path = Path(judge.path)
+    return contradictions(path, people.scale, accept) if path.suffix.lower() == ".csv" else None
 
 
 def _refuse_paths(pairs: Path | None, calibrate: Path | None, calibration: Path | None) -> None:

@@ -52,21 +52,28 @@ def read_lines(path: Path, *, keep_ends: bool = False) -> Iterator[tuple[int, st
 
 
 def append_line(path: Path, line: Mapping[str, Any], allow: str = OUT) -> None:
-    """Add a JSON line to a file, which is on the disk on return. Any number of processes may add at the same time.
+    """As `append_lines`, of one."""
+    append_lines(path, [line], allow)
+
+
+def append_lines(path: Path, lines: Sequence[Mapping[str, Any]], allow: str = OUT) -> None:
+    """Add JSON lines to a file, which are on the disk on return. Any number of processes may add at the same time.
     InputError, as `writing` gives it."""
+    if not lines:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path, allow), path.open("ab+") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # until it is closed
         end = file.seek(0, os.SEEK_END)
         if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
             file.write(b"\n")  # after a line that a crash cut short
-        file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        file.write(b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in lines))
         file.flush()
         os.fsync(file.fileno())
 
 
 def appended_lines(path: Path, first: str) -> Iterator[tuple[int, bytes]]:
-    """What `append_line` wrote, numbered from 1, but for lines whose writing a crash stopped: those begin with the key
+    """What `append_lines` wrote, numbered from 1, but for lines whose writing a crash stopped: those begin with the key
     `first` and do not end as an object."""
     for row, text in enumerate(path.read_bytes().split(b"\n"), start=1):
         if text and (text.endswith(b"}") or not text.startswith(f'{{"{first}"'.encode()[: len(text)])):

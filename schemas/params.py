@@ -421,13 +421,15 @@ class ExploreParams(ParamsBlock):
 class JudgeParams(ParamsBlock):
     """`capgrade judge`: what is asked, how fast, and at what price."""
 
-    prompt: str | None = None  # a YAML file of what is asked; None: 0 to 5
+    # YAML files of what is asked, or names of those that come with capgrade; of several each is a row of the table
+    prompt: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
     parallel: Annotated[int, Field(ge=1, le=256)] = 4  # requests at a time
     per_minute: Annotated[float, Field(ge=0.01)] | None = None  # most requests per minute
     price_in: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens sent
     price_out: Annotated[float, Field(ge=0)] = 0.0  # of a million tokens answered
-    tries: Positive = 4  # requests per pair, until an answer counts
+    retries: Natural = 2  # of a connection that fails; what is answered is never asked again
     timeout: Annotated[float, Field(ge=0.1)] = 60.0  # seconds to wait for an answer
+    device: MeasureDevice = "cpu"  # of a model in this process
 
 
 class BenchParams(ParamsBlock):

@@ -77,7 +77,7 @@ def refusal(*arguments: object) -> str:
     """The one line of `capgrade ARGUMENTS`, which is refused."""
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as said:
         assert call(*arguments) == 2, arguments
-    notices = ("compiling kernels, once", "reading METEOR's paraphrases, once", "warning: ")  # lines of their own
+    notices = ("compiling kernels, once", "reading METEOR's paraphrases, once", "warning: ", "to ask: ")  # own lines
     line = "".join(one for one in said.getvalue().splitlines(keepends=True) if not one.startswith(notices))
     assert out.getvalue() == "" and line.startswith("error: ") and line.count("\n") == 1, line
     return line

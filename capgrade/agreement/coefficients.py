@@ -10,6 +10,7 @@ from scipy import stats
 from capgrade.agreement.judgements import Judgements
 from capgrade.metrics.kendall import balances
 from capgrade.metrics.ranking import rank
+from capgrade.schemas.judges import CHOSEN, RANDOM
 
 
 def taus(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
@@ -49,15 +50,19 @@ def varies(values: np.ndarray) -> bool:
 
 
 def coefficients(values: np.ndarray, people: Judgements, original: np.ndarray) -> _Row:
-    """coefficient -> scope -> value. Scopes: `all` pairs and `non_original` ones; with several ratings per pair also
-    `all_ratings` and `non_original_ratings`, where every single rating is an observation.
+    """coefficient -> scope -> value. Scopes: `all` pairs and `non_original` ones; CHOSEN and RANDOM ones where the
+    judgements say so of each; with several ratings per pair also `all_ratings` and the like, where every single rating
+    is an observation.
 
     Coefficients: pearson, spearman, kendall (tau-b), kendall_c (tau-c); for yes and no also `auc` and
     `average_precision` of what most people accept. One that is not defined (a side is constant) is left out.
     """
     every = np.ones(len(original), bool)
     result: _Row = {name: {} for name in ("pearson", "spearman", "kendall", "kendall_c")}
-    for scope, mask in {"all": every, "non_original": ~original}.items():
+    scopes = {"all": every, "non_original": ~original}
+    if people.random is not None:
+        scopes |= {CHOSEN: ~people.random, RANDOM: people.random}
+    for scope, mask in scopes.items():
         _add(result, scope, values[mask], people.score[mask])
         accepted = people.score[mask] > _ACCEPTED
         yes = int(accepted.sum())
@@ -162,10 +167,12 @@ def human(people: Judgements, original: np.ndarray, seed: int = 0) -> dict[str, 
         return NO_RATERS
     random, ratings, original = np.random.default_rng(seed), people.ratings, original[several]
     counts, rows = ratings.counts[several], []
+    random_pairs = None if people.random is None else people.random[several]
     for _ in range(_DRAWS):
         one = ratings.value[ratings.ptr[several] + random.integers(counts)]
         others = (ratings.means[several] * counts - one) / (counts - 1)
-        rows.append(coefficients(one, Judgements(people.image[several], people.caption[several], others), original))
+        those = Judgements(people.image[several], people.caption[several], others, random=random_pairs)
+        rows.append(coefficients(one, those, original))
     mean = {
         name: {scope: float(np.mean([row[name][scope] for row in rows if scope in row[name]])) for scope in found}
         for name, found in rows[0].items()

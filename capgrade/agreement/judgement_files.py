@@ -14,10 +14,22 @@ from capgrade.metrics.eccv import human_lists, lists_folder
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.inputs import file_digest, folder_digest
-from capgrade.schemas.judges import ONE_TO_FOUR, RANDOM, SCALE, TRUTH, YES_OR_NO, ZERO_TO_FIVE, parse_scale, scale_text
+from capgrade.schemas.judges import (
+    CHOSEN,
+    ONE_TO_FOUR,
+    PROMPT,
+    RANDOM,
+    SAMPLING,
+    SCALE,
+    TRUTH,
+    YES_OR_NO,
+    ZERO_TO_FIVE,
+    parse_scale,
+    scale_text,
+)
 from capgrade.schemas.lines import number, open_table, read_lines, text_of_cell
 from capgrade.schemas.relevance import read_relevance
-from capgrade.schemas.reviews import PLAN, RATINGS, read_all_ratings, read_plan
+from capgrade.schemas.reviews import PLAN, RATINGS, Item, read_all_ratings, read_plan
 
 PAIR, _PLAIN = "an image and a caption", ("image_id", "caption_id", "score")
 # Columns of the files of SITS, STS and SIS.
@@ -31,7 +43,8 @@ Limits = tuple[float, float] | None  # the lowest and the highest score
 
 class _Row(NamedTuple):
     """A judged pair: its line (0: of no file), two ids, the ratings, who gave the one where raters are named, the scale
-    where the row says it, and of what the pair is: PAIR, CAPTIONS or IMAGES."""
+    where the row says it, of what the pair is: PAIR, CAPTIONS or IMAGES, by which prompt a model was asked, and RANDOM
+    or CHOSEN where the row says how the pair was come by."""
 
     line: int
     first: str
@@ -40,6 +53,8 @@ class _Row(NamedTuple):
     rater: str | None = None
     scale: Limits = None
     of: str = PAIR
+    prompt: str = ""
+    sampling: str | None = None
 
 
 def judged_digest(path: Path) -> str:
@@ -64,8 +79,9 @@ def read_judgements(path: Path, captions: Captions, scale: Limits = None) -> Jud
 def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgements:
     """Read judgements. Formats, told by what is in the file:
 
-    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then; `scale`, the
-      same in each row, says which scores could be given: `0..5`;
+    - csv of `image_id`, `caption_id`, `score`; with `rater`, a row per rating: a pair has several then; with `prompt`
+      too, a row per rating and prompt, whose mean is the rating; `scale`, the same in each row, says which scores could
+      be given: `0..5`; `sampling` says of each pair whether it was `chosen` or drawn at `random`;
     - Crisscrossed Captions SITS, STS and SIS (csv of two of `image`, `caption`, `caption1`, ..., and `agg_score`); the
       pairs of STS, of captions, and of SIS, of images, are `Within`;
     - Flickr8k's CrowdFlowerAnnotations.txt (tab: image, caption, share of yes, yes, no): a rating 0 or 1 per vote;
@@ -98,7 +114,11 @@ def read_people(path: Path, captions: Captions, scale: Limits = None) -> Judgeme
     ratings = Ratings.of([row.ratings for row in rows])
     if of != PAIR:
         return Within.between(of, first, second, ratings.means, captions)
-    return Judgements(first, second, ratings.means, ratings if ratings.counts.max() > 1 else None, scale=limits)
+    random = None
+    if rows[0].sampling is not None:
+        random = np.array([row.sampling == RANDOM for row in rows])
+    several = ratings if ratings.counts.max() > 1 else None
+    return Judgements(first, second, ratings.means, several, scale=limits, random=random)
 
 
 def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tuple[float, float]]:
@@ -109,11 +129,22 @@ def read_raters(path: Path) -> tuple[dict[str, dict[tuple[str, str], float]], tu
     if rows[0].rater is None or scale is None:
         remedy = f"give {', '.join(_PLAIN)}, rater and {SCALE}, as capgrade judge writes them"
         raise InputError("no raters, or no scale", file=path, row=1, remedy=remedy)
-    _by_pair(rows, path)  # a pair once, and by somebody
     found: dict[str, dict[tuple[str, str], float]] = {}
-    for row in rows:
-        found.setdefault(row.rater or "", {})[row.first, row.second] = row.ratings[0]
+    for pair, given in _of_raters(rows, path).items():
+        for rater, by_prompt in given.items():
+            found.setdefault(rater, {})[pair] = _mean(by_prompt)
     return found, scale
+
+
+def read_prompts(path: Path) -> tuple[list[list[float]], Limits]:
+    """The scores by each prompt, of each pair and rater that several prompts have one of, and the scale where the table
+    says it. Nothing of a table without prompts. InputError as `read_people`."""
+    rows = _listed_in(path)
+    scale = _scale(rows, path, None)
+    if rows[0].rater is None or not rows[0].prompt:
+        return [], scale
+    given = [by_prompt for raters in _of_raters(rows, path).values() for by_prompt in raters.values()]
+    return [[row.ratings[0] for row in one.values()] for one in given if len(one) > 1], scale
 
 
 def _number(at: dict[str, int], id: str, kind: str, path: Path, line: int) -> int:
@@ -138,19 +169,33 @@ def _scale(rows: Sequence[_Row], path: Path, given: Limits) -> Limits:
     return scale
 
 
-def _by_pair(rows: Sequence[_Row], path: Path) -> list[_Row]:
-    """Pairs in order of first appearance, each with the ratings of all its raters."""
-    pairs: dict[tuple[str, str], dict[str, _Row]] = {}
+def _of_raters(rows: Sequence[_Row], path: Path) -> dict[tuple[str, str], dict[str, dict[str, _Row]]]:
+    """Pair -> rater -> prompt -> its row, in order of first appearance. InputError for a row without a rater, and for
+    a second rating of one rater, pair and prompt."""
+    pairs: dict[tuple[str, str], dict[str, dict[str, _Row]]] = {}
     for row in rows:
-        given = pairs.setdefault((row.first, row.second), {})
         if not row.rater:
             raise InputError("no rater", file=path, row=row.line, remedy="name one in every row, or drop the column")
-        if row.rater in given:
+        given = pairs.setdefault((row.first, row.second), {}).setdefault(row.rater, {})
+        if row.prompt in given:
             problem = f"{row.rater} rated image '{row.first}', caption '{row.second}' twice"
-            raise InputError(problem, file=path, row=row.line, remedy="keep one rating per rater and pair")
-        given[row.rater] = row
-    of_pairs = (list(given.values()) for given in pairs.values())
-    return [given[0]._replace(ratings=tuple(row.ratings[0] for row in given)) for given in of_pairs]
+            remedy = "keep one rating per rater and pair, or name the prompts in a column"
+            raise InputError(problem, file=path, row=row.line, remedy=remedy)
+        given[row.prompt] = row
+    return pairs
+
+
+def _mean(by_prompt: dict[str, _Row]) -> float:
+    return sum(row.ratings[0] for row in by_prompt.values()) / len(by_prompt)
+
+
+def _by_pair(rows: Sequence[_Row], path: Path) -> list[_Row]:
+    """Pairs in order of first appearance, each with the ratings of all its raters."""
+    found = []
+    for given in _of_raters(rows, path).values():
+        first = next(iter(next(iter(given.values())).values()))
+        found.append(first._replace(ratings=tuple(_mean(by_prompt) for by_prompt in given.values())))
+    return found
 
 
 def _dense(path: Path, captions: Captions) -> Judgements:
@@ -187,7 +232,13 @@ def _table(path: Path) -> Iterator[_Row]:
             ids = text_of_cell(row["image_id"]), text_of_cell(row["caption_id"])
             score = number(row["score"], path, line)
             scale = parse_scale(row[SCALE]) if SCALE in row else None
-            yield _Row(line, *ids, (score,), text_of_cell(row["rater"]) if "rater" in row else None, scale)
+            rater = text_of_cell(row["rater"]) if "rater" in row else None
+            sampling = row.get(SAMPLING)
+            if sampling not in (None, CHOSEN, RANDOM):
+                remedy = f"write {CHOSEN} or {RANDOM}"
+                raise InputError(f"{SAMPLING} '{sampling}'", file=path, row=line, remedy=remedy)
+            prompt = text_of_cell(row.get(PROMPT, ""))
+            yield _Row(line, *ids, (score,), rater, scale, prompt=prompt, sampling=sampling)
             continue
         matches = [CXC_ID[name.rstrip("12")].match(row[name]) for name in CXC[of]]
         for name, id in zip(CXC[of], matches, strict=True):
@@ -230,7 +281,18 @@ def reviewed(folder: Path) -> list[_Row]:
             given.setdefault(pairs[item], []).append(score)
         for pair, scores in given.items():
             ratings[pair].append(sum(scores) / len(scores))
-    return [_Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE) for pair, scores in ratings.items() if scores]
+    drawn = {(item.image_id, item.caption_id): sampling_of(item) for item in plan.items}
+    return [
+        _Row(0, *pair, tuple(scores), scale=ZERO_TO_FIVE, sampling=drawn[pair])
+        for pair, scores in ratings.items()
+        if scores
+    ]
+
+
+def sampling_of(item: Item) -> str | None:
+    """RANDOM of a pair of a pool that was drawn from all that no list chose, CHOSEN of its others; None of other
+    reviews, whose pairs are all chosen."""
+    return None if item.stratum is None else RANDOM if item.stratum == RANDOM else CHOSEN
 
 
 _NAME = "eccv"

@@ -47,7 +47,8 @@ class Judgements:
     """Human scores of pairs: image int64 and caption int64 numbers of the captions, score float64, all [n]. Where a
     pair has several ratings, `score` is their mean and `ratings` has each. `uncalibrated` says why these cannot tell
     what a value means to people, where they cannot. `scale`: the lowest and the highest score that could be given, None
-    where the file does not say. `sampling`: RANDOM where any pair was as likely to be judged, else CHOSEN."""
+    where the file does not say. `sampling`: RANDOM where any pair was as likely to be judged, else CHOSEN; `random`,
+    bool [n], says it of each pair, where the file does."""
 
     image: np.ndarray
     caption: np.ndarray
@@ -56,6 +57,7 @@ class Judgements:
     uncalibrated: str | None = None
     scale: tuple[float, float] | None = None
     sampling: str = CHOSEN
+    random: np.ndarray | None = None
 
     @property
     def binary(self) -> bool:

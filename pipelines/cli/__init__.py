@@ -19,7 +19,8 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import missing_extra
 from capgrade.schemas.say import show_warning
 
-GOING_ON = {"relevance", "shards", "regions", "train", "judge"}  # commands that keep what they have done
+GOING_ON = {"relevance", "shards", "regions", "train", "judge", "regrade"}  # commands that keep what they have done
+REGRADE = "--endpoint http://localhost:8000/v1 --judge llama-3.1-8b"
 JUDGE = "--endpoint http://localhost:8000/v1 --model llama-3.1-8b"
 
 # The stages, then their uses; each with the line that its help opens with. Tests run these on small inputs.
@@ -46,6 +47,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "search": (training.search, "--run run --query 'two dogs play with a red ball'"),
     "explore": (people.explore, "--dataset dataset"),
     "judge": (people.judge, f"--captions captions --pairs cxc_sits_test.csv {JUDGE} --out judged.csv"),
+    "regrade": (people.regrade, f"--captions captions --similarity sims.npy {REGRADE} --budget 500 --out regraded"),
     "reproduce": (training.reproduce, "--list"),
     "verify": (labels.verify, "data"),
     "bench": (uses.bench, "relevance --captions captions --measures cider,rouge_l"),

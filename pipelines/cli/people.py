@@ -12,10 +12,12 @@ from typer import Option
 
 from capgrade.pipelines.cli.options import (
     COMMON_OPTIONS,
+    ENCODER,
     CaptionsDir,
     CommonOptions,
     ImagesOption,
     Measures,
+    Out,
     ParamsFile,
     SetOptions,
     Split,
@@ -156,36 +158,89 @@ def _sample(out: Path, folders: ExplorerFolders, asked: ExploreParams) -> None:
 def judge(
     captions: CaptionsDir,
     pairs: Annotated[str, Option(help="Folder of `explore --sample`, JSON lines, judgements, or 'all'.")],
-    endpoint: Annotated[str, Option(help="An OpenAI-compatible endpoint, such as http://localhost:8000/v1.")],
-    model: Annotated[str, Option(help="The model's name there, and the rater's in the judgements.")],
-    out: Annotated[Path, Option(help="CSV to write: image_id, caption_id, score, rater.")],
+    model: Annotated[str, Option(help="The model's name at the endpoint, or a CrossEncoder: folder or hub id.")],
+    out: Annotated[Path, Option(help="CSV to write: image_id, caption_id, score, rater, scale, prompt.")],
+    endpoint: Annotated[
+        str | None,
+        Option(help="An OpenAI-compatible chat endpoint, such as http://localhost:8000/v1, or one's .../v1/rerank."),
+    ] = None,
     images: ImagesOption = None,
     split: Split = None,
     max_cost: Annotated[
-        float | None, Option(min=0, help="Stop before this run costs more; set judge.price_in, _out.")
+        float | None, Option(min=0, help="Stop before this run costs more; set judge.price_in, _out. 0: only tell.")
     ] = None,
     given: CommonOptions = COMMON_OPTIONS,
 ) -> None:
-    """Ask a model at a chat endpoint how well captions describe images, as judgements that `agree` reads.
+    """Ask a model how well captions describe images, as judgements and as a measure that `agree` reads.
 
-    The endpoint's token is read from the environment variable CAPGRADE_JUDGE_TOKEN. A run goes on where the one before
-    was stopped; nothing that was answered is asked again.
+    Without --endpoint the model is a CrossEncoder of sentence-transformers in this process. The endpoint's token is
+    read from the environment variable CAPGRADE_JUDGE_TOKEN. A run goes on where the one before was stopped; nothing
+    that was answered is asked again.
     """
-    from capgrade.pipelines.judging import judge as stage
-
     if out.suffix != ".csv":
         raise InputError("judgements are written as CSV", file=out, remedy="call it .csv")
     asked = load(given.params, given.sets).judge
     if max_cost is not None and not (asked.price_in or asked.price_out):
         remedy = "set judge.price_in and judge.price_out, per million tokens"
         raise InputError("--max-cost without prices", remedy=remedy)
+    from capgrade.pipelines.judging import judge as stage
+
     done = stage(
         captions, pairs, out, endpoint=endpoint, model=model, images=images, split=split, max_cost=max_cost,
-        params=asked,
+        params=asked, tell=lambda said: typer.echo(said, err=True),
     )  # fmt: skip
-    say(done, given.as_json, f"{done['answered']:,} of {done['pairs']:,} pairs answered -> {out}")
+    said = f"{done['answered']:,} of {done['pairs'] * len(done['prompts']):,} scores -> {out}"
+    if done["tokens"]["sent"]:
+        took = f"{done['requests']:,} requests, {done['tokens']['sent']:,} tokens sent"
+        took += f", {done['tokens']['answered']:,} answered"
+        took += f", cost {done['cost']:.3g}" if asked.price_in or asked.price_out else ""
+        said += f"\n{took}, {done['from_probabilities']:,} scores from probabilities"
+    say(done, given.as_json, said)
     if done["unanswered"]:
         beside = out.with_name(f"{out.stem}-unanswered.csv")
-        typer.echo(f"{done['unanswered']:,} pairs have no answer that counts; the reasons are in {beside}", err=True)
+        typer.echo(f"{done['unanswered']:,} scores have no answer that counts; the reasons are in {beside}", err=True)
     if done["left"]:
-        typer.echo(f"{done['left']:,} pairs are left: {done['stopped']}; run again to go on", err=True)
+        typer.echo(f"{done['left']:,} scores are left: {done['stopped']}; run again to go on", err=True)
+
+
+def regrade(
+    captions: CaptionsDir,
+    similarity: Annotated[
+        list[Path], Option(help="Images x captions of a model, as `evaluate` reads them; NAME=FILE names it.")
+    ],
+    model: Annotated[str, Option("--judge", help="The judge: its name at the endpoint, or a CrossEncoder.")],
+    out: Out,
+    endpoint: Annotated[str | None, Option(help="A chat endpoint, or one that reranks, as of `judge`.")] = None,
+    images: ImagesOption = None,
+    split: Split = None,
+    budget: Annotated[int, Option(min=10, help="Pairs to ask about.")] = 3000,
+    accept: Annotated[
+        float, Option(min=0.01, max=1, help="Share of the judge's scale from which a pair is right.")
+    ] = 0.5,
+    max_cost: Annotated[float | None, Option(min=0, help="Stop before this run costs more, as of `judge`.")] = None,
+    given: CommonOptions = COMMON_OPTIONS,
+) -> None:
+    """What models' recall is worth: draw a pool of pairs, ask a judge, and estimate R@1 with what is also right.
+
+    Similarities are read in the order of the captions table, or with ids beside them. With two models the probability
+    that the same one is first is printed. A run goes on where it was stopped; nothing that was answered is asked again.
+    """
+    paths: dict[str, Path] = {}
+    for one in similarity:
+        name, equals, file = str(one).partition("=")
+        path = Path(file) if equals and not one.exists() else one
+        name = name if equals and not one.exists() else one.stem
+        if name in paths:
+            raise InputError(f"two models are called '{name}'", file=path, remedy="name one: --similarity NAME=FILE")
+        paths[name] = path
+    require_all("vl_convert", *([ENCODER] if endpoint is None else []))
+    loaded = load(given.params, given.sets)
+    from capgrade.pipelines.regrade import lines_of
+    from capgrade.pipelines.regrade import regrade as stage
+
+    found = stage(
+        captions, paths, out, model=model, endpoint=endpoint, images=images, split=split, budget=budget, accept=accept,
+        max_cost=max_cost, params=loaded.judge, tell=lambda said: typer.echo(said, err=True),
+    )  # fmt: skip
+    judged = f"{found['answered']:,} of {budget:,} pairs judged -> {out}"
+    say(found, given.as_json, "\n".join([*lines_of(found), judged]))

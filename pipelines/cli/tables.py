@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from capgrade.metrics.uncertainty import Interval, PairedTest
 from capgrade.pipelines.show import Match
 from capgrade.schemas.console import console, print_table
+from capgrade.schemas.judges import CHOSEN, RANDOM
 from capgrade.schemas.output import signed, starting
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ def agreement_table(result: dict[str, Any]) -> None:
     heads, rows = _agreement_rows(result, others := "other\ncaptions")
     also = ": of all pairs, and of other captions alone" if others in heads else ""
     print_table(f"Agreement with human judgements{also}", heads, rows)
+    if judged := _judged_rows(result):
+        pairs = ("all\npairs", "chosen\npairs", "random\npairs")
+        heads = ["measure", *(f"tau-b, {of}" for of in pairs), "another\ngrade", "another\nverdict"]
+        print_table("Judges beside measures and people", heads, judged)
+        said = "another grade, another verdict: the share of pairs on which two prompts of a judge disagree"
+        console().print(said)
     halves = {name: row["spearman_bootstrap"] for name, row in result.items() if "spearman_bootstrap" in row}
     if halves:
         each = ", ".join(f"{name} {one['mean']:.3f} ± {one['sd']:.3f}" for name, one in halves.items())
@@ -54,6 +61,19 @@ def _agreement_rows(result: dict[str, Any], others: str) -> tuple[list[str], lis
     heads = ["measure", *(of or c.replace("_", " ") for c in COEFFICIENTS for of in scopes.values())]
     cells = {name: [row[c].get(scope) for c in COEFFICIENTS for scope in scopes] for name, row in result.items()}
     return heads, [[name, *("–" if cell is None else f"{cell:.3f}" for cell in row)] for name, row in cells.items()]
+
+
+def _judged_rows(result: dict[str, Any]) -> list[list[str]]:
+    """Of each measure Kendall's tau-b with all, chosen and random pairs, and the shares of a judge's
+    pairs on which two prompts have another grade or verdict. No row where neither chosen pairs nor
+    such a share is known."""
+    rows = []
+    for name, row in result.items():
+        taus = [row["kendall"].get(scope) for scope in ("all", CHOSEN, RANDOM)]
+        shares = [row.get("contradictions", {}).get(kind) for kind in ("grade", "verdict")]
+        cells = ["–" if tau is None else f"{tau:.3f}" for tau in taus]
+        rows.append([name, *cells, *("–" if share is None else f"{share:.1%}" for share in shares)])
+    return rows if any(cell != "–" for row in rows for cell in row[2:]) else []
 
 
 def matches_table(text: str, matches: Sequence[Match]) -> None:

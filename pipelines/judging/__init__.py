@@ -1,21 +1,24 @@
-"""Stage `judge`: a model at a chat endpoint rates pairs, as judgements that `agree` reads."""
+"""Stage `judge`: a model rates pairs, as judgements that `agree` reads: at a chat endpoint, at one
+that reranks, or a cross-encoder in this process."""
 
 import csv
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from capgrade.pictures.lookup import find
-from capgrade.pipelines.judging.endpoint import Endpoint
-from capgrade.pipelines.judging.question import CAPTIONS_PROMPT, PICTURES_PROMPT, load_prompt, read_pairs
+from capgrade.pipelines.judging.question import load_prompts, read_pairs
+from capgrade.pipelines.judging.reply import Judge
 from capgrade.pipelines.judging.round import JudgingRound
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.files import write_text
-from capgrade.schemas.judges import SCALE, scale_text
+from capgrade.schemas.judges import PROMPT, SCALE, scale_text
 from capgrade.schemas.lines import cells, csv_text
 from capgrade.schemas.output import Recogniser, refuse_file, starting
 from capgrade.schemas.params import JudgeParams
 
-HEAD = ("image_id", "caption_id", "score", "rater", SCALE)
+HEAD = ("image_id", "caption_id", "score", "rater", SCALE, PROMPT)
 _NO_ANSWER = ("image_id", "caption_id", "reason")
 
 
@@ -24,53 +27,77 @@ def judge(
     pairs: str,
     out: Path,
     *,
-    endpoint: str,
+    endpoint: str | None,
     model: str,
     images: str | None = None,
     split: str | None = None,
     max_cost: float | None = None,
     params: JudgeParams,
+    tell: Callable[[str], None] = lambda said: None,
 ) -> dict[str, Any]:
-    """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, in the order of the pairs, the model the rater.
-    Pairs without an answer that counts are listed beside it, with the reason, and asked again by the next run.
+    """Ask about `pairs` (see `read_pairs`) and write the scores as CSV, a row for each pair and
+    prompt, in this order. Without `endpoint` the model is a CrossEncoder in this process. What is
+    to be asked, and what it will cost about, is told before. Pairs without an answer are listed
+    beside the table, with the reason, and asked by the next run.
 
-    Answers are kept by the digest of model, prompt and pair: none is asked for twice, and a run that was killed goes
-    on. Returns "pairs", "answered", "unanswered", "left" (not asked, where something stopped the run: "stopped"),
-    "requests", "tokens" and "cost" of this run. Raises InputError where inputs do not fit, something else stands at
-    `out`, or the endpoint refuses whoever asks.
+    Answers are kept by the digest of model, prompt, texts and picture: none is asked for twice, and
+    a run that was killed goes on. Raises InputError where inputs do not fit, something else stands
+    at `out`, or the endpoint refuses whoever asks.
     """
     failed = out.with_name(f"{out.stem}-unanswered.csv")
     refuse_file(out, f"table of capgrade judge by {model}", _by(model))
     refuse_file(failed, "table of capgrade judge", starting(",".join(_NO_ANSWER).encode()))
-    prompt = Path(params.prompt) if params.prompt else PICTURES_PROMPT if images else CAPTIONS_PROMPT
-    asked = load_prompt(prompt, images is not None)
+    asked = _judge_of(endpoint, model, params)
+    prompts = load_prompts(params.prompt, asked.reads, images is not None)
     captions = read_captions(captions_dir, split)
     image, caption = read_pairs(pairs, captions)
     pictures = find(captions, images) if images else None
-    judge_at = Endpoint(endpoint, model, params.timeout)
-    round_ = JudgingRound(judge_at, asked, captions, pictures, image, caption, params, max_cost)
-    round_.run()
+    round_ = JudgingRound(asked, list(prompts.values()), captions, pictures, image, caption, params)
+    batches = round_.batches()
+    expected = dict(zip(("sent", "answered", "cost"), round_.expect(batches), strict=True))
+    count = sum(map(len, batches))
+    if count and asked.charges:
+        tokens = f"about {expected['sent']:,} tokens sent and at most {expected['answered']:,} answered"
+        price = f", cost {expected['cost']:.3g}" if params.price_in or params.price_out else ""
+        tell(f"to ask: {count:,} questions in {len(batches):,} requests: {tokens}{price}")
+    round_.run(batches, max_cost)
     if pictures:
         pictures.tell()
-    scores, reasons, scale = [], [], scale_text(*asked.scale)
-    for i, c, question in zip(image, caption, round_.questions, strict=True):
+    scores, reasons = [], []
+    of_pairs = product(zip(image.tolist(), caption.tolist(), strict=True), prompts.items())
+    for ((i, c), (name, prompt)), questions in zip(of_pairs, round_.questions, strict=True):
         ids = captions.image_ids[i], captions.caption_ids[c]
-        if question.score is not None:
-            scores.append((*ids, f"{question.score:g}", model, scale))
-        elif question.reason is not None:
-            reasons.append((*ids, question.reason))
+        given = [one.score for one in questions if one.score is not None]
+        if len(given) == len(questions):
+            scores.append((*ids, f"{sum(given) / len(given):g}", model, scale_text(*prompt.scale), name))
+        elif reason := next((one.reason for one in questions if one.reason is not None), None):
+            reasons.append((*ids, reason))
     write_text(out, csv_text(HEAD, scores))
     write_text(failed, csv_text(_NO_ANSWER, reasons))
     return {
         "pairs": len(image),
+        "prompts": list(prompts),
         "answered": len(scores),
         "unanswered": len(reasons),
-        "left": len(image) - len(scores) - len(reasons),
+        "left": len(image) * len(prompts) - len(scores) - len(reasons),
         "stopped": round_.stopped,
+        "estimate": expected,
         "requests": round_.requests,
+        "from_probabilities": round_.expected,
         "tokens": {"sent": round_.sent, "answered": round_.answered},
         "cost": round_.spent,
     }
+
+
+def _judge_of(endpoint: str | None, model: str, params: JudgeParams) -> Judge:
+    if endpoint is None:
+        from capgrade.pipelines.judging.cross_encoder import CrossEncoderJudge
+
+        return CrossEncoderJudge(model, params.device)
+    from capgrade.pipelines.judging.endpoint import RERANK, ChatJudge, Endpoint, RerankJudge
+
+    at = Endpoint(endpoint, model, params.timeout, params.retries)
+    return RerankJudge(at) if at.address.endswith(RERANK) else ChatJudge(at)
 
 
 def _by(model: str) -> Recogniser:
@@ -80,7 +107,8 @@ def _by(model: str) -> Recogniser:
         try:
             with path.open(encoding="utf-8", newline="") as file:
                 rows = csv.reader(file)
-                return tuple(next(rows, ())) == HEAD and all(row[3:4] == cells([model]) for row in rows)
+                head = tuple(next(rows, ()))
+                return head in (HEAD, HEAD[:-1]) and all(row[3:4] == cells([model]) for row in rows)
         except (UnicodeDecodeError, csv.Error):
             return False
 

@@ -1,13 +1,15 @@
-"""One request to an OpenAI-compatible chat endpoint, and what comes back."""
+"""Judges at an address: an OpenAI-compatible chat endpoint, and one that reranks."""
 
-import json
+from __future__ import annotations
+
 import os
-import time
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
+from capgrade.pictures.lookup import data_uri
+from capgrade.pipelines.judging.question import ChatPrompt, Question
+from capgrade.pipelines.judging.reply import LostError, Reply
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.extras import needs
 from capgrade.schemas.hosts import is_loopback
@@ -16,37 +18,25 @@ with needs("judge"):
     import httpx2
 
 TOKEN = "CAPGRADE_JUDGE_TOKEN"  # the environment variable that holds the endpoint's token
-_PATH = "/chat/completions"
-LARGEST_ANSWER, ANSWER_SHOWN = 2**22, 200  # of an answer, and of one that is told
-MOST_TOKENS = 2**53
-FATAL = {401, 403, 404, 405}
-
-
-class LostError(Exception):
-    """A request brought no answer, and why. `again`: another try may, after so many seconds where the endpoint says so;
-    `charged` if it may cost."""
-
-    def __init__(self, reason: str, *, again: bool = True, after: float | None = None, charged: bool = False) -> None:
-        super().__init__(reason)
-        self.again, self.after, self.charged = again, after, charged
-
-
-class Reply(NamedTuple):
-    """What an endpoint answered, and how many tokens were sent and answered."""
-
-    text: str
-    sent: int
-    answered: int
+RERANK = "/rerank"  # how an address ends that reranks
+_CHAT = "/chat/completions"
+ANSWER_SHOWN = 200  # characters of an answer that are told
+REFUSED = {401, 403, 404, 405}
+DOCUMENTS = 100  # of a request to rerank
+# For the estimate: characters of a token, tokens of a picture of 512 x 512 pixels (width x height / 750, as Anthropic
+# counts them; Qwen's models have one for each 28 x 28) and of an answer whose prompt sets no limit.
+CHARACTERS, OF_PICTURE, OF_ANSWER = 4, 350, 16
 
 
 class Endpoint:
-    """A judge at an address, with the token of the environment. Threads may ask at the same time.
+    """An address, with the token of the environment. Threads may ask at the same time.
 
-    InputError for what is no address, for one that names a user or a key, and for a token that no header can carry, or
-    that would be sent unencrypted.
+    A connection that fails is tried `retries` times again by httpx2. InputError for what is no
+    address, for one that names a user or a key, and for a token that no header can carry, or that
+    would be sent unencrypted.
     """
 
-    def __init__(self, endpoint: str, model: str, timeout: float) -> None:
+    def __init__(self, endpoint: str, model: str, timeout: float, retries: int = 0) -> None:
         place, found = endpoint.rstrip("/"), os.environ.get(TOKEN)
         try:
             parts, url = urlsplit(endpoint), httpx2.URL(endpoint)
@@ -66,70 +56,134 @@ class Endpoint:
         if found and parts.scheme == "http" and not is_loopback(str(parts.hostname)):
             remedy = f"give an https address, or unset {TOKEN}"
             raise InputError("the token would be sent unencrypted", file=place, remedy=remedy)
-        self.address, self.model, self.seconds = f"{place.removesuffix(_PATH)}{_PATH}", model, timeout
-        self._token = found or None
+        self.model, self._token = model, found or None
+        self.address = place if place.endswith(RERANK) else f"{place.removesuffix(_CHAT)}{_CHAT}"
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         limits = httpx2.Limits(max_connections=None)
-        self.client = httpx2.Client(headers=headers, timeout=httpx2.Timeout(self.seconds), limits=limits)
+        # Under `mounts` and not as `transport`, which would not look for a proxy in the environment.
+        there_again = {"all://": httpx2.HTTPTransport(retries=retries, limits=limits)}
+        self.client = httpx2.Client(headers=headers, timeout=timeout, limits=limits, mounts=there_again)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address})"
 
-    def ask(self, messages: list[dict[str, Any]], request: dict[str, Any]) -> Reply:
-        """One request; `request` is what else its body says. Raises LostError, and InputError where the endpoint
+    def post(self, body: dict[str, Any]) -> Any:
+        """The JSON that one request brings. Raises LostError, and InputError where the endpoint
         refuses whoever asks."""
-        until = time.monotonic() + self.seconds
-        data = b""
-        body = {"model": self.model, "messages": messages, **request}
         try:
-            with self.client.stream("POST", self.address, json=body) as response:
-                for piece in response.iter_bytes():
-                    data += piece
-                    if len(data) > LARGEST_ANSWER or time.monotonic() > until:
-                        raise LostError("an answer without end", charged=True)
+            response = self.client.post(self.address, json={"model": self.model, **body})
         except httpx2.ConnectError as error:
             raise LostError(f"cannot be reached ({self.clean(str(error))})") from None
         except httpx2.HTTPError as error:
             raise LostError(f"{type(error).__name__}: {self.clean(str(error))}", charged=True) from None
-        return self._read(data) if response.status_code == 200 else self._refused(response, data)
+        if response.status_code != 200:
+            self._refused(response)
+        try:
+            return response.json()
+        except (ValueError, RecursionError):
+            self.no_answer("no JSON", response.text)
 
     def clean(self, text: str) -> str:
-        """What may be shown and kept of what an endpoint says: short, on one line, without the token."""
-        hidden = text.replace(self._token, "***") if self._token else text
+        """What may be shown and kept of what an endpoint says: short, on one line, without the
+        token."""
+        whole = text[:2000].encode(errors="replace").decode()  # half a character stops no run
+        hidden = whole.replace(self._token, "***") if self._token else whole
         return " ".join(hidden.split())[:ANSWER_SHOWN]
 
-    def _refused(self, response: httpx2.Response, data: bytes) -> NoReturn:
+    def no_answer(self, what: str, said: Any) -> NoReturn:
+        raise LostError(f"{what}: {self.clean(str(said))}", charged=True) from None
+
+    def _refused(self, response: httpx2.Response) -> NoReturn:
         code = response.status_code
-        said = self.clean(f"{code} {response.reason_phrase}: {data[:2000].decode('utf-8', 'replace')}")
-        if code == 429 or code >= 500 or code == 408:
-            raise LostError(said, after=seconds_of(response.headers.get("Retry-After", "")))
-        if code in FATAL or code < 400:
+        said = self.clean(f"{code} {response.reason_phrase}: {response.text}")
+        if code in REFUSED or code < 400:
             remedy = f"give the right --endpoint and --model, and the token in {TOKEN}"
             raise InputError(f"the endpoint answers {said}", file=self.address, remedy=remedy)
-        raise LostError(said, again=False)
+        after = response.headers.get("Retry-After", "").strip()
+        raise LostError(said, after=float(after) if after.isdecimal() else 0.0)
 
-    def _read(self, data: bytes) -> Reply:
-        """0 tokens where the endpoint does not count them."""
+
+class ChatJudge:
+    """A chat model, which is asked one question at a time."""
+
+    reads: Literal["chat", "rank"] = "chat"
+    at_once, charges, alone = 1, True, False
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint, self.name = endpoint, f"chat {endpoint.model}"
+
+    def together(self, question: Question) -> object:
+        return question
+
+    def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
+        """The expected grade where the endpoint gives log-probabilities, else the answer."""
+        (question,) = questions
+        prompt = question.prompt
+        assert isinstance(prompt, ChatPrompt)
+        picture = None if question.image is None else data_uri(pictures[question.image], "jpeg")
+        messages = prompt.messages(question, picture)
+        found = self.endpoint.post({"messages": messages, **prompt.request})
         try:
-            found = json.loads(data)
-            text = found["choices"][0]["message"]["content"]
-            usage = found.get("usage") or {}
-            sent, answered = (usage.get(key, 0) for key in ("prompt_tokens", "completion_tokens"))
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-            shown = self.clean(data[:2000].decode("utf-8", "replace"))
-            raise LostError(f"no chat completion: {shown}", charged=True) from None
-        if not isinstance(text, str) or not all(type(n) is int and 0 <= n < MOST_TOKENS for n in (sent, answered)):
-            raise LostError("no chat completion: content or usage of another kind", charged=True)
-        return Reply(text.encode(errors="replace").decode(), sent, answered)  # half a character stops no run
+            choice = found["choices"][0]
+            text, told = choice["message"]["content"], choice.get("logprobs") or {}
+            score = prompt.score(text)
+            expected = None if score is None else prompt.expected(told.get("content") or (), score)
+        except (KeyError, IndexError, TypeError, AttributeError):
+            self.endpoint.no_answer("no chat completion", found)
+        one = score if expected is None else expected
+        return Reply([one], [self.endpoint.clean(text)], int(expected is not None), *_tokens(found))
+
+    def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
+        (question,) = questions
+        prompt = question.prompt
+        assert isinstance(prompt, ChatPrompt)
+        most = prompt.request.get("max_tokens", prompt.request.get("max_completion_tokens", OF_ANSWER))
+        sent = (len(prompt.system) + len(question.text)) // CHARACTERS + OF_PICTURE * (question.image is not None)
+        return sent, int(most)
 
 
-def seconds_of(value: str) -> float | None:
-    """Retry-After: seconds, or a date (RFC 9110, 10.2.3); None for neither."""
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        at = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max(0.0, (at - datetime.now(UTC)).total_seconds())
+class RerankJudge:
+    """A reranker at an address that takes {model, query, documents} and answers {results: [{index,
+    relevance_score}]}, as those of Cohere, Jina and vLLM do. A picture is a query as vLLM takes it:
+    {content: [{type: image_url, ...}]}."""
+
+    reads: Literal["chat", "rank"] = "rank"
+    at_once, charges, alone = DOCUMENTS, True, False
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint, self.name = endpoint, f"rerank {endpoint.model}"
+
+    def together(self, question: Question) -> object:
+        return question.prompt.digest, question.text, question.image
+
+    def ask(self, questions: Sequence[Question], pictures: Mapping[str, bytes]) -> Reply:
+        prompt, image = questions[0].prompt, questions[0].image
+        query: Any = questions[0].text
+        if image is not None:
+            url = data_uri(pictures[image], "jpeg")
+            query = {"content": [{"type": "image_url", "image_url": {"url": url}}]}
+        documents = [question.document for question in questions]
+        found = self.endpoint.post({"query": query, "documents": documents, **prompt.request})
+        try:
+            scores = {int(one["index"]): float(one["relevance_score"]) for one in found["results"]}
+        except (KeyError, TypeError, ValueError):
+            self.endpoint.no_answer("no results of a reranker", found)
+        if scores.keys() != set(range(len(documents))):
+            self.endpoint.no_answer(f"not one result for each of {len(documents)} documents", found)
+        if off := [score for score in scores.values() if not 0 <= score <= 1]:
+            remedy = "serve the model with a sigmoid over its scores"
+            raise InputError(f"relevance_score {off[0]:g}, not 0 to 1", file=self.endpoint.address, remedy=remedy)
+        return Reply([scores[k] for k in range(len(documents))], [""] * len(documents), 0, *_tokens(found))
+
+    def expect(self, questions: Sequence[Question]) -> tuple[int, int]:
+        characters = sum(len(one.text) + len(one.document) for one in questions)
+        return characters // CHARACTERS + OF_PICTURE * (questions[0].image is not None), 0
+
+
+def _tokens(found: dict[str, Any]) -> tuple[int, int]:
+    """Sent and answered, 0 where the endpoint does not count them; a reranker may count both
+    together."""
+    usage = found.get("usage") or {}
+    counts = usage.get("prompt_tokens", usage.get("total_tokens")), usage.get("completion_tokens")
+    sent, answered = (count if type(count) is int else 0 for count in counts)
+    return sent, answered

@@ -1,16 +1,21 @@
-"""What a judge is asked: the pairs, the prompt, and which answers count.
+"""What a judge is asked: the prompts, the questions that they make of a pair, and which answers
+count.
 
-A prompt is YAML of `answer`, `user` and, if wanted, `system` and `request`.
+A prompt is a YAML file. One for a chat endpoint has `answer`, `user` and, if wanted, `system` and
+`request`; one for a reranker has `query` and `document`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import model_validator
@@ -19,42 +24,95 @@ from capgrade.agreement.judgement_files import read_judgements
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import canonical
+from capgrade.schemas.judges import YES_OR_NO
 from capgrade.schemas.lines import parse_json, read_lines
 from capgrade.schemas.params import ParamsBlock, read_yaml, validated
 from capgrade.schemas.reviews import LINES
 
-_FOLDER = Path(__file__).parent
-# The prompts that come with capgrade.
-CAPTIONS_PROMPT, PICTURES_PROMPT = _FOLDER / "captions.yaml", _FOLDER / "pictures.yaml"
+FOLDER = Path(__file__).parent  # of the prompts that come with capgrade
 YES_NO = "yes or no"
-_OURS = {"model", "messages", "stream", "n"}  # of a request, not for the file to say
+PICTURE = "{picture}"
+_OURS = {"model", "messages", "query", "documents", "stream", "n"}  # of a request, not for the file to say
+_PLACES = re.compile(r"\{(caption|captions|reference)\}")
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 ALL = "all"
 
 
+@dataclass(eq=False)
+class Question:
+    """What is asked of one pair: `text` to a chat model, or a query (`text`) and a `document` to a
+    reranker. `image` is the id of the image whose picture goes along. Then its score, or the reason
+    why there is none."""
+
+    prompt: Prompt
+    text: str
+    document: str = ""
+    image: str | None = None
+    key: str = ""
+    score: float | None = None
+    reason: str | None = None
+
+
 class Prompt(ParamsBlock):
-    """What is asked, as a file says it: `answer` is a range such as `0 to 5`, or YES_NO."""
+    """What every prompt has."""
+
+    request: dict[str, Any] = {}  # what else the body of a request says
+
+    @model_validator(mode="after")
+    def _can_be_sent(self) -> Prompt:
+        if taken := sorted(_OURS & self.request.keys()):
+            raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
+        try:
+            json.dumps(self.model_dump(), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:  # a date, not a number, half a character, in itself
+            raise ValueError(f"what JSON cannot say ({error})") from error
+        return self
+
+    @property
+    def templates(self) -> str:
+        """All texts with places for captions."""
+        raise NotImplementedError
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The lowest and the highest score."""
+        raise NotImplementedError
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything in it: another prompt is another judge."""
+        return hashlib.sha256(canonical(self.model_dump()).encode()).hexdigest()
+
+    @property
+    def reads_captions(self) -> bool:
+        return "{captions}" in self.templates or "{reference}" in self.templates
+
+    def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
+        """About a caption and the image's `others`, whose picture is shown unless `image` is None.
+        The mean of their scores is the pair's."""
+        raise NotImplementedError
+
+
+class ChatPrompt(Prompt):
+    """A question to a chat model: `answer` is a range such as `0 to 5`, or YES_NO."""
 
     answer: str
     user: str
     system: str = ""
-    request: dict[str, Any] = {}  # what else the body of a request says
 
     @model_validator(mode="after")
-    def _asks_for_an_answer(self) -> Prompt:
+    def _asks_for_an_answer(self) -> ChatPrompt:
         if "{caption}" not in self.user:
             raise ValueError("no {caption} in user")
-        if taken := sorted(_OURS & self.request.keys()):
-            raise ValueError(f"request: {taken[0]} is not for a prompt to say, but such as temperature: 0")
-        try:
-            json.dumps([self.user, self.system, self.request], ensure_ascii=False, allow_nan=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:  # a date, not a number, half a character, in itself
-            raise ValueError(f"what JSON cannot say ({error})") from error
         if not self.yes_no and not (_RANGE.fullmatch(self.answer) and self.scale[0] < self.scale[1]):
             raise ValueError(f"answer: {self.answer}, where `0 to 5` or `{YES_NO}` could be")
         return self
+
+    @property
+    def templates(self) -> str:
+        return self.user
 
     @property
     def yes_no(self) -> bool:
@@ -66,33 +124,21 @@ class Prompt(ParamsBlock):
         low, high = ("0", "1") if self.yes_no else self.answer.split(" to ")
         return float(low), float(high)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of everything in it: another prompt is another judge."""
-        said = [self.user, self.system, *self.scale, self.yes_no, self.request]
-        return hashlib.sha256(canonical(said).encode()).hexdigest()
-
-    @property
-    def reads_captions(self) -> bool:
-        return "{captions}" in self.user
-
-    def messages(
-        self, caption: str, others: Sequence[str], picture: str | None, wrong: str | None = None
-    ) -> list[dict[str, Any]]:
-        """As a chat endpoint takes them; `picture` is a data URL, `wrong` an answer that did not count."""
+    def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
         values = {"caption": caption, "captions": "\n".join(f"- {text}" for text in others)}
-        text = re.sub(r"\{(caption|captions)\}", lambda m: values[m[1]], self.user)
-        said: Any = text
+        return [Question(self, _filled(self.user, values), image=image)]
+
+    def messages(self, question: Question, picture: str | None) -> list[dict[str, Any]]:
+        """As a chat endpoint takes them; `picture` is a data URL."""
+        said: Any = question.text
         if picture is not None:
-            said = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": picture}}]
+            said = [{"type": "text", "text": said}, {"type": "image_url", "image_url": {"url": picture}}]
         first = [{"role": "system", "content": self.system}] if self.system else []
-        wanted = YES_NO if self.yes_no else "one number from {:g} to {:g}".format(*self.scale)
-        again = ("assistant", wrong), ("user", f"Answer with {wanted} and nothing else.")
-        reminded = [{"role": role, "content": text} for role, text in again] if wrong is not None else []
-        return [*first, {"role": "user", "content": said}, *reminded]
+        return [*first, {"role": "user", "content": said}]
 
     def score(self, answer: str) -> float | None:
-        """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything else."""
+        """A number in range, alone or as {"score": number}; yes or no as 1 or 0. None for anything
+        else."""
         text = answer.strip()
         fenced = _FENCE.fullmatch(text)
         value = _inside(fenced[1] if fenced else text)
@@ -100,6 +146,80 @@ class Prompt(ParamsBlock):
             return {"yes": 1.0, "no": 0.0}.get(value.rstrip(".").lower())
         low, high = self.scale
         return float(value) if _NUMBER.fullmatch(value) and low <= float(value) <= high else None
+
+    @property
+    def grades(self) -> dict[str, float]:
+        """What a token may say -> its grade: yes and no, else the whole numbers of the scale. None
+        of a scale beyond one digit: the token 1 may begin a 10."""
+        if self.yes_no:
+            return {"yes": 1.0, "no": 0.0}
+        low, high = self.scale
+        inside = range(math.ceil(low), math.floor(high) + 1)
+        return {str(grade): float(grade) for grade in inside} if low >= 0 and high < 10 else {}
+
+    def expected(self, tokens: Sequence[Mapping[str, Any]], answered: float) -> float | None:
+        """The expected grade: sum over grades g of p(g) g / sum of p(g), p the probabilities of
+        tokens where the answer has its grade (Liu et al. 2023, G-Eval, section 2). `tokens` are the
+        answer's, as `logprobs.content` of a chat completion. None where `answered` is no token of
+        it."""
+        for token in tokens:
+            if self.grades.get(_bare(token["token"])) != answered:
+                continue
+            chance = defaultdict[float, float](float)
+            for other in token.get("top_logprobs") or ():
+                if (grade := self.grades.get(_bare(other["token"]))) is not None:
+                    chance[grade] += math.exp(other["logprob"])
+            total = sum(chance.values())
+            return sum(grade * p for grade, p in chance.items()) / total if total > 0 else None
+        return None
+
+
+class RankPrompt(Prompt):
+    """What a reranker compares: `query` and `document` have {caption}, the caption to judge, and
+    {picture} alone, or {reference} or {captions}. With {reference} it is asked once for each other
+    caption of the image."""
+
+    query: str
+    document: str = "{caption}"
+    instruction: str = ""  # of a model in this process that takes one
+
+    @model_validator(mode="after")
+    def _compares(self) -> RankPrompt:
+        if self.templates.count("{caption}") != 1:
+            raise ValueError("{caption} has to stand once, in query or document")
+        if any(PICTURE in side and side != PICTURE for side in (self.query, self.document)):
+            raise ValueError(f"{PICTURE} with other words, where it stands for a whole query or document")
+        if self.reads_captions == self.shows_picture:
+            raise ValueError(f"neither or both of {{reference}} and {PICTURE}")
+        return self
+
+    @property
+    def templates(self) -> str:
+        return f"{self.query}\n{self.document}"
+
+    @property
+    def shows_picture(self) -> bool:
+        return PICTURE in (self.query, self.document)
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return YES_OR_NO
+
+    def questions(self, caption: str, others: Sequence[str], image: str | None) -> list[Question]:
+        found = []
+        for reference in others if "{reference}" in self.templates else [""]:
+            values = {"caption": caption, "captions": "\n".join(others), "reference": reference}
+            query, document = _filled(self.query, values), _filled(self.document, values)
+            found.append(Question(self, query, document, image))
+        return found
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    return _PLACES.sub(lambda m: values.get(m[1], m[0]), template)
+
+
+def _bare(token: str) -> str:
+    return token.strip().lower()
 
 
 def _inside(text: str) -> str:
@@ -113,18 +233,34 @@ def _inside(text: str) -> str:
     return text
 
 
-def load_prompt(path: Path, pictures: bool) -> Prompt:
-    """InputError for a file that does not say what is asked or answered, or that shows neither captions nor picture."""
-    prompt = validated(Prompt, read_yaml(path), file=path)
-    if not prompt.reads_captions and not pictures:
-        remedy = "put {captions} into user, or give --images"
-        raise InputError("it shows nothing of the image", file=path, remedy=remedy)
-    return prompt
+def load_prompts(given: Sequence[str], kind: Literal["chat", "rank"], pictures: bool) -> dict[str, Prompt]:
+    """Name -> prompt, of files, or of names of those that come with capgrade; the usual one without
+    any. InputError for a file that does not say what is asked or answered, or that shows neither
+    captions nor picture, for two files of one name, and for two scales."""
+    usual = {"chat": ("captions", "pictures"), "rank": ("references", "picture")}[kind][pictures]
+    found: dict[str, Prompt] = {}
+    for one in given or (usual,):
+        path = FOLDER / f"{one}.yaml" if (FOLDER / f"{one}.yaml").is_file() else Path(one)
+        prompt: Prompt = validated(ChatPrompt if kind == "chat" else RankPrompt, read_yaml(path), file=path)
+        if not prompt.reads_captions and not pictures:
+            remedy = f"put {{{'captions' if kind == 'chat' else 'reference'}}} into it, or give --images"
+            raise InputError("it shows nothing of the image", file=path, remedy=remedy)
+        if isinstance(prompt, RankPrompt) and pictures and not prompt.shows_picture:
+            remedy = f"write {PICTURE} as query, or leave --images out"
+            raise InputError("it does not show the picture", file=path, remedy=remedy)
+        if path.stem in found:
+            raise InputError(f"two prompts are called {path.stem}", file=path, remedy="rename one of the files")
+        first = next(iter(found.values()), prompt)
+        if prompt.scale != first.scale:
+            raise InputError("another scale than the prompt before", file=path, remedy="ask for the same answers")
+        found[path.stem] = prompt
+    return found
 
 
 def read_pairs(given: str, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    """image and caption, int64 [n], each pair once: of a review's folder, of JSON lines with image_id and caption_id,
-    of judgements, or with `all` every pair. InputError for ids that the captions do not have."""
+    """image and caption, int64 [n], each pair once: of a review's folder, of JSON lines with
+    image_id and caption_id, of judgements, or with `all` every pair. InputError for ids that the
+    captions do not have."""
     if given == ALL:
         image, caption = np.divmod(np.arange(captions.n_images * captions.n_captions), captions.n_captions)
         return image, caption

@@ -1,79 +1,73 @@
-"""A round of questions: what a judge is shown of each pair; what is not answered yet, asked as fast and for as much as
-it may be; each answer is kept as it comes.
+"""A round of questions: what a judge is shown of each pair; what is not answered yet, asked as fast
+and for as much as it may be; each answer is kept as it comes.
 
-Each thread takes one question to its end. What they share, when the next request may go and what was spent, changes
-under one lock.
+Each thread takes one request to its end. What they share, when the next request may go and what was
+spent, changes under one lock.
 """
 
 import hashlib
 import json
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from functools import cache
 from threading import Condition
-from typing import Any
 
 import numpy as np
 
 from capgrade.measures.embeddings import cache_folder
-from capgrade.pictures.lookup import PictureLookup, data_uri, encoded
-from capgrade.pipelines.judging.endpoint import ANSWER_SHOWN, Endpoint, LostError, Reply
-from capgrade.pipelines.judging.question import Prompt
+from capgrade.pictures.lookup import PictureLookup, encoded
+from capgrade.pipelines.judging.question import Prompt, Question
+from capgrade.pipelines.judging.reply import Judge, LostError, Reply
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.files import CACHE, canonical
-from capgrade.schemas.lines import append_line, appended_lines
+from capgrade.schemas.lines import append_lines, appended_lines
 from capgrade.schemas.params import JudgeParams
 from capgrade.schemas.progress import progress
 
 _SIDE = 512  # pixels of a picture's longer side
-UNANSWERED_QUESTIONS = 20  # questions without an answer, after which nothing more is asked
-FIRST_WAIT, LONGEST_WAIT, _PATIENCE = 1.0, 30.0, 600.0  # seconds: between tries, and that an endpoint may ask for
+UNANSWERED_REQUESTS = 20  # in a row, after which nothing more is asked
+_PATIENCE = 600.0  # seconds that an endpoint may ask to wait
+Batch = list[Question]
 
 
-@dataclass(eq=False)
-class Question:
-    """What a judge is asked, by the numbers of the first pair that it is about; then its score, or the reason why there
-    is none."""
-
-    image: int
-    caption: int
-    key: str = ""
-    score: float | None = None
-    reason: str | None = None
-
-
-@dataclass
 class JudgingRound:
-    """Pairs to ask a judge about: image and caption int64 [n]; with `pictures`, each image's goes along. `questions`
-    has one for each pair, the same for equal ones. A model's answers to a prompt are `kept` by the digest of the
-    question, in a file to which several runs may add. `stopped` says why questions are left, None where there are none.
-    `requests`, `sent` and `answered` (tokens) and `spent` are what it took, at prices of a million tokens in the
-    currency of `max_cost`. With that limit, a request goes only if it fits beside those under way, each taken to cost
-    as much as the dearest so far; the very first goes alone, since nothing is known. InputError for a damaged file."""
+    """Pairs to ask a judge about: image and caption int64 [n]; with `pictures`, each image's goes
+    along.
 
-    judge: Endpoint
-    prompt: Prompt
-    captions: Captions
-    pictures: PictureLookup | None
-    image: np.ndarray
-    caption: np.ndarray
-    params: JudgeParams
-    max_cost: float | None
-    stopped: str | None = None
-    requests: int = 0
-    sent: int = 0
-    answered: int = 0
-    spent: float = 0.0
+    `questions` has a list for each pair and prompt, in that order; equal ones are the same. A
+    judge's answers are `kept` by the digest of the question, in a file to which several runs may
+    add. `stopped` says why questions are left, None where there are none. `requests`, `sent` and
+    `answered` (tokens), `expected` (scores from probabilities) and `spent` are what it took, at
+    prices of a million tokens. InputError for a damaged file.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, judge: Judge, prompts: Sequence[Prompt], captions: Captions, pictures: PictureLookup | None,
+        image: np.ndarray, caption: np.ndarray, params: JudgeParams,
+    ) -> None:  # fmt: skip
+        self.judge, self.captions, self.pictures, self.params = judge, captions, pictures, params
+        self.stopped: str | None = None
+        self.requests = self.sent = self.answered = self.expected = 0
+        self.spent = 0.0
         self._changed = Condition()  # held to look at or change any of these, and what it tells of
-        self._flying, self._in_vain, self._free = 0, 0, 0.0  # requests; last questions in vain; when one may go
-        self._dearest: float | None = None
-        model, prompt = self.judge.model, self.prompt.digest
-        name = hashlib.sha256(f"{model}\0{prompt}".encode()).hexdigest()[:32]
-        self.kept, known = cache_folder().parent / "judge" / f"{name}.jsonl", dict[str, float]()
+        self._flying, self._in_vain, self._free = 0, 0, 0.0  # requests; last ones in vain; when one may go
+        self._dearest, self._limit = 0.0, np.inf
+        name = hashlib.sha256(judge.name.encode()).hexdigest()[:32]
+        self.kept = cache_folder().parent / "judge" / f"{name}.jsonl"
+        known = self._known()
+        self._asked: dict[str, Question] = {}
+        digest = cache(self._digest)
+        self.questions = [
+            self._questions(prompt, i, c, digest(i), known)
+            for i, c in zip(image.tolist(), caption.tolist(), strict=True)
+            for prompt in prompts
+        ]
+
+    def _known(self) -> dict[str, float]:
+        """The answers of runs before, by the digest of the question."""
+        known: dict[str, float] = {}
         for row, text in appended_lines(self.kept, "key") if self.kept.is_file() else ():
             try:
                 line = json.loads(text)
@@ -81,38 +75,64 @@ class JudgingRound:
             except (ValueError, KeyError, TypeError) as error:
                 problem = f"not an answer ({error})"
                 raise InputError(problem, file=self.kept, row=row, remedy="remove the line") from error
-        self.questions, asked, digest = list[Question](), dict[str, Question](), cache(self._digest)
-        for image, caption in zip(self.image.tolist(), self.caption.tolist(), strict=True):
-            question, others, picture = Question(image, caption), self._others(image, caption), digest(image)
-            if self.pictures is not None and picture is None:
-                question.reason = "no picture of the image"
-            elif self.prompt.reads_captions and not others:
-                question.reason = "the image has no other caption"
-            else:
-                seen = None if self.pictures is None else [_SIDE, picture]
-                said = canonical([model, prompt, self.captions.texts[caption], others, seen])
-                question.key = hashlib.sha256(said.encode()).hexdigest()
-                question.score = known.get(question.key)
-                question = asked.setdefault(question.key, question)
-            self.questions.append(question)
+        return known
 
-    def _others(self, image: int, caption: int) -> list[str]:
-        """The image's captions without this one; none where the prompt does not show them."""
-        rows = self.captions.rows_of(image) if self.prompt.reads_captions else ()
-        return [self.captions.texts[row] for row in rows if row != caption]
+    def _questions(
+        self, prompt: Prompt, image: int, caption: int, picture: str | None, known: Mapping[str, float]
+    ) -> Batch:
+        """Of one pair and prompt; one without a key where nothing can be asked."""
+        rows = self.captions.rows_of(image) if prompt.reads_captions else ()
+        others = [self.captions.texts[row] for row in rows if row != caption]
+        reason = None
+        if self.pictures is not None and picture is None:
+            reason = "no picture of the image"
+        elif prompt.reads_captions and not others:
+            reason = "the image has no other caption"
+        if reason is not None:
+            return [Question(prompt, "", reason=reason)]
+        shown = None if self.pictures is None else self.captions.image_ids[image]
+        found = []
+        for question in prompt.questions(self.captions.texts[caption], others, shown):
+            seen = None if shown is None else [_SIDE, picture]
+            said = canonical([self.judge.name, prompt.digest, question.text, question.document, seen])
+            question.key = hashlib.sha256(said.encode()).hexdigest()
+            question.score = known.get(question.key)
+            found.append(self._asked.setdefault(question.key, question))
+        return found
 
     def _digest(self, image: int) -> str | None:
         """SHA-256 of its picture."""
         data = None if self.pictures is None else self.pictures.read(self.captions.image_ids[image])
         return None if data is None else hashlib.sha256(data).hexdigest()
 
-    def run(self) -> None:
-        """Ask what is not answered, equal questions once. Raises what ended it, once all requests have come back: they
-        are paid for, and their answers are kept."""
-        todo = [one for one in dict.fromkeys(self.questions) if one.score is None and one.reason is None]
-        with progress("asking", len(todo)) as advance, ThreadPoolExecutor(self.params.parallel) as pool:
+    def batches(self) -> list[Batch]:
+        """What is not answered, equal questions once, as the judge takes them together."""
+        groups: dict[object, Batch] = {}
+        for question in self._asked.values():
+            if question.score is None:
+                groups.setdefault(self.judge.together(question), []).append(question)
+        size = self.judge.at_once
+        return [group[at : at + size] for group in groups.values() for at in range(0, len(group), size)]
+
+    def expect(self, batches: Sequence[Batch]) -> tuple[int, int, float]:
+        """About how many tokens these will send, how many be answered at most, and what they will
+        cost."""
+        sent, answered = np.sum([self.judge.expect(batch) for batch in batches] or [(0, 0)], axis=0).tolist()
+        return sent, answered, self._price(sent, answered)
+
+    def _price(self, sent: int, answered: int) -> float:
+        return (sent * self.params.price_in + answered * self.params.price_out) / 1e6
+
+    def run(self, batches: Sequence[Batch], max_cost: float | None = None) -> None:
+        """Ask these. With `max_cost` a request goes only if it fits beside those under way, each
+        taken to cost as much as expected, or as the dearest so far; the first goes alone, since
+        little is known. Raises what ended it, once all requests have come back: they are paid for,
+        and their answers are kept."""
+        self._limit = np.inf if max_cost is None else max_cost
+        threads = 1 if self.judge.alone else self.params.parallel
+        with progress("asking", sum(map(len, batches))) as advance, ThreadPoolExecutor(threads) as pool:
             try:
-                for ended in as_completed([pool.submit(self._settle, question) for question in todo]):
+                for ended in as_completed([pool.submit(self._settle, batch) for batch in batches]):
                     advance(ended.result())
             except BaseException:
                 self._stop("interrupted")
@@ -123,69 +143,69 @@ class JudgingRound:
             self.stopped = self.stopped or why
             self._changed.notify_all()
 
-    def _settle(self, question: Question) -> int:
-        """Ask until an answer counts, or no other try may bring one; 0 if the run was stopped before, else 1."""
+    def _settle(self, batch: Batch) -> int:
+        """Ask once, keep what counts, and return how many questions were settled: none where the
+        run was stopped before."""
         if self.stopped:
             return 0
-        picture, wrong, due, reason = None, None, 0.0, ""
-        others, tries = self._others(question.image, question.caption), self.params.tries
-        if self.pictures is not None:
-            shown = self.pictures.image(image_id := self.captions.image_ids[question.image])
-            if shown is None:
-                tries, reason = 0, f"no readable picture of image {image_id}"
-            else:
-                picture = data_uri(encoded(shown, _SIDE, "JPEG", 90), "jpeg")
-        for tried in range(tries):
-            reply = self._ask(self.prompt.messages(self.captions.texts[question.caption], others, picture, wrong), due)
-            if reply is None:
-                return 0
-            if isinstance(reply, Reply):
-                score, text = self.prompt.score(reply.text), self.judge.clean(reply.text)
-                if score is not None:
-                    line = {"key": question.key, "score": score, "text": text}
-                    append_line(self.kept, line, CACHE)  # on the disk on return
-                    question.score = score
-                    with self._changed:
-                        self._in_vain = 0
-                    return 1
-                wrong, reason = reply.text[:ANSWER_SHOWN], f"answered {text!r}"
-                continue
-            reason = str(reply)
-            if not reply.again:
-                break
-            if reply.after is None:
-                due = time.monotonic() + min(FIRST_WAIT * 2**tried, LONGEST_WAIT)
-        question.reason = reason
+        pictures = {one.image: self._picture(one.image) for one in batch if one.image is not None}
+        for one in batch:
+            if one.image is not None and pictures[one.image] is None:
+                one.reason = f"no readable picture of image {one.image}"
+        shown = {image: data for image, data in pictures.items() if data is not None}
+        asked = [one for one in batch if one.reason is None]
+        reply = self._ask(asked, shown) if asked else Reply([], [])
+        if reply is None:
+            return 0
+        if isinstance(reply, LostError):
+            for one in asked:
+                one.reason = str(reply)
+        else:
+            answers = []
+            for one, score, text in zip(asked, reply.scores, reply.texts, strict=True):
+                if score is None:
+                    one.reason = f"answered {text!r}"
+                else:
+                    one.score = score
+                    answers.append({"key": one.key, "score": score, "text": text})
+            append_lines(self.kept, answers, CACHE)  # on the disk on return
         with self._changed:
-            self._in_vain += 1
-            if self._in_vain >= UNANSWERED_QUESTIONS:
-                self._stop(f"{UNANSWERED_QUESTIONS} questions in a row had no answer, the last: {reason}")
-        return 1
+            answered = any(one.score is not None for one in batch)
+            self._in_vain = 0 if answered else self._in_vain + bool(asked)
+            if self._in_vain >= UNANSWERED_REQUESTS:
+                last = batch[-1].reason
+                self._stop(f"{UNANSWERED_REQUESTS} requests in a row had no answer, the last: {last}")
+        return len(batch)
 
-    def _ask(self, messages: list[dict[str, Any]], due: float) -> Reply | LostError | None:
-        """One request, at `due` or later, as soon as it may go; None if the run was stopped before."""
+    def _picture(self, image_id: str) -> bytes | None:
+        """As JPEG, at most _SIDE pixels wide and high."""
+        image = None if self.pictures is None else self.pictures.image(image_id)
+        return None if image is None else encoded(image, _SIDE, "JPEG", 90)
+
+    def _ask(self, batch: Batch, pictures: Mapping[str, bytes]) -> Reply | LostError | None:
+        """One request, as soon as it may go; None if the run was stopped before."""
+        expected = self._price(*self.judge.expect(batch))
         with self._changed:
             while not self.stopped:
-                now, fits = time.monotonic(), self.max_cost is None or not self._flying
-                if self.max_cost is not None and self._dearest is not None:
-                    fits = self.spent + (self._flying + 1) * self._dearest <= self.max_cost
-                pause = max(due, self._free) - now if fits else None
+                fits = self.spent + (self._flying + 1) * max(self._dearest, expected) <= self._limit
+                fits &= self._limit == np.inf or self._dearest > 0 or not self._flying
+                pause = self._free - time.monotonic() if fits else None
                 if pause is not None and pause <= 0:
-                    self._free = now + 60 / (self.params.per_minute or np.inf)
+                    self._free = time.monotonic() + 60 / (self.params.per_minute or np.inf)
                     self._flying += 1
                     break
                 if not fits and not self._flying:
-                    self._stop(f"the limit of cost ({self.max_cost:g}) leaves no room for another request")
+                    self._stop(f"the limit of cost ({self._limit:g}) leaves no room for another request")
                 else:
                     self._changed.wait(pause)
             else:
                 return None
         reply: Reply | LostError
         try:
-            reply = self.judge.ask(messages, self.prompt.request)
-            if self.max_cost is not None and not reply.sent:
+            reply = self.judge.ask(batch, pictures)
+            if self._limit < np.inf and self.judge.charges and not reply.sent:
                 remedy = "leave --max-cost out, or ask an endpoint that counts tokens"
-                raise InputError("answers do not say how many tokens they cost", file=self.judge.address, remedy=remedy)
+                raise InputError("answers do not say how many tokens they cost", remedy=remedy)
         except LostError as error:
             reply = error
         except BaseException:
@@ -194,15 +214,15 @@ class JudgingRound:
         with self._changed:
             self._flying, self.requests = self._flying - 1, self.requests + 1
             if isinstance(reply, Reply):
-                cost = (reply.sent * self.params.price_in + reply.answered * self.params.price_out) / 1e6
-                self._dearest = max(cost, self._dearest or 0.0)
+                cost = self._price(reply.sent, reply.answered)
+                self._dearest = max(cost, self._dearest)
                 self.sent, self.answered = self.sent + reply.sent, self.answered + reply.answered
+                self.expected += reply.expected
             else:  # one that may be charged counts as the dearest so far
-                cost = (self._dearest or 0.0) if reply.charged else 0.0
-                self._free = max(self._free, time.monotonic() + (reply.after or 0.0))
+                cost = max(self._dearest, expected) if reply.charged else 0.0
+                self._free = max(self._free, time.monotonic() + reply.after)
             self.spent += cost
             self._changed.notify_all()
-        if isinstance(reply, LostError) and (reply.after or 0.0) > _PATIENCE:
+        if isinstance(reply, LostError) and reply.after > _PATIENCE:
             self._stop(f"the endpoint asks to wait {reply.after:,.0f} seconds")
-            return None
         return reply

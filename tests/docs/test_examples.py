@@ -90,6 +90,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "false_negatives.md": {
         "--captions coco/captions --relevance coco/relevance": "--captions data/captions --relevance data/relevance",
         "model.npy --out audit.html": "sims.npy --out audit.html",
+        "cross-encoder/stsb-roberta-base": "crossencoder",
     },
     "look.md": {"regions.boxes=10-20": "regions.boxes=4-8"},
     "notebook.md": {
@@ -176,7 +177,7 @@ def replaced(example: Example) -> str:
 
 
 def rate_some(reviews: Path) -> None:
-    """What people do between two commands of docs/look.md."""
+    """What people do between two commands of docs/look.md and docs/false_negatives.md."""
     ratings = ReviewRatings.open(reviews)
     for reviewer in ("ann", "bo"):
         for item in range(6):
@@ -207,6 +208,8 @@ def test_the_examples_of(
         elif example.kind == "command" and not replaced(example).startswith(tuple(NOT_RUN.get(page, ()))):
             if page == "look.md" and example.text.startswith("capgrade agree --reviews"):
                 rate_some(Path("reviews"))
+            if "--judgements pool" in example.text:
+                rate_some(Path("pool"))
             capfd.readouterr()
             line = replaced(example).replace(ENDPOINT, endpoint)
             if line.startswith(("mkdir ", "printf ")):

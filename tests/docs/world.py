@@ -13,6 +13,7 @@ from capgrade.pictures.listing import read_pictures
 from capgrade.schemas.captions import Captions, read_captions
 from tests.conftest import call
 from tests.layouts import flickr30k, webdataset
+from tests.pipelines.judging.tiny import random_model
 
 SCENES = "--set captions.scenes.train=12 --set captions.scenes.val=6 --set captions.scenes.test=14 " \
     "--set captions.scenes.size=64"  # fmt: skip
@@ -58,6 +59,7 @@ def make_world() -> None:
         Path("val2014", f"{picture.image_id}.png").write_bytes(picture.read())
     shutil.copyfile("data/embeddings/scenes_sam/similarity.npy", "sims.npy")
     shutil.copytree("data/dataset", "dataset")
+    random_model(Path("crossencoder"))
     assert call("captions", *["--source", "tsv", "--input", "captions.tsv", "--split", "test", "--out", "one"]) == 0
 
 

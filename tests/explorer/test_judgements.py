@@ -60,6 +60,16 @@ def test_agree_reads_what_is_exported(tmp_path: Path) -> None:
     assert found.scale == (0, 5)
 
 
+def test_pairs_of_a_pool_say_whether_they_were_drawn_at_random(tmp_path: Path) -> None:
+    strata = {name: {"pairs": 2, "chosen": 1} for name in ("pool", "uncertain", "random")}
+    items = tuple(Item("i0", f"i{k}#1", stratum=name) for k, name in enumerate(strata, 1))
+    pool = ReviewPlan(POOL, "corpus", 0, items, {"images": 1, "strata": strata})
+    ratings = _review(tmp_path / "pool", pool, {"ann": {0: 5, 1: 4, 2: 0}})
+    export(ratings, tmp_path / "judgements.csv")
+    for source in (tmp_path / "pool", tmp_path / "judgements.csv"):
+        assert read_judgements(source, CAPTIONS).random.tolist() == [False, False, True]  # type: ignore[union-attr]
+
+
 def test_ids_with_commas_and_ids_that_begin_as_a_formula_are_read_back(tmp_path: Path) -> None:
     """A spreadsheet takes what begins with = + - @ as a formula: it gets a mark, which our readers take off."""
     ids = ["=1+1", "@a", "'-b", 'a,"b"\nc']

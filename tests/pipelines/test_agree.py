@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.agree import agree
@@ -12,7 +14,7 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams
-from tests.conftest import DATA, call, caption_table, random_sets, write_captions_folder
+from tests.conftest import DATA, call, caption_table, printed, random_sets, write_captions_folder
 
 SETS = random_sets(12, seed=8)
 
@@ -90,3 +92,46 @@ def test_published_figures_on_coco(coco: Captions, tmp_path: Path, monkeypatch: 
     assert result["cider"]["pearson"] == pytest.approx({"all": 0.7384, "non_original": 0.487}, abs=5e-4)
     assert result["rouge_l"]["pearson"] == pytest.approx({"all": 0.7742, "non_original": 0.4587}, abs=5e-4)
     assert result["binary"]["pearson"] == pytest.approx({"all": 0.7115}, abs=5e-4)
+
+
+def test_a_judge_stands_beside_measures_and_people(
+    captions_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With chosen and with random pairs, each as scipy has it of these alone; the judge was asked by two prompts, which
+    have another grade on a quarter of the pairs, and another verdict on an eighth."""
+    random, pairs = np.random.default_rng(3), [(i, k) for i in range(12) for k in range(12)]
+    truth = random.integers(0, 6, len(pairs)).clip(0, 5)
+    drawn = np.arange(len(pairs)) % 3 == 0
+    people = ["image_id,caption_id,score,rater,scale,sampling"]
+    judged = ["image_id,caption_id,score,rater,scale,prompt"]
+    means, ratings = np.empty(len(pairs)), np.empty(len(pairs))
+    for n, (i, k) in enumerate(pairs):
+        two = [min(5, int(truth[n]) + step) for step in random.integers(0, 3, 2)]
+        means[n] = np.mean(two)
+        people += [f"i{i},i{k}#0,{one},{who},0..5,{('chosen', 'random')[int(drawn[n])]}"
+                   for one, who in zip(two, ("ann", "bo"), strict=True)]  # fmt: skip
+        first, again = (1, 3) if n % 8 == 0 else (3, 5) if n % 8 == 1 else (truth[n], truth[n])
+        ratings[n] = (first + again) / 2
+        judged += [f"i{i},i{k}#0,{first},m,0..5,a", f"i{i},i{k}#0,{again},m,0..5,b"]
+    for name, lines in {"people": people, "judged": judged}.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    line = ["agree", "--captions", captions_dir, "--judgements", tmp_path / "people.csv"]
+    line += ["--measures", f"rouge_l,judge={tmp_path}/judged.csv"]
+    found = printed(*line, "--calibrate", tmp_path / "calibration.json")
+    assert found["judge"]["contradictions"] == {"pairs": 144, "grade": 1 / 4, "verdict": 1 / 8}
+    for scope, mask in {"all": drawn | True, "random": drawn, "chosen": ~drawn}.items():
+        expected = stats.kendalltau(ratings[mask], means[mask]).statistic
+        assert found["judge"]["kendall"][scope] == pytest.approx(expected)
+        assert 0 < found["human"]["kendall"][scope] < 1 and scope in found["rouge_l"]["kendall"]
+    assert 0 <= found["judge"]["calibration"]["ece"] < 0.2, "what the judge says was calibrated"
+    monkeypatch.setenv("COLUMNS", "120")
+    assert call(*line) == 0
+    said = capsys.readouterr().out
+    assert "the share of pairs on which two prompts of a judge disagree" in said
+    table = said.partition("Judges beside")[2].splitlines()
+    row = next(text for text in table if text.strip(" │").startswith("judge"))
+    shown = [f"{found['judge']['kendall'][scope]:.3f}" for scope in ("all", "chosen", "random")]
+    assert all(text in row for text in (*shown, "25.0%", "12.5%"))
+    assert printed(*line, "--set", "agree.sampling=chosen")["judge"]["kendall"].keys() == {"all", "non_original"} | {
+        f"{scope}_ratings" for scope in ("all", "non_original")
+    }

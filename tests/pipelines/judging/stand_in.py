@@ -1,6 +1,8 @@
-"""A chat endpoint on loopback that answers as it is told, with faults, and remembers what it was asked."""
+"""An endpoint on loopback that chats and reranks as it is told, with faults, and remembers what it was asked."""
 
 import json
+import math
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +17,12 @@ Fault = Callable[[Handler], None]
 
 @dataclass
 class Chat:
-    """`score` gives the answer to a body; `faults` are taken first, one per request; None is none."""
+    """`score` gives the answer to a body, `chances` what its first token could have been, and `relevance` that of a
+    document to a query; `faults` are taken first, one per request; None is none."""
 
     score: Callable[[dict[str, Any]], str]
+    chances: Callable[[dict[str, Any]], dict[str, float]] | None = None
+    relevance: Callable[[Any, str], float] = lambda query, document: float(query == document)
     faults: list[Fault | None] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
@@ -28,7 +33,7 @@ class Chat:
 
     def answer(self, handler: Handler) -> None:
         body = json.loads(handler.body())
-        if handler.path != "/v1/chat/completions":
+        if handler.path not in ("/v1/chat/completions", "/v1/rerank"):
             handler.reply(404, b"no such path")
             return
         with self.lock:
@@ -36,7 +41,14 @@ class Chat:
             self.at.append(time.monotonic())
             self.tokens.add(handler.headers.get("Authorization"))
             fault = self.faults.pop(0) if self.faults else None
-        (fault or says(self.score(body), **self.usage))(handler)
+        if fault is not None:
+            fault(handler)
+        elif handler.path == "/v1/rerank":
+            found = [self.relevance(body["query"], one) for one in body["documents"]]
+            ranks(found, **self.usage)(handler)
+        else:
+            chances = self.chances(body) if self.chances and body.get("logprobs") else None
+            says(self.score(body), chances, **self.usage)(handler)
 
 
 def status(code: int, text: str = "no", wait: str = "") -> Fault:
@@ -44,10 +56,23 @@ def status(code: int, text: str = "no", wait: str = "") -> Fault:
     return lambda handler: handler.reply(code, text.encode(), {"Retry-After": wait} if wait else {})
 
 
-def says(content: object, **usage: object) -> Fault:
-    """A completion with this answer; what it does not count it does not tell."""
-    found: dict[str, Any] = {"choices": [{"message": {"role": "assistant", "content": content}}]}
+def says(content: object, chances: dict[str, float] | None = None, **usage: object) -> Fault:
+    """A completion with this answer; of each of its words the probabilities of what else could have stood there. What
+    it does not count it does not tell."""
+    choice: dict[str, Any] = {"message": {"role": "assistant", "content": content}}
+    if chances:
+        top = [{"token": token, "logprob": math.log(p)} for token, p in chances.items()]
+        tokens = [{"token": one, "logprob": 0.0, "top_logprobs": top} for one in re.findall(r"\w+|\W", str(content))]
+        choice["logprobs"] = {"content": tokens}
+    found: dict[str, Any] = {"choices": [choice]}
     return status(200, json.dumps(found | {"usage": usage} if usage else found))
+
+
+def ranks(scores: list[float], **usage: object) -> Fault:
+    """What a reranker answers, the best first."""
+    order = sorted(range(len(scores)), key=lambda k: -scores[k])
+    results = [{"index": k, "relevance_score": scores[k]} for k in order]
+    return status(200, json.dumps({"results": results, "usage": usage}))
 
 
 def part(data: bytes, pause: float = 0.0) -> Fault:

@@ -7,11 +7,12 @@ import json
 import math
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 import traceback
-from datetime import date, datetime, timedelta, timezone
-from email.utils import format_datetime
+from datetime import date
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -22,8 +23,9 @@ from PIL import Image
 
 from capgrade.pipelines.judging import endpoint as at_endpoint
 from capgrade.pipelines.judging import round as at_round
-from capgrade.pipelines.judging.endpoint import Endpoint, LostError, seconds_of
-from capgrade.pipelines.judging.question import CAPTIONS_PROMPT, PICTURES_PROMPT, Prompt, load_prompt, read_pairs
+from capgrade.pipelines.judging.endpoint import ChatJudge, Endpoint, RerankJudge
+from capgrade.pipelines.judging.question import FOLDER, ChatPrompt, RankPrompt, load_prompts, read_pairs
+from capgrade.pipelines.judging.reply import LostError
 from capgrade.schemas.captions import read_captions
 from capgrade.schemas.errors import InputError
 from tests.conftest import call, caption_table, printed, refusal, write_captions_folder
@@ -43,7 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_captions_folder(tmp_path / "captions", [caption_table(SETS)])
     monkeypatch.setenv("CAPGRADE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(at_endpoint.TOKEN, TOKEN)
-    monkeypatch.setattr(at_round, "FIRST_WAIT", 0.01)
     return tmp_path
 
 
@@ -107,7 +108,7 @@ def test_another_model_or_prompt_is_another_judge(here: Path) -> None:
         assert found["requests"] == ASKED and {row["score"] for row in rows(here / "out.csv")} == {"0", "1"}
         chat.score = rated
         assert run(here, chat)["requests"] == ASKED
-        other = ["--set", f"judge.prompt={yes}", "--model", "m2", "--set", "judge.tries=1"]
+        other = ["--set", f"judge.prompt={yes}", "--model", "m2", "--set", "judge.retries=0"]
         assert "is no table of capgrade judge by m2" in refusal(*line(here, chat, *other))
         assert run(here, chat, *other, "--out", str(here / "m2.csv"))["unanswered"] == N
         named = ["--model", "@cf/meta/llama", "--out", str(here / "m3.csv")]  # as a formula begins
@@ -115,17 +116,18 @@ def test_another_model_or_prompt_is_another_judge(here: Path) -> None:
         assert {row["rater"] for row in rows(here / "m3.csv")} == {"'@cf/meta/llama"}, "text in a spreadsheet"
 
 
-def test_faults_are_tried_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_round, "FIRST_WAIT", 0.1)
-    faults = [status(429, wait="1"), status(500), cut, says("12"), says("four"), says(""), says("5 \ud83d")]
-    with served(Chat(rated, faults=list(faults))) as chat:
-        found = run(here, chat, parallel=1, tries=12)
-        assert found["answered"] == N and found["requests"] == ASKED + len(faults)
+def test_faults_are_listed_and_asked_by_the_next_run(here: Path) -> None:
+    """No question is asked twice in a run; what the endpoint asks to wait goes before the next one."""
+    faults = [status(429, wait="1"), status(500), cut, says("12"), says("four"), says("")]
+    with served(Chat(rated, faults=[*faults, says("5 \ud83d")])) as chat:
+        found = run(here, chat, parallel=1)
+        assert (found["requests"], found["left"]) == (ASKED, 0) and found["unanswered"] >= len(faults) + 1
         assert chat.at[1] - chat.at[0] >= 0.95, "Retry-After is kept to"
-        assert chat.at[2] - chat.at[1] >= 0.2 and chat.at[3] - chat.at[2] >= 0.4, "longer each time"
-    reminded = [body for body in chat.asked if len(body["messages"]) > 2]
-    assert "12" in [m["content"] for b in reminded for m in b["messages"]]
-    assert {b["messages"][-1]["content"] for b in reminded} == {"Answer with one number from 0 to 5 and nothing else."}
+        reasons = {row["reason"] for row in rows(here / "out-unanswered.csv")}
+        assert {"429 Too Many Requests: no", "500 Internal Server Error: no", "answered '12'"} < reasons
+        again = run(here, chat, parallel=1)
+        assert (again["answered"], again["unanswered"], again["requests"]) == (N, 0, len(faults) + 1)
+    assert rows(here / "out-unanswered.csv") == []
 
 
 def test_what_does_not_validate_is_listed_and_asked_again(here: Path) -> None:
@@ -133,7 +135,7 @@ def test_what_does_not_validate_is_listed_and_asked_again(here: Path) -> None:
         return "about 4, I think" if "that image?\na cat sits" in text_of(body) else rated(body)
 
     with served(Chat(unsure)) as chat:
-        found = run(here, chat, tries=2)
+        found = run(here, chat)
         assert (found["answered"], found["unanswered"], found["left"]) == (N - 3, 3, 0)
         listed = rows(here / "out-unanswered.csv")
         assert {row["caption_id"] for row in listed} == {"i1#0"}
@@ -194,25 +196,45 @@ def test_what_is_paid_for_is_kept_when_another_is_refused_or_the_user_stops(
 
 @pytest.mark.parametrize(("limit", "faults", "requests", "answered"), [
     ("0.0009", [], 4, 4),
-    ("0.0003", [], 1, 1),  # the first goes alone
+    ("0.0003", [], 1, 1),
+    ("0", [], 0, 0),
     ("0.0009", [None, cut], 4, 3),  # may have cost as much as the dearest
     ("0.0009", [None, status(500)], 5, 4),
 ])  # fmt: skip
 def test_the_limit_of_cost_is_not_passed(
     limit: str, faults: list, requests: int, answered: int, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each request costs 0.0002."""
-    prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--max-cost", limit]
+    """Each request costs 0.0002; the prompt is short enough to be expected to cost less."""
+    short = {"answer": "0 to 5", "user": "{captions} How well: {caption}", "request": {"max_tokens": 5}}
+    (here / "short.yaml").write_text(yaml.safe_dump(short))
+    prices = ["--set", "judge.price_in=1", "--set", "judge.price_out=10", "--set", f"judge.prompt={here}/short.yaml"]
     with served(Chat(rated, faults=faults)) as chat:
-        found = run(here, chat, *prices)
+        found = run(here, chat, *prices, "--max-cost", limit)
         assert len(chat.asked) == found["requests"] == requests and found["tokens"]["sent"] == 100 * answered
-        assert found["left"] == N - found["answered"] > 0 and "limit of cost" in found["stopped"]
-        assert found["cost"] <= float(limit)
-        assert call(*line(here, chat, "--set", "judge.price_in=1", "--max-cost", "0.00001")) == 0
-        assert "pairs are left: the limit of cost" in capsys.readouterr().err
-        assert run(here, chat)["left"] == 0 and len(chat.asked) == ASKED + requests - answered
+        assert found["left"] == N - found["answered"] - found["unanswered"] > 0
+        assert "limit of cost" in found["stopped"] and found["cost"] <= float(limit)
+        assert 0 < found["estimate"]["cost"] < 0.0002 * ASKED
+        assert call(*line(here, chat, *prices, "--max-cost", "0.00001")) == 0
+        assert "scores are left: the limit of cost" in capsys.readouterr().err
+        assert run(here, chat, *prices)["left"] == 0
+        assert len(chat.asked) == ASKED + requests - answered
         chat.usage = {}
-        assert "how many tokens" in refusal(*line(here, chat, *prices, "--model", "m2", "--out", str(here / "m2.csv")))
+        more = ["--max-cost", "1", "--model", "m2", "--out", str(here / "m2.csv")]
+        assert "how many tokens" in refusal(*line(here, chat, *prices, *more))
+
+
+def test_tokens_and_price_are_told_before_and_after(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with served(Chat(rated)) as chat:
+        assert call(*line(here, chat, price_in=1, price_out=10)) == 0
+        said = capsys.readouterr()
+        asked = sum(len(m["content"]) for body in chat.asked for m in body["messages"])
+        told = r"10 questions in 10 requests: about ([\d,]+) tokens sent and at most 160 answered, cost 0"
+        before = re.search(told, said.err)
+        assert before and int(before[1].replace(",", "")) == pytest.approx(asked / 4, abs=ASKED)
+        assert "10 requests, 1,000 tokens sent, 100 answered, cost 0.002, 0 scores from probabilities" in said.out
+        assert call(*line(here, chat)) == 0
+        said = capsys.readouterr()
+        assert "questions in" not in said.err and "requests" not in said.out, "nothing is left to ask"
 
 
 def test_requests_keep_to_the_rate(here: Path) -> None:
@@ -226,7 +248,7 @@ def test_requests_keep_to_the_rate(here: Path) -> None:
 def test_the_token_is_sent_and_nowhere_else(here: Path) -> None:
     """Not even where the endpoint says it: in an answer, in a refusal, in the traceback of a debugging user."""
     with served(Chat(lambda _: f"your key is {TOKEN}")) as chat, pytest.MonkeyPatch.context() as patch:
-        assert run(here, chat, tries=1)["unanswered"] == N
+        assert run(here, chat)["unanswered"] == N
         assert "your key is ***" in (here / "out-unanswered.csv").read_text()
         assert chat.tokens == {f"Bearer {TOKEN}"}
         chat.faults = [status(401, f"wrong key {TOKEN}")] * 8
@@ -298,9 +320,9 @@ def test_an_image_needs_another_caption(here: Path) -> None:
 
 
 def test_a_dead_endpoint_is_not_asked_for_ever(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_round, "UNANSWERED_QUESTIONS", 3)
-    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), parallel=1, tries=1)
-    assert found["stopped"].startswith("3 questions in a row") and "cannot be reached" in found["stopped"]
+    monkeypatch.setattr(at_round, "UNANSWERED_REQUESTS", 3)
+    found = run(here, Chat(rated, address="http://127.0.0.1:9/v1"), parallel=1)
+    assert found["stopped"].startswith("3 requests in a row") and "cannot be reached" in found["stopped"]
     assert found["requests"] == 3 and found["unanswered"] + found["left"] == N
     with served(Chat(rated, faults=[status(429, wait="86400")] * 9)) as chat:
         assert "asks to wait 86,400 seconds" in run(here, chat)["stopped"]
@@ -340,7 +362,7 @@ def test_what_is_wrong_is_one_line(here: Path) -> None:
 
 
 def test_answers_that_count() -> None:
-    prompt, seen = load_prompt(CAPTIONS_PROMPT, False), load_prompt(PICTURES_PROMPT, True)
+    prompt, seen = ChatPrompt(**PROMPTS["captions"]), ChatPrompt(**PROMPTS["pictures"])
     assert (prompt.scale, prompt.reads_captions, seen.reads_captions) == ((0, 5), True, False)
     for text, score in {
         "3": 3, " 4.5\n": 4.5, '{"score": 2}': 2, '```json\n{"score": 2}\n```': 2, "0": 0, "6": None, "-1": None,
@@ -350,14 +372,25 @@ def test_answers_that_count() -> None:
         assert prompt.score(text) == score, text
 
 
+PROMPTS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
 PROMPT = {"answer": "0 to 5", "user": "{caption} {captions}"}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_the_prompts_that_come_along_show_all_that_they_are_given(name: str) -> None:
+    pictures, rank = "picture" in name, "query" in PROMPTS[name]
+    (prompt,) = load_prompts([name], "rank" if rank else "chat", pictures).values()
+    asked = prompt.questions("a dog", ["a cat", "a cow"], "i0" if pictures else None)
+    shown = " ".join(f"{one.text} {one.document}" for one in asked)
+    assert "a dog" in shown and ("a cat" in shown and "a cow" in shown) != pictures and "{cap" not in shown
+    assert {one.image for one in asked} == {"i0" if pictures else None}
 
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"answer": "5 to 5"}, "answer: 5 to 5, where `0 to 5` or `yes or no` could be"),
     ({"answer": "high"}, "answer: high, where"),
     ({"user": "{captions}"}, "no {caption} in user"),
-    ({"user": "{caption}"}, "it shows nothing of the image -> put {captions} into user, or give --images"),
+    ({"user": "{caption}"}, "it shows nothing of the image -> put {captions} into it, or give --images"),
     ({"request": {"stream": True}}, "request: stream is not for a prompt to say"),
     ({"request": {"seed": math.nan}}, "what JSON cannot say (Out of range"),
     ({"request": {"stop": date(2024, 1, 1)}}, "what JSON cannot say (Object of type date"),
@@ -365,15 +398,138 @@ PROMPT = {"answer": "0 to 5", "user": "{caption} {captions}"}
 def test_prompts_that_are_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(PROMPT | change))
     with pytest.raises(InputError, match=re.escape(said)):
-        load_prompt(tmp_path / "p.yaml", False)
+        load_prompts([str(tmp_path / "p.yaml")], "chat", False)
+
+
+@pytest.mark.parametrize(("prompt", "pictures", "said"), [
+    ({"query": "{reference}", "document": "{captions}"}, False, "{caption} has to stand once"),
+    ({"query": "{caption}", "document": "{caption}"}, False, "{caption} has to stand once"),
+    ({"query": "like {picture}"}, True, "{picture} with other words"),
+    ({"query": "a text"}, False, "neither or both of {reference} and {picture}"),
+    ({"query": "{picture}"}, False, "it shows nothing of the image -> put {reference} into it"),
+    ({"query": "{reference}"}, True, "it does not show the picture"),
+])  # fmt: skip
+def test_prompts_of_rerankers_that_are_refused(prompt: dict, pictures: bool, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(prompt))
+    with pytest.raises(InputError, match=re.escape(said)):
+        load_prompts([str(tmp_path / "p.yaml")], "rank", pictures)
+
+
+def test_prompts_that_do_not_go_together(tmp_path: Path) -> None:
+    (tmp_path / "captions.yaml").write_text(yaml.safe_dump(PROMPT))
+    (tmp_path / "yes.yaml").write_text(yaml.safe_dump(PROMPT | {"answer": "yes or no"}))
+    for other, said in {"captions": "two prompts are called captions", "yes": "another scale than the prompt"}.items():
+        with pytest.raises(InputError, match=said):
+            load_prompts(["captions", str(tmp_path / f"{other}.yaml")], "chat", False)
 
 
 def test_whatever_a_prompt_says_makes_another_judge() -> None:
     changes = {"answer": "0 to 4", "user": "{caption}: {captions}", "system": "Be kind.", "request": {"seed": 1}}
-    each = [Prompt(**PROMPT | {key: value}).digest for key, value in changes.items()]
-    assert len({Prompt(**PROMPT).digest, Prompt(**PROMPT | {"answer": "1 to 5"}).digest, *each}) == 6
-    yes = [Prompt(**PROMPT | {"answer": answer}) for answer in ("yes or no", "0 to 1")]
+    each = [ChatPrompt(**PROMPT | {key: value}).digest for key, value in changes.items()]
+    assert len({ChatPrompt(**PROMPT).digest, ChatPrompt(**PROMPT | {"answer": "1 to 5"}).digest, *each}) == 6
+    yes = [ChatPrompt(**PROMPT | {"answer": answer}) for answer in ("yes or no", "0 to 1")]
     assert yes[0].digest != yes[1].digest and yes[0].score("1") is None
+
+
+def token(said: str, **chances: float) -> dict[str, Any]:
+    """A token of an answer, and the probabilities of what could have stood in its place."""
+    top = [{"token": name.replace("_", " "), "logprob": math.log(p)} for name, p in chances.items()]
+    return {"token": said, "logprob": 0.0, "top_logprobs": top}
+
+
+def test_the_expected_grade_is_that_of_g_eval() -> None:
+    """Liu et al. 2023, section 2: score = sum of p(s_i) s_i over the scores s_i, here of probabilities that add up to 1
+    among the grades' tokens. Worked out by hand."""
+    prompt, yes = ChatPrompt(**PROMPT), ChatPrompt(**PROMPT | {"answer": "yes or no"})
+    three = {"3": 0.5, "4": 0.2, " 4": 0.1, "7": 0.1, "the": 0.1}  # 7 is no grade
+    assert prompt.expected([token("3", **three)], 3) == pytest.approx((3 * 0.5 + 4 * 0.3) / 0.8)
+    inside = [token('{"score', x=1.0), token('":'), token(" 3", **three), token("}")]
+    assert prompt.expected(inside, 3) == pytest.approx(2.7 / 0.8)
+    assert prompt.expected([token("4", **three), token("."), token("5", **{"5": 1.0})], 4.5) is None, "two tokens"
+    assert prompt.expected([], 3) is None
+    assert prompt.expected([{"token": "3", "logprob": 0.0, "top_logprobs": None}], 3) is None
+    assert yes.expected([token("Yes", **{"Yes": 0.6, " yes": 0.15, "No": 0.05, "NO": 0.2})], 1) == pytest.approx(0.75)
+    wide = ChatPrompt(**PROMPT | {"answer": "0 to 100"})
+    assert wide.expected([token("1", **{"1": 1.0}), token("0")], 10) is None
+    assert wide.expected([token("1", **{"1": 1.0})], 1) is None, "it may have begun a 10"
+
+
+def test_scores_are_expected_grades_where_the_endpoint_tells_probabilities(here: Path) -> None:
+    with served(Chat(rated, lambda body: {rated(body): 0.75, "3": 0.25})) as chat:
+        found = run(here, chat)
+        assert found["from_probabilities"] == ASKED and all(body["top_logprobs"] == 20 for body in chat.asked)
+    for row in rows(here / "out.csv"):
+        alike = (row["image_id"] == "i1") == row["caption_id"].startswith("i1")
+        assert float(row["score"]) == pytest.approx(0.75 * (5 if alike else 1) + 0.25 * 3)
+
+
+def test_each_prompt_has_a_row(here: Path) -> None:
+    """And only what a new prompt asks is asked."""
+    with served(Chat(lambda body: "4" if "Somebody" in text_of(body) else "2")) as chat:
+        run(here, chat)
+        found = run(here, chat, prompt="[captions,captions_again]")
+        assert (found["requests"], found["answered"]) == (ASKED, 2 * N)
+        assert found["prompts"] == ["captions", "captions_again"]
+    table = rows(here / "out.csv")
+    assert [row["prompt"] for row in table] == ["captions", "captions_again"] * N
+    assert all(row["score"] == {"captions": "2", "captions_again": "4"}[row["prompt"]] for row in table)
+
+
+def words(query: Any, document: str) -> float:
+    """The share of words that two texts have in common."""
+    one, other = set(query.split()), set(document.split())
+    return len(one & other) / len(one | other)
+
+
+@pytest.mark.parametrize(("prompt", "queries"), [("references", 2 + 2), ("references_again", 4)])
+def test_a_reranker_is_asked_once_a_query(prompt: str, queries: int, here: Path) -> None:
+    """Four texts are all queries there are; the score of a pair is the mean over the image's other captions."""
+    with served(Chat(rated, relevance=words)) as chat:
+        chat.address += "/rerank"
+        found = run(here, chat, prompt=prompt)
+        assert (found["answered"], found["requests"], len(chat.asked)) == (N, queries, queries)
+        assert found["tokens"] == {"sent": 100 * queries, "answered": 10 * queries}
+        assert {frozenset(body) for body in chat.asked} == {frozenset({"model", "query", "documents"})}
+        assert run(here, chat, prompt=prompt)["requests"] == 0
+    texts = {f"i{i}#{k}": text for i, captions in enumerate(SETS) for k, text in enumerate(captions)}
+    for row in rows(here / "out.csv"):
+        others = [text for k, text in texts.items() if k.startswith(row["image_id"]) and k != row["caption_id"]]
+        expected = sum(words(text, texts[row["caption_id"]]) for text in others) / len(others)
+        assert float(row["score"]) == pytest.approx(expected, abs=1e-5) and row["scale"] == "0..1"
+
+
+def test_a_reranker_gets_few_documents_at_once_and_the_picture(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "pictures").mkdir()
+    for i, colour in enumerate([(250, 0, 0), (0, 250, 0), (0, 0, 250)]):
+        Image.new("RGB", (40, 20), colour).save(here / "pictures" / f"i{i}.png")
+
+    def seen(query: Any, document: str) -> float:
+        url = query["content"][0]["image_url"]["url"]
+        red = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))).getpixel((9, 9))[0]  # type: ignore[index]
+        return 0.75 if (red > 100) == ("dog" in document) else 0.25
+
+    monkeypatch.setattr(RerankJudge, "at_once", 3)
+    with served(Chat(rated, relevance=seen)) as chat:
+        chat.address += "/rerank"
+        found = run(here, chat, "--images", str(here / "pictures"))
+    assert (found["answered"], found["requests"]) == (N, 6), "four texts for each of three pictures"
+    for row in rows(here / "out.csv"):
+        assert row["score"] == ("0.75" if (row["image_id"] == "i0") == (row["caption_id"][:2] != "i1") else "0.25")
+
+
+@pytest.mark.parametrize(("results", "error"), [
+    ({"results": [{"index": 0, "relevance_score": 0.5}]}, "not one result for each of 2 documents"),
+    ({"results": [{"index": 0, "score": 0.5}, {"index": 1, "score": 0.5}]}, "no results of a reranker"),
+    ([{"index": 0, "score": 0.5}], "no results of a reranker"),
+    ({"results": [{"index": 0, "relevance_score": 0.5}, {"index": 1, "relevance_score": -3.2}]}, "-3.2, not 0 to 1"),
+])  # fmt: skip
+def test_what_is_no_answer_of_a_reranker(results: object, error: str) -> None:
+    prompt = RankPrompt(query="{reference}")
+    questions = [prompt.questions(text, ["a cat"], None)[0] for text in ("a dog", "a cow")]
+    with served(Chat(rated, faults=[status(200, json.dumps(results))])) as chat:
+        judge = RerankJudge(Endpoint(f"{chat.address}/rerank", "m", 1))
+        with pytest.raises((LostError, InputError), match=re.escape(error)):
+            judge.ask(questions, {})
 
 
 def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
@@ -393,46 +549,56 @@ def test_pairs_are_asked_once_in_their_order(here: Path) -> None:
         read_pairs(str(here / "pairs.jsonl"), captions)
 
 
-@pytest.mark.parametrize(("fault", "said", "again", "charged", "after"), [
-    (status(400, "so bad"), "400 Bad Request: so bad", False, False, None),
-    (status(408), "408", True, False, None),
-    (status(429, wait="7"), "429", True, False, 7),
-    (status(500, "x" * 999), "^500.{197}$", True, False, None),
-    (cut, "RemoteProtocolError", True, True, None),
-    (part(b" ", 0.6), "ReadTimeout", True, True, None),
-    (part(b" " * 8, 0.1), "an answer without end", True, True, None),
-    (says("x" * 30_000), "an answer without end", True, True, None),
-    (status(200, "<html>"), "no chat completion: <html>", True, True, None),
-    (status(200, "[" * 9999), "no chat completion", True, True, None),
-    (status(200, '{"choices": []}'), "no chat completion", True, True, None),
-    (says(5), "content or usage of another kind", True, True, None),
-    (says("5", prompt_tokens=-1), "content or usage of another kind", True, True, None),
-    (says("5", prompt_tokens=10**400), "content or usage of another kind", True, True, None),
-    (says("5", completion_tokens=True), "content or usage of another kind", True, True, None),
+@pytest.mark.parametrize(("fault", "said", "charged", "after"), [
+    (status(400, "so bad"), "400 Bad Request: so bad", False, 0),
+    (status(408), "408", False, 0),
+    (status(429, wait="7"), "429", False, 7),
+    (status(429, wait="Wed, 21 Oct 2015 07:28:00 GMT"), "429", False, 0),
+    (status(500, "x" * 999), "^500.{197}$", False, 0),
+    (cut, "RemoteProtocolError", True, 0),
+    (part(b" ", 0.6), "ReadTimeout", True, 0),
+    (status(200, "<html>"), "no JSON: <html>", True, 0),
+    (status(200, "[" * 9999), "no JSON", True, 0),
+    (status(200, '{"choices": []}'), "no chat completion", True, 0),
+    (says(5), "no chat completion", True, 0),
 ])  # fmt: skip
-def test_what_is_no_answer(fault: Fault, said: str, again: bool, charged: bool, after: float | None) -> None:
-    with served(Chat(rated, faults=[fault])) as chat, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(at_endpoint, "LARGEST_ANSWER", 20_000)
-        with pytest.raises(LostError, match=said) as lost:
-            Endpoint(chat.address, "m", 0.3).ask([], {})
-    assert (lost.value.again, lost.value.charged, lost.value.after) == (again, charged, after)
+def test_what_is_no_answer(fault: Fault, said: str, charged: bool, after: float) -> None:
+    with served(Chat(rated, faults=[fault])) as chat, pytest.raises(LostError, match=said) as lost:
+        ChatJudge(Endpoint(chat.address, "m", 0.3)).ask(ChatPrompt(**PROMPT).questions("a", ["b"], None), {})
+    assert (lost.value.charged, lost.value.after) == (charged, after)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_connection_is_tried_again_by_the_client(retries: int) -> None:
+    """The port answers after a fifth of a second; httpx2 tries at once, and again after half a second."""
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+
+        def late() -> None:
+            time.sleep(0.2)
+            port.listen()
+            with port.accept()[0] as connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+        endpoint = Endpoint(f"http://127.0.0.1:{port.getsockname()[1]}", "m", 5, retries)
+        if not retries:
+            with pytest.raises(LostError, match="cannot be reached"):
+                endpoint.post({})
+            return
+        thread = threading.Thread(target=late)
+        thread.start()
+        assert endpoint.post({}) == {}
+        thread.join()
 
 
 @pytest.mark.parametrize("code", [302, 401, 403, 404, 405])
 def test_who_is_refused_asks_nothing_more(code: int) -> None:
     with served(Chat(rated, faults=[status(code)])) as chat, pytest.raises(InputError, match=f"answers {code}"):
-        Endpoint(f"{chat.address}/chat/completions/", "m", 1).ask([], {})
+        Endpoint(f"{chat.address}/chat/completions/", "m", 1).post({})
 
 
 def test_captions_cannot_write_the_prompt() -> None:
-    prompt = load_prompt(CAPTIONS_PROMPT, False)
-    said = prompt.messages("{captions} {caption}", ["{caption}"], None)[1]["content"]
+    prompt = ChatPrompt(**PROMPTS["captions"])
+    said = prompt.questions("{captions} {caption}", ["{caption}"], None)[0].text
     assert "describe that image?\n{captions} {caption}\n" in said and "- {caption}\n" in said
-
-
-def test_retry_after_is_seconds_or_a_date() -> None:
-    assert (seconds_of("7"), seconds_of(""), seconds_of("soon")) == (7, None, None)
-    assert seconds_of("Wed, 21 Oct 2015 07:28:00 +99999999999") is None
-    assert seconds_of("Wed, 21 Oct 2015 07:28:00 GMT") == 0 == seconds_of("Wed, 21 Oct 2015 07:28:00 -0000")
-    there = datetime.now(timezone(timedelta(hours=5))) + timedelta(hours=1)
-    assert 3500 < seconds_of(format_datetime(there)) < 3601  # type: ignore[operator]

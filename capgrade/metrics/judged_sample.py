@@ -1,0 +1,376 @@
+"""Metrics from a sample of judged pairs, each with its probability of being judged; intervals hold queries and sample.
+
+What was not judged is drawn, a few times, from judged pairs of other queries at like ranks, and the metric of the
+completed ranking is taken. Then each judged pair corrects what was drawn: it stands for itself and 1 / probability - 1
+others, so it counts that often by how much the metric changes when its own gain is drawn as well. So what is linear in
+the gains is Horvitz and Thompson's estimate, unbiased whatever is drawn (as statAP and infNDCG have it: Aslam and Pavlu
+2007; Yilmaz, Kanoulas and Aslam 2008), and ratios are unbiased to the first order (augmented inverse probability
+weights: Robins, Rotnitzky and Zhao 1994). Queries differ in how much is relevant to them: a gamma factor of each
+drawing, whose variance comes from products of two judged pairs of one query, carries that over to what is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from capgrade.metrics.base import Matrix, Positives, as_numpy, check_choice, check_k, check_matrix, share
+from capgrade.metrics.ranking import Array, rank
+from capgrade.metrics.uncertainty import resampled_means, tails
+from capgrade.schemas.errors import InputError
+
+_COMPLETIONS = 4  # of each query
+_FOLDS = 5  # a query is completed from those of other folds
+_BANDS, _IN_BAND = 20, 50  # bands of ranks at most, and judged pairs of each at least
+_CLASSES, _IN_CLASS = 8, 200  # the same of classes of queries, in each band
+_TABLE = 4096  # gains of a band that are drawn from
+_CELLS = 1_000_000  # of a block of scores that is ranked at a time
+_SAMPLES = 2000  # bootstrap draws of the queries
+
+
+@dataclass(frozen=True)
+class JudgedSample:
+    """Judged pairs: query and item int [n] (row and column of the scores), gain float [n], at least 0, and the
+    probability in (0, 1] with which each pair was chosen to be judged, float [n].
+
+    InputError for columns that do not fit, for other values, and for a pair that is there twice.
+
+    >>> pairs = JudgedSample(np.array([0, 0]), np.array([1, 2]), np.array([1.0, 0.0]), np.array([1.0, 0.5]))
+    >>> pairs.weight
+    array([1., 2.])
+    """
+
+    query: Array
+    item: Array
+    gain: Array
+    probability: Array
+
+    def __post_init__(self) -> None:
+        sizes = [np.shape(column) for column in (self.query, self.item, self.gain, self.probability)]
+        if len(set(sizes)) > 1 or len(sizes[0]) != 1:
+            raise InputError(f"columns of the shapes {sizes}", remedy="give four columns of one length")
+        if not (np.isfinite(self.gain).all() and (np.asarray(self.gain) >= 0).all()):
+            raise InputError("a gain is below 0 or no number", remedy="give finite gains of at least 0")
+        if not ((self.probability > 0) & (self.probability <= 1)).all():
+            raise InputError("a probability is outside (0, 1]", remedy="give that with which the pair was chosen")
+        pairs = np.stack([self.query, self.item])
+        if np.unique(pairs, axis=1).shape[1] < len(self.query):
+            raise InputError("a pair is judged twice", remedy="give it one gain, such as the mean of its judges")
+
+    @classmethod
+    def certain(cls, own: Positives, gain: float = 1.0) -> JudgedSample:
+        """Pairs whose gain is known without a judge, such as those of the own items."""
+        gains = np.full(len(own.indices), gain)
+        return cls(own.queries, own.indices, gains, np.ones(len(gains)))
+
+    def __add__(self, other: JudgedSample) -> JudgedSample:
+        names = ("query", "item", "gain", "probability")
+        return JudgedSample(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in names))
+
+    @property
+    def weight(self) -> Array:
+        """How many pairs each stands for, itself included, float64 [n]."""
+        return 1 / np.asarray(self.probability, np.float64)
+
+    def transposed(self) -> JudgedSample:
+        """The same pairs for the other direction of retrieval."""
+        return JudgedSample(self.item, self.query, self.gain, self.probability)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A metric's value, its interval over both chances, and the standard error by the sampling of pairs alone."""
+
+    value: float
+    low: float
+    high: float
+    sampling_error: float
+
+
+@dataclass(frozen=True)
+class Places:
+    """The difference of two systems, and the probability that they change places: that the one behind is ahead."""
+
+    difference: Estimate
+    change: float
+
+
+def estimate(
+    scores: Matrix, sample: JudgedSample, metrics: Sequence[str] = ("recall@1", "ndcg@25", "map@r"), *,
+    above: float = 0.0, level: float = 0.95, seed: int = 0, groups: Array | None = None,
+) -> dict[str, Estimate]:  # fmt: skip
+    """Metrics of scores [Q, N] over all their pairs, from a judged sample of these: recall@K (is any relevant among the
+    first K), r@K, precision@K, map@r, r_precision, ndcg@K, ndcg_exp@K, ncs@K. Relevant is a gain over `above`.
+
+    recall@K and precision@K are exact where the first K are judged for certain. A query without a relevant item counts
+    as 0. Of tied scores the later index comes first. Rows of one group int [Q] (captions of an image) are drawn
+    together. docs/metrics.md has how often the intervals hold.
+    """
+    found = query_values(scores, sample, metrics, above=above, seed=seed)
+    return {name: one.estimate(level, seed, groups)[0] for name, one in found.items()}
+
+
+def change_places(
+    scores_a: Matrix, scores_b: Matrix, sample: JudgedSample, metric: str = "map@r", *, above: float = 0.0,
+    level: float = 0.95, seed: int = 0, groups: Array | None = None,
+) -> Places:  # fmt: skip
+    """The difference a - b of two systems by one sample, and the share of bootstrap draws of queries and sample in
+    which its sign is the other one; options as `estimate` has them."""
+    first, second = (
+        query_values(scores, sample, [metric], above=above, seed=seed)[metric] for scores in (scores_a, scores_b)
+    )
+    if first.values.shape != second.values.shape:
+        raise InputError("the systems have other numbers of queries", remedy="score the same queries with both")
+    gap = QueryValues(first.values - second.values, first.changes - second.changes, first.weight)
+    difference, drawn = gap.estimate(level, seed, groups)
+    drawn = drawn * np.sign(difference.value)
+    return Places(difference, float((drawn < 0).mean() + (drawn == 0).mean() / 2))
+
+
+@dataclass(frozen=True)
+class QueryValues:
+    """A metric's estimate of each query, float64 [Q]; how much each judged pair changes it, and its weight, float64
+    [n]. Values of single queries may leave [0, 1]; their mean is what is estimated."""
+
+    values: Array
+    changes: Array
+    weight: Array
+
+    def estimate(self, level: float, seed: int, groups: Array | None) -> tuple[Estimate, Array]:
+        """Of the mean, with its bootstrap draws."""
+        drawn = resampled_means(self.values, samples=_SAMPLES, seed=seed, groups=groups)
+        low, high = np.quantile(drawn, tails(level))
+        variance = ((self.weight - 1) * self.weight) @ self.changes**2  # Poisson sampling: (1 - p) / p^2
+        error = float(np.sqrt(variance)) / len(self.values)
+        return Estimate(float(self.values.mean()), float(low), float(high), error), drawn
+
+
+def query_values(
+    scores: Matrix, sample: JudgedSample, metrics: Sequence[str], *, above: float = 0.0, seed: int = 0
+) -> dict[str, QueryValues]:
+    """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside the scores, and for a
+    sample whose weights do not add up to their number of pairs."""
+    check_matrix("similarity", similarity := as_numpy(scores))
+    chosen = {name: _named(name) for name in metrics}
+    _check(sample, *similarity.shape)
+    order = np.argsort(sample.query, kind="stable")
+    placed = _Placed.of(similarity, sample, order)
+    found: dict[str, QueryValues] = {}
+    for graded in (True, False):
+        some = {name: function for name, (of_gains, function) in chosen.items() if of_gains == graded}
+        gain = placed.gain if graded else (placed.gain > above).astype(np.float64)
+        values, changes = _completed(placed, gain, some, np.random.default_rng(seed)) if some else ({}, {})
+        for name in some:
+            found[name] = QueryValues(values[name], np.empty(len(order)), sample.weight)
+            found[name].changes[order] = changes[name]
+    return {name: found[name] for name in metrics}
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Judged pairs query by query: the place of each in its query's ranking, from 0, gain and weight, all [n]."""
+
+    width: int  # candidates
+    first: Array  # (queries + 1,)
+    query: Array
+    place: Array
+    gain: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, similarity: Array, sample: JudgedSample, order: Array) -> _Placed:
+        query, item = sample.query[order], sample.item[order]
+        first = np.searchsorted(query, np.arange(len(similarity) + 1))
+        place, where = np.empty(len(query), np.int64), np.empty(similarity.shape[1], np.int64)
+        for q, ranked in _rankings(similarity):
+            where[ranked] = np.arange(len(where))
+            place[first[q] : first[q + 1]] = where[item[first[q] : first[q + 1]]]
+        return cls(len(where), first, query, place, np.asarray(sample.gain[order], np.float64), sample.weight[order])
+
+
+def _rankings(similarity: Array) -> Iterator[tuple[int, Array]]:
+    """Each query, and its candidates from best to worst."""
+    step = max(1, _CELLS // similarity.shape[1])
+    for start in range(0, len(similarity), step):
+        block = np.ascontiguousarray(similarity[start : start + step], np.float32)
+        if np.isnan(block).any():
+            raise InputError("similarity holds NaN", remedy="find the pair that has no score and score it")
+        yield from enumerate(rank(block, "reference").order, start)
+
+
+def _check(sample: JudgedSample, queries: int, width: int) -> None:
+    for what, values, size in (("query", sample.query, queries), ("item", sample.item, width)):
+        if not len(values) or values.min() < 0 or values.max() >= size:
+            problem = f"a {what} of the sample is outside the {queries} x {width} scores"
+            raise InputError(problem, remedy="give rows and columns of the scores")
+    weight = sample.weight
+    if abs(weight.sum() - queries * width) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
+        problem = f"the judged pairs stand for {weight.sum():,.0f} pairs, and the scores have {queries * width:,}"
+        raise InputError(problem, remedy="give every pair a chance, as draw_pool does, and scores of these pairs alone")
+
+
+@dataclass(frozen=True)
+class _Exchanges:
+    """Single gains of completed rankings exchanged: in which completion, at which place, for which gain. All [f]."""
+
+    row: Array
+    place: Array
+    gain: Array
+
+
+def _completed(
+    placed: _Placed, gain: Array, metrics: dict[str, _Metric], random: np.random.Generator
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Of each metric the estimates of queries, and by how much each judged pair changes them."""
+    queries = len(placed.first) - 1
+    edges, classes, tables = _donors(placed, gain, random)
+    band = np.searchsorted(edges, np.arange(placed.width), side="right")
+    expected = tables.mean(axis=3)[placed.query % _FOLDS, classes[placed.query], band[placed.place]]
+    spread = _spread(placed, gain, expected)
+    values = {name: np.empty(queries) for name in metrics}
+    changes = {name: np.empty(len(gain)) for name in metrics}
+    for q in range(queries):
+        some = slice(placed.first[q], placed.first[q + 1])
+        place, weight, table = placed.place[some], placed.weight[some], tables[q % _FOLDS, classes[q]]
+        completed = _drawn(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
+        # A factor of its own for each: with that of its completion it would count twice that queries differ.
+        instead = _drawn(table, band[place], np.ones((_COMPLETIONS, len(place))), spread, random)
+        completed[:, place] = gain[some]
+        row, pair = np.nonzero((instead != gain[some]) & (weight > 1))
+        exchanges = _Exchanges(row, place[pair], instead[row, pair])
+        for name, metric in metrics.items():
+            whole, exchanged = metric(completed, exchanges)
+            change = np.bincount(pair, whole[row] - exchanged, len(place)) / _COMPLETIONS
+            values[name][q] = whole.mean() + (weight - 1) @ change
+            changes[name][some] = change
+    return values, changes
+
+
+def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Places at which another band of ranks begins; the class of each query, by the gains that it has for certain; and
+    gains to draw from, rising, float64 [folds, classes, bands, `_TABLE`]: those of the pairs that stand for unjudged
+    ones, as often as they do, of queries of other folds."""
+    donors, certain = np.flatnonzero(placed.weight > 1), placed.weight == 1
+    queries = len(placed.first) - 1
+    if not len(donors):  # all is judged
+        return np.zeros(0, np.int64), np.zeros(queries, np.int64), np.zeros((_FOLDS, 1, 1, 1))
+    bands = int(np.clip(len(donors) // _IN_BAND, 1, _BANDS))
+    edges = np.unique(np.quantile(placed.place[donors], np.arange(1, bands) / bands, method="higher"))
+    edges = edges[edges > placed.place[donors].min()]  # else the first band would have no donors
+    band = np.searchsorted(edges, placed.place[donors], side="right")
+    known = np.bincount(placed.query[certain], gain[certain], queries)
+    parts = int(np.clip(len(donors) // (bands * _IN_CLASS), 1, _CLASSES))
+    cuts = np.unique(np.quantile(known, np.arange(1, parts) / parts, method="higher"))
+    classes = np.searchsorted(cuts, known, side="right")
+    fold, class_of = placed.query[donors] % _FOLDS, classes[placed.query[donors]]
+    tables = np.empty((_FOLDS, len(cuts) + 1, len(edges) + 1, _TABLE))
+    for one in np.ndindex(*tables.shape[:3]):
+        inside = band == one[2]
+        for like in (inside & (class_of == one[1]) & (fold != one[0]), inside & (fold != one[0]), inside):
+            if like.any():  # the last is not empty, and the others are only of a few queries
+                break
+        share_of = placed.weight[donors[like]] - 1
+        tables[one] = np.sort(random.choice(gain[donors[like]], _TABLE, p=share_of / share_of.sum()))
+    return edges, classes, tables
+
+
+def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
+    """The variance of the factor by which queries differ: products of what two judged pairs of a query have over what
+    is expected of their ranks, over those of what is expected."""
+    unsure = placed.weight > 1
+
+    def products(values: Array) -> float:
+        sums, squares = (
+            np.bincount(placed.query[unsure], power[unsure], len(placed.first) - 1) for power in (values, values**2)
+        )
+        return float((sums**2 - squares).sum())
+
+    whole = products(expected)
+    return max(0.0, products(gain - expected) / whole) if whole > 0 else 0.0
+
+
+def _drawn(table: Array, band: Array, factors: Array, spread: float, random: np.random.Generator) -> Array:
+    """Gains of places of these bands, float64 [completions, len(band)]. A factor f makes 1 - (1 - p)^f of the
+    probability p of any gain and more, f p where p is small."""
+    uniform = random.random((len(factors), len(band)), np.float32)
+    if spread > 0:
+        uniform **= (1 / np.maximum(random.gamma(1 / spread, spread, factors.shape), 1e-3)).astype(np.float32)
+    return table[band, np.minimum(uniform * table.shape[1], table.shape[1] - 1).astype(np.int64)]
+
+
+# Of completed rankings, gains [completions, N] from best to worst, a metric's values [completions], and those with each
+# gain exchanged [f].
+_Metric: TypeAlias = "Callable[[Array, _Exchanges], tuple[Array, Array]]"
+
+
+def _of_best(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
+    """The gains of the first k over those of the best order: NCS, or discounted by place."""
+    k = min(k, completed.shape[1])
+    weights = np.ones(k) if form == "ncs" else 1 / np.log2(np.arange(k) + 2.0)
+    gains, instead = completed, exchanges.gain
+    if form == "ndcg_exp":
+        gains, instead = 2.0**gains - 1, 2.0**instead - 1
+    best = np.zeros((len(gains), k + 1))
+    largest = -np.sort(-np.partition(gains, -min(k + 1, gains.shape[1]), axis=1)[:, -(k + 1) :], axis=1)
+    best[:, : largest.shape[1]] = largest
+    found, old = gains[:, :k] @ weights, gains[exchanges.row, exchanges.place]
+    change = np.append(weights, 0)[np.minimum(exchanges.place, k)] * (instead - old)
+    bests = best[exchanges.row]
+    # The old gain leaves the best; where it is none of them the last does, which is behind the first k.
+    bests[np.arange(len(bests)), np.minimum((bests > old[:, None]).sum(axis=1), k)] = instead
+    bests = -np.sort(-bests, axis=1)
+    return share(found, best[:, :k] @ weights), share(found[exchanges.row] + change, bests[:, :k] @ weights)
+
+
+def _of_first(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
+    """Of gains 0 and 1: is any among the first k (recall), how many of these are (precision), how many of all (r)."""
+    counts, others = _counts(completed, exchanges, k)
+    if form == "recall":
+        return np.minimum(counts, 1), np.minimum(others, 1)
+    if form == "precision":
+        return counts / k, others / k
+    every, every_other = _counts(completed, exchanges, completed.shape[1])
+    return share(counts, every), share(others, every_other)
+
+
+def _counts(completed: Array, exchanges: _Exchanges, k: int) -> tuple[Array, Array]:
+    """How many of the first k are relevant."""
+    counts = completed[:, :k].sum(axis=1)
+    change = exchanges.gain - completed[exchanges.row, exchanges.place]
+    return counts, counts[exchanges.row] + change * (exchanges.place < k)
+
+
+def _of_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Array, Array]:
+    """Of gains 0 and 1, R of which are 1: the relevant among the first R, times the precision there or not, over R."""
+    sizes, others = _counts(completed, exchanges, completed.shape[1])
+    depth = int(max(sizes.max(), others.max(initial=0), 1))
+    first = completed[:, :depth]
+    exchanged = first[exchanges.row]
+    inside = np.flatnonzero(exchanges.place < depth)
+    exchanged[inside, exchanges.place[inside]] = exchanges.gain[inside]
+    place = np.arange(depth)
+
+    def values(hits: Array, relevant: Array) -> Array:
+        terms = hits * (hits.cumsum(axis=1) / (place + 1)) if form == "map@r" else hits
+        return share((terms * (place < relevant[:, None])).sum(axis=1), relevant)
+
+    return values(first, sizes), values(exchanged, others)
+
+
+_GRADED, _BINARY, _TO_R = ("ndcg", "ndcg_exp", "ncs"), ("recall", "r", "precision"), ("map@r", "r_precision")
+
+
+def _named(name: str) -> tuple[bool, _Metric]:
+    """Does a metric add up gains, and the function of it."""
+    match = re.fullmatch(r"([a-z_]+)@(\d+)", name)
+    kind = check_choice("metric of a judged sample", match[1] if match else name, (*_GRADED, *_BINARY, *_TO_R))
+    if (match is None) != (kind in _TO_R):
+        raise InputError(f"metric {name!r}", remedy=f"write {kind if kind in _TO_R else f'{kind}@K'}")
+    if match is None:
+        return False, partial(_of_first_r, form=kind)
+    return kind in _GRADED, partial(_of_best if kind in _GRADED else _of_first, k=check_k(int(match[2])), form=kind)

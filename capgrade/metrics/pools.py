@@ -1,0 +1,119 @@
+"""Pools of pairs to judge: the best of each system for certain, fewer the lower systems rank a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capgrade.metrics.base import Matrix, Positives, as_numpy, check_k, check_matrix
+from capgrade.metrics.ranking import Array, rank
+from capgrade.schemas.errors import InputError
+
+BLOCK = 1024  # rows or columns of a matrix whose best are taken at a time
+_CELLS = 1_000_000  # of a block that is ranked at a time
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Pairs to judge: rows and columns of the similarities, int64 [n], and the probability with which each was chosen,
+    float64 [n]."""
+
+    query: Array
+    item: Array
+    probability: Array
+
+
+def draw_pool(
+    similarities: Sequence[Matrix], budget: int, *, top: int = 10, columns: bool = False, own: Positives | None = None,
+    certain: bool = True, seed: int = 0,
+) -> Pool:  # fmt: skip
+    """`budget` pairs of all: the first `top` of each row of each system (and of each column) with probability 1, the
+    pooling of TREC. The others fall into strata by their best rank, from `top` on each twice as deep as the one above.
+    A stratum of n pairs gets a share as the square root of n, which is Neyman's where relevance falls as 1 / rank.
+
+    `own` pairs are known and not drawn. Where not all of the first `top` are to be `certain`, half of the budget is
+    drawn from them, or as many as they are. InputError for similarities of several shapes, and for a budget that leaves
+    a pair without a chance.
+
+    >>> len(draw_pool([np.eye(20)], budget=100, top=2).query)
+    100
+    """
+    systems = [as_numpy(matrix) for matrix in similarities]
+    for system in systems:
+        check_matrix("similarity", system, systems[0].shape)
+    strata, count = _strata(systems, check_k(top), columns, own)
+    in_row = np.stack([(strata == h).sum(axis=1) for h in range(count)], axis=1)  # rows x strata
+    sizes = in_row.sum(axis=0)
+    random, chosen = np.random.default_rng(seed), list[tuple[Array, Array, Array]]()
+    for stratum, drawn in enumerate(_shares(sizes, budget, top, certain)):
+        numbers = np.sort(random.choice(sizes[stratum], drawn, replace=False))  # of its pairs, row by row
+        ends = in_row[:, stratum].cumsum()
+        row = np.searchsorted(ends, numbers, side="right")
+        within = numbers - (ends - in_row[:, stratum])[row]
+        parts = np.split(within, np.searchsorted(row, np.arange(1, len(strata))))
+        items = [np.flatnonzero(strata[q] == stratum)[part] for q, part in enumerate(parts) if len(part)]
+        probability = np.full(drawn, drawn / max(sizes[stratum], 1))
+        chosen.append((row, np.concatenate([np.zeros(0, np.int64), *items]), probability))
+    return Pool(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
+
+
+def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | None) -> tuple[Array, int]:
+    """The stratum of each pair, uint8 [Q, N], 0 for the certain ones, and how many strata there are; what is not to be
+    drawn has that number."""
+    rows, width = systems[0].shape
+    edges = [top]
+    while 2 * edges[-1] < width:
+        edges.append(2 * edges[-1])
+    strata = np.empty((rows, width), np.uint8)
+    step = max(1, _CELLS // width)
+    place = np.arange(width, dtype=np.int32)
+    for start in range(0, rows, step):
+        best = np.full((min(step, rows - start), width), width, np.int32)
+        for system in systems:
+            order = rank(np.ascontiguousarray(system[start : start + step], np.float32), "reference").order
+            places = np.empty_like(order)
+            np.put_along_axis(places, order, place[None], axis=1)
+            np.minimum(best, places, out=best)
+        strata[start : start + step] = np.maximum(np.searchsorted(edges, best, side="right"), 1)
+    nothing = np.zeros(0, np.int64)
+    for system in systems:
+        for cells in best_cells(system, top, (nothing, nothing), columns=columns):
+            strata.reshape(-1)[cells] = 0
+    if own is not None:
+        strata[own.queries, own.indices] = len(edges) + 1
+    return strata, len(edges) + 1
+
+
+def best_cells(S: Array, depth: int, given: tuple[Array, Array], *, columns: bool = True) -> Iterator[Array]:
+    """The `depth` best cells of each row of S, and of each column, as row * width + column, int64, in blocks. Cells
+    that are `given`, rows and columns, are none of them, and neither is what a model left out (-inf)."""
+    width = S.shape[1]
+    sides = [(S, given, (width, 1)), (S.T, given[::-1], (1, width))]
+    for values, (first, second), (by_row, by_column) in sides if columns else sides[:1]:
+        for at in range(0, len(values), BLOCK):
+            block = np.array(values[at : at + BLOCK], np.float32)
+            here = (first >= at) & (first < at + len(block))
+            block[first[here] - at, second[here]] = -np.inf
+            most = min(depth, block.shape[1])
+            column = np.argpartition(-block, most - 1, axis=1)[:, :most].ravel()
+            row = np.repeat(np.arange(len(block)), most)
+            known = block[row, column] > -np.inf
+            yield (row[known] + at) * by_row + column[known].astype(np.int64) * by_column
+
+
+def _shares(sizes: Array, budget: int, top: int, certain: bool) -> list[int]:
+    """How many pairs of each stratum are drawn. A small stratum may be taken whole, and leaves its rest to larger
+    ones."""
+    best = int(sizes[0]) if certain else min(int(sizes[0]), budget // 2)
+    drawn, left = [best] + [0] * (len(sizes) - 1), budget - best
+    below = [int(h) for h in np.argsort(sizes[1:], kind="stable") + 1 if sizes[h]]
+    if left < len(below) or budget > sizes.sum():
+        problem = f"{budget:,} pairs to judge: {sizes[0]:,} are among the first {top}, {sizes[1:].sum():,} below"
+        raise InputError(problem, remedy="give a budget between these, or a smaller top")
+    for number, h in enumerate(below):
+        share = np.sqrt(sizes[h]) / np.sqrt(sizes[below[number:]]).sum()
+        drawn[h] = min(int(sizes[h]), max(1, round(left * share)), left - (len(below) - number - 1))
+        left -= drawn[h]
+    return drawn
