@@ -63,7 +63,7 @@ def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | 
     drawn has that number."""
     rows, width = systems[0].shape
     edges = [top]
-    while 2 * edges[-1] < width:
+    while 4 * edges[-1] <= width:  # the last stratum is the largest
         edges.append(2 * edges[-1])
     strata = np.empty((rows, width), np.uint8)
     step = max(1, _CELLS // width)
