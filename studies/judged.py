@@ -1,10 +1,12 @@
-"""How often 95 % intervals of metrics from a judged sample hold the truth, on scenes, where every pair is known.
+"""How often 95 % intervals of metrics from a judged sample hold the truth, on scenes, where every
+pair is known.
 
     python -m studies.judged --captions DIR --out judged.md
 
-A world is 200 images of the test split, drawn with replacement, and a gallery of 2,000 of its captions. Two systems
-rank it by the words of each image's first caption: tf-idf, and tf-idf of every other word. From their pool a share of
-all pairs is judged by the truth. The interval should hold what all images have when every pair is judged.
+A world is 200 images of the test split, drawn with replacement, and a gallery of 2,000 of its
+captions. Two systems rank it by the words of each image's first caption: tf-idf, and tf-idf of
+every other word. From their pool a share of all pairs is judged by the truth. The interval should
+hold what all images have when every pair is judged.
 """
 
 from collections.abc import Iterator
@@ -35,7 +37,8 @@ def truth(scores: np.ndarray, gains: np.ndarray) -> list[float]:
 def world(
     systems: list[np.ndarray], gains: np.ndarray, own: Positives, share: float, top: int, seed: int
 ) -> tuple[np.ndarray, JudgedSample]:
-    """Scores of the first system for images drawn with replacement, and a judged sample of their pairs."""
+    """Scores of the first system for images drawn with replacement, and a judged sample of their
+    pairs."""
     drawn = np.random.default_rng(seed).integers(0, len(gains), QUERIES)
     lists = own.lists()
     known = Positives.from_lists([lists[image] for image in drawn])

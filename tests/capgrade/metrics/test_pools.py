@@ -1,4 +1,5 @@
-"""Pools by brute force: which pairs are certain, how likely the others are, and what a budget must allow."""
+"""Pools by brute force: which pairs are certain, how likely the others are, and what a budget must
+allow."""
 
 import numpy as np
 import pytest
