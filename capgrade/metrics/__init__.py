@@ -11,14 +11,16 @@ from capgrade.metrics.asp import asp
 from capgrade.metrics.base import Positives
 from capgrade.metrics.eccv import human_lists
 from capgrade.metrics.gains import ncs, ndcg
+from capgrade.metrics.judged_sample import JudgedSample, change_places, estimate
 from capgrade.metrics.kendall import coherent_score, kendall_tau
 from capgrade.metrics.pmrp import coco_codes, pmrp
+from capgrade.metrics.pools import draw_pool
 from capgrade.metrics.recall import first_rank, map_at_r, r_precision, recall, recall_share
 from capgrade.metrics.semantic_map import Collapse, collapse, semantic_map
 from capgrade.metrics.semantic_recall import semantic_recall
 
 __all__ = [
-    "Collapse", "Positives", "asp", "coco_codes", "coherent_score", "collapse", "first_rank", "human_lists",
-    "kendall_tau", "map_at_r", "ncs", "ndcg", "pmrp", "r_precision", "recall", "recall_share", "semantic_map",
-    "semantic_recall",
+    "Collapse", "JudgedSample", "Positives", "asp", "change_places", "coco_codes", "coherent_score", "collapse",
+    "draw_pool", "estimate", "first_rank", "human_lists", "kendall_tau", "map_at_r", "ncs", "ndcg", "pmrp",
+    "r_precision", "recall", "recall_share", "semantic_map", "semantic_recall",
 ]  # fmt: skip

@@ -1,12 +1,15 @@
-"""Metrics from a sample of judged pairs, each with its probability of being judged; intervals hold queries and sample.
+"""Metrics from a sample of judged pairs, each with its probability of being judged; intervals hold
+queries and sample.
 
-What was not judged is drawn, a few times, from judged pairs of other queries at like ranks, and the metric of the
-completed ranking is taken. Then each judged pair corrects what was drawn: it stands for itself and 1 / probability - 1
-others, so it counts that often by how much the metric changes when its own gain is drawn as well. So what is linear in
-the gains is Horvitz and Thompson's estimate, unbiased whatever is drawn (as statAP and infNDCG have it: Aslam and Pavlu
-2007; Yilmaz, Kanoulas and Aslam 2008), and ratios are unbiased to the first order (augmented inverse probability
-weights: Robins, Rotnitzky and Zhao 1994). Queries differ in how much is relevant to them: a gamma factor of each
-drawing, whose variance comes from products of two judged pairs of one query, carries that over to what is drawn.
+What was not judged is drawn, a few times, from judged pairs of other queries at like ranks, and the
+metric of the completed ranking is taken. Then each judged pair corrects what was drawn: it stands
+for itself and 1 / probability - 1 others, so it counts that often by how much the metric changes
+when its own gain is drawn as well. So what is linear in the gains is Horvitz and Thompson's
+estimate, unbiased whatever is drawn (as statAP and infNDCG have it: Aslam and Pavlu 2007; Yilmaz,
+Kanoulas and Aslam 2008), and ratios are unbiased to the first order (augmented inverse probability
+weights: Robins, Rotnitzky and Zhao 1994). Queries differ in how much is relevant to them: a gamma
+factor of each drawing, whose variance comes from products of two judged pairs of one query, carries
+that over to what is drawn.
 """
 
 from __future__ import annotations
@@ -35,8 +38,8 @@ _SAMPLES = 2000  # bootstrap draws of the queries
 
 @dataclass(frozen=True)
 class JudgedSample:
-    """Judged pairs: query and item int [n] (row and column of the scores), gain float [n], at least 0, and the
-    probability in (0, 1] with which each pair was chosen to be judged, float [n].
+    """Judged pairs: query and item int [n] (row and column of the scores), gain float [n], at least
+    0, and the probability in (0, 1] with which each pair was chosen to be judged, float [n].
 
     InputError for columns that do not fit, for other values, and for a pair that is there twice.
 
@@ -84,7 +87,8 @@ class JudgedSample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric's value, its interval over both chances, and the standard error by the sampling of pairs alone."""
+    """A metric's value, its interval over both chances, and the standard error by the sampling of
+    pairs alone."""
 
     value: float
     low: float
@@ -94,7 +98,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Places:
-    """The difference of two systems, and the probability that they change places: that the one behind is ahead."""
+    """The difference of two systems, and the probability that they change places: that the one
+    behind is ahead."""
 
     difference: Estimate
     change: float
@@ -104,12 +109,17 @@ def estimate(
     scores: Matrix, sample: JudgedSample, metrics: Sequence[str] = ("recall@1", "ndcg@25", "map@r"), *,
     above: float = 0.0, level: float = 0.95, seed: int = 0, groups: Array | None = None,
 ) -> dict[str, Estimate]:  # fmt: skip
-    """Metrics of scores [Q, N] over all their pairs, from a judged sample of these: recall@K (is any relevant among the
-    first K), r@K, precision@K, map@r, r_precision, ndcg@K, ndcg_exp@K, ncs@K. Relevant is a gain over `above`.
+    """Metrics of scores [Q, N] over all their pairs, from a judged sample of these: recall@K (is
+    any relevant among the first K), r@K, precision@K, map@r, r_precision, ndcg@K, ndcg_exp@K,
+    ncs@K. Relevant is a gain over `above`.
 
-    recall@K and precision@K are exact where the first K are judged for certain. A query without a relevant item counts
-    as 0. Of tied scores the later index comes first. Rows of one group int [Q] (captions of an image) are drawn
-    together. docs/metrics.md has how often the intervals hold.
+    recall@K and precision@K are exact where the first K are judged for certain. A query without a
+    relevant item counts as 0. Of tied scores the later index comes first. Rows of one group int [Q]
+    (captions of an image) are drawn together. docs/metrics.md has how often the intervals hold.
+
+    >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
+    >>> round(estimate(np.array([[0.9, 0.2]]), every, ["ndcg@2"])["ndcg@2"].value, 4)
+    0.6309
     """
     found = query_values(scores, sample, metrics, above=above, seed=seed)
     return {name: one.estimate(level, seed, groups)[0] for name, one in found.items()}
@@ -119,8 +129,13 @@ def change_places(
     scores_a: Matrix, scores_b: Matrix, sample: JudgedSample, metric: str = "map@r", *, above: float = 0.0,
     level: float = 0.95, seed: int = 0, groups: Array | None = None,
 ) -> Places:  # fmt: skip
-    """The difference a - b of two systems by one sample, and the share of bootstrap draws of queries and sample in
-    which its sign is the other one; options as `estimate` has them."""
+    """The difference a - b of two systems by one sample, and the share of bootstrap draws of
+    queries and sample in which its sign is the other one; options as `estimate` has them.
+
+    >>> every = JudgedSample(np.array([0, 0]), np.array([0, 1]), np.array([0.0, 1.0]), np.ones(2))
+    >>> change_places(np.array([[0.9, 0.2]]), np.array([[0.2, 0.9]]), every, "recall@1").difference.value
+    -1.0
+    """
     first, second = (
         query_values(scores, sample, [metric], above=above, seed=seed)[metric] for scores in (scores_a, scores_b)
     )
@@ -134,8 +149,9 @@ def change_places(
 
 @dataclass(frozen=True)
 class QueryValues:
-    """A metric's estimate of each query, float64 [Q]; how much each judged pair changes it, and its weight, float64
-    [n]. Values of single queries may leave [0, 1]; their mean is what is estimated."""
+    """A metric's estimate of each query, float64 [Q]; how much each judged pair changes it, and its
+    weight, float64 [n]. Values of single queries may leave [0, 1]; their mean is what is estimated.
+    """
 
     values: Array
     changes: Array
@@ -153,8 +169,8 @@ class QueryValues:
 def query_values(
     scores: Matrix, sample: JudgedSample, metrics: Sequence[str], *, above: float = 0.0, seed: int = 0
 ) -> dict[str, QueryValues]:
-    """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside the scores, and for a
-    sample whose weights do not add up to their number of pairs."""
+    """Each metric's estimate of every query. InputError for an unknown metric, for pairs outside
+    the scores, and for a sample whose weights do not add up to their number of pairs."""
     check_matrix("similarity", similarity := as_numpy(scores))
     chosen = {name: _named(name) for name in metrics}
     _check(sample, *similarity.shape)
@@ -173,7 +189,8 @@ def query_values(
 
 @dataclass(frozen=True)
 class _Placed:
-    """Judged pairs query by query: the place of each in its query's ranking, from 0, gain and weight, all [n]."""
+    """Judged pairs query by query: the place of each in its query's ranking, from 0, gain and
+    weight, all [n]."""
 
     width: int  # candidates
     first: Array  # (queries + 1,)
@@ -206,7 +223,7 @@ def _rankings(similarity: Array) -> Iterator[tuple[int, Array]]:
 def _check(sample: JudgedSample, queries: int, width: int) -> None:
     for what, values, size in (("query", sample.query, queries), ("item", sample.item, width)):
         if not len(values) or values.min() < 0 or values.max() >= size:
-            problem = f"a {what} of the sample is outside the {queries} x {width} scores"
+            problem = f"a pair of the sample has its {what} outside the {queries} x {width} scores"
             raise InputError(problem, remedy="give rows and columns of the scores")
     weight = sample.weight
     if abs(weight.sum() - queries * width) > 1 + 6 * np.sqrt(((weight - 1) * weight).sum()):
@@ -216,7 +233,8 @@ def _check(sample: JudgedSample, queries: int, width: int) -> None:
 
 @dataclass(frozen=True)
 class _Exchanges:
-    """Single gains of completed rankings exchanged: in which completion, at which place, for which gain. All [f]."""
+    """Single gains of completed rankings exchanged: in which completion, at which place, for which
+    gain. All [f]."""
 
     row: Array
     place: Array
@@ -238,7 +256,8 @@ def _completed(
         some = slice(placed.first[q], placed.first[q + 1])
         place, weight, table = placed.place[some], placed.weight[some], tables[q % _FOLDS, classes[q]]
         completed = _drawn(table, band, np.ones((_COMPLETIONS, 1)), spread, random)
-        # A factor of its own for each: with that of its completion it would count twice that queries differ.
+        # A factor of its own for each: with that of its completion it would count twice that
+        # queries differ.
         instead = _drawn(table, band[place], np.ones((_COMPLETIONS, len(place))), spread, random)
         completed[:, place] = gain[some]
         row, pair = np.nonzero((instead != gain[some]) & (weight > 1))
@@ -252,9 +271,10 @@ def _completed(
 
 
 def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
-    """Places at which another band of ranks begins; the class of each query, by the gains that it has for certain; and
-    gains to draw from, rising, float64 [folds, classes, bands, `_TABLE`]: those of the pairs that stand for unjudged
-    ones, as often as they do, of queries of other folds."""
+    """Places at which another band of ranks begins; the class of each query, by the gains that it
+    has for certain; and gains to draw from, rising, float64 [folds, classes, bands, `_TABLE`]:
+    those of the pairs that stand for unjudged ones, as often as they do, of queries of other folds.
+    """
     donors, certain = np.flatnonzero(placed.weight > 1), placed.weight == 1
     queries = len(placed.first) - 1
     if not len(donors):  # all is judged
@@ -280,8 +300,8 @@ def _donors(placed: _Placed, gain: Array, random: np.random.Generator) -> tuple[
 
 
 def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
-    """The variance of the factor by which queries differ: products of what two judged pairs of a query have over what
-    is expected of their ranks, over those of what is expected."""
+    """The variance of the factor by which queries differ: products of what two judged pairs of a
+    query have over what is expected of their ranks, over those of what is expected."""
     unsure = placed.weight > 1
 
     def products(values: Array) -> float:
@@ -295,16 +315,16 @@ def _spread(placed: _Placed, gain: Array, expected: Array) -> float:
 
 
 def _drawn(table: Array, band: Array, factors: Array, spread: float, random: np.random.Generator) -> Array:
-    """Gains of places of these bands, float64 [completions, len(band)]. A factor f makes 1 - (1 - p)^f of the
-    probability p of any gain and more, f p where p is small."""
+    """Gains of places of these bands, float64 [completions, len(band)]. A factor f makes 1 - (1 - p)^f
+    of the probability p of any gain and more, f p where p is small."""
     uniform = random.random((len(factors), len(band)), np.float32)
     if spread > 0:
         uniform **= (1 / np.maximum(random.gamma(1 / spread, spread, factors.shape), 1e-3)).astype(np.float32)
     return table[band, np.minimum(uniform * table.shape[1], table.shape[1] - 1).astype(np.int64)]
 
 
-# Of completed rankings, gains [completions, N] from best to worst, a metric's values [completions], and those with each
-# gain exchanged [f].
+# Of completed rankings, gains [completions, N] from best to worst, a metric's values [completions],
+# and those with each gain exchanged [f].
 _Metric: TypeAlias = "Callable[[Array, _Exchanges], tuple[Array, Array]]"
 
 
@@ -321,14 +341,16 @@ def _of_best(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tupl
     found, old = gains[:, :k] @ weights, gains[exchanges.row, exchanges.place]
     change = np.append(weights, 0)[np.minimum(exchanges.place, k)] * (instead - old)
     bests = best[exchanges.row]
-    # The old gain leaves the best; where it is none of them the last does, which is behind the first k.
+    # The old gain leaves the best; where it is none of them the last does, which is behind the
+    # first k.
     bests[np.arange(len(bests)), np.minimum((bests > old[:, None]).sum(axis=1), k)] = instead
     bests = -np.sort(-bests, axis=1)
     return share(found, best[:, :k] @ weights), share(found[exchanges.row] + change, bests[:, :k] @ weights)
 
 
 def _of_first(completed: Array, exchanges: _Exchanges, k: int, form: str) -> tuple[Array, Array]:
-    """Of gains 0 and 1: is any among the first k (recall), how many of these are (precision), how many of all (r)."""
+    """Of gains 0 and 1: is any among the first k (recall), how many of these are (precision), how
+    many of all (r)."""
     counts, others = _counts(completed, exchanges, k)
     if form == "recall":
         return np.minimum(counts, 1), np.minimum(others, 1)
@@ -346,7 +368,8 @@ def _counts(completed: Array, exchanges: _Exchanges, k: int) -> tuple[Array, Arr
 
 
 def _of_first_r(completed: Array, exchanges: _Exchanges, form: str) -> tuple[Array, Array]:
-    """Of gains 0 and 1, R of which are 1: the relevant among the first R, times the precision there or not, over R."""
+    """Of gains 0 and 1, R of which are 1: the relevant among the first R, times the precision there
+    or not, over R."""
     sizes, others = _counts(completed, exchanges, completed.shape[1])
     depth = int(max(sizes.max(), others.max(initial=0), 1))
     first = completed[:, :depth]

@@ -1,4 +1,5 @@
-"""Pools of pairs to judge: the best of each system for certain, fewer the lower systems rank a pair."""
+"""Pools of pairs to judge: the best of each system for certain, fewer the lower systems rank a
+pair."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _CELLS = 1_000_000  # of a block that is ranked at a time
 
 @dataclass(frozen=True)
 class Pool:
-    """Pairs to judge: rows and columns of the similarities, int64 [n], and the probability with which each was chosen,
-    float64 [n]."""
+    """Pairs to judge: rows and columns of the similarities, int64 [n], and the probability with
+    which each was chosen, float64 [n]."""
 
     query: Array
     item: Array
@@ -29,9 +30,10 @@ def draw_pool(
     similarities: Sequence[Matrix], budget: int, *, top: int = 10, columns: bool = False, own: Positives | None = None,
     certain: bool = True, seed: int = 0,
 ) -> Pool:  # fmt: skip
-    """`budget` pairs of all: the first `top` of each row of each system (and of each column) with probability 1, the
-    pooling of TREC. The others fall into strata by their best rank, from `top` on each twice as deep as the one above.
-    A stratum of n pairs gets a share as the square root of n, which is Neyman's where relevance falls as 1 / rank.
+    """`budget` pairs of all: the first `top` of each row of each system (and of each column) with
+    probability 1, the pooling of TREC. The others fall into strata by their best rank, from `top`
+    on each twice as deep as the one above. A stratum of n pairs gets a share as the square root of
+    n, which is Neyman's where relevance falls as 1 / rank.
 
     `own` pairs are known and not drawn. Where not all of the first `top` are to be `certain`, half of the budget is
     drawn from them, or as many as they are. InputError for similarities of several shapes, and for a budget that leaves
@@ -60,11 +62,11 @@ def draw_pool(
 
 
 def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | None) -> tuple[Array, int]:
-    """The stratum of each pair, uint8 [Q, N], 0 for the certain ones, and how many strata there are; what is not to be
-    drawn has that number."""
+    """The stratum of each pair, uint8 [Q, N], 0 for the certain ones, and how many strata there
+    are; what is not to be drawn has that number."""
     rows, width = systems[0].shape
     edges = [top]
-    while 2 * edges[-1] < width:
+    while 4 * edges[-1] <= width:  # the last stratum is the largest
         edges.append(2 * edges[-1])
     strata = np.empty((rows, width), np.uint8)
     step = max(1, _CELLS // width)
@@ -87,8 +89,9 @@ def _strata(systems: Sequence[Array], top: int, columns: bool, own: Positives | 
 
 
 def best_cells(S: Array, depth: int, given: tuple[Array, Array], *, columns: bool = True) -> Iterator[Array]:
-    """The `depth` best cells of each row of S, and of each column, as row * width + column, int64, in blocks. Cells
-    that are `given`, rows and columns, are none of them, and neither is what a model left out (-inf)."""
+    """The `depth` best cells of each row of S, and of each column, as row * width + column, int64,
+    in blocks. Cells that are `given`, rows and columns, are none of them, and neither is what a
+    model left out (-inf)."""
     width = S.shape[1]
     sides = [(S, given, (width, 1)), (S.T, given[::-1], (1, width))]
     for values, (first, second), (by_row, by_column) in sides if columns else sides[:1]:

@@ -107,6 +107,10 @@ ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
+    "metrics.md": {
+        "capgrade captions --set captions.scenes.test=3000": "half a minute, for the study below it",
+        "python -m studies.judged": "half an hour; tests/studies/test_judged.py runs a smaller one",
+    },
     "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_columns.py has one",

@@ -1,0 +1,216 @@
+"""Metrics from judged samples: against ir_measures and our own dense metrics where all is judged,
+against the truth where a part is; intervals hold it as often as they say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capgrade.metrics import (
+    JudgedSample,
+    Positives,
+    change_places,
+    draw_pool,
+    estimate,
+    human_lists,
+    map_at_r,
+    ncs,
+    ndcg,
+    r_precision,
+    recall,
+    recall_share,
+)
+from capgrade.metrics.base import lists_of
+from capgrade.metrics.judged_sample import _Exchanges, _named, query_values
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from studies.ranks import tfidf
+
+BINARY = ("recall@1", "recall@5", "r@5", "precision@5", "map@r", "r_precision")
+GRADED = ("ndcg@10", "ndcg_exp@10", "ncs@5")
+
+
+def made(seed: int, queries: int = 80, width: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray, Positives]:
+    """Gains, of which a query has 1 to some 20 that are not 0; two systems that see them through
+    noise; own items."""
+    random = np.random.default_rng(seed)
+    gains = np.zeros((queries, width))
+    for row, count in zip(gains, 1 + random.negative_binomial(1, 0.2, queries), strict=True):
+        row[random.choice(width, min(count, 20), replace=False)] = random.choice([1 / 3, 2 / 3, 1], min(count, 20))
+    own = [[int(row.argmax())] for row in gains]
+    gains[np.arange(queries), np.ravel(own)] = 1
+    signal = np.where(gains > 0, 1.5 + 2 * gains, 0) + 0.6 * random.standard_normal(gains.shape)
+    first, second = (signal + noise * random.standard_normal(gains.shape) for noise in (0.6, 0.9))
+    return gains, first.astype(np.float32), second.astype(np.float32), Positives.from_lists(own)
+
+
+def dense(scores: np.ndarray, gains: np.ndarray) -> dict[str, float]:
+    """The metrics when every pair is judged."""
+    right = lists_of(gains > 0, gains.shape)
+    top = np.take_along_axis(gains, np.argsort(-scores, axis=1)[:, :5], axis=1)
+    values = {
+        "recall@1": recall(scores, right, 1), "recall@5": recall(scores, right, 5), "precision@5": (top > 0),
+        "r@5": recall_share(scores, right, 5), "map@r": map_at_r(scores, right),
+        "r_precision": r_precision(scores, right),
+        "ndcg@10": ndcg(scores, gains, 10), "ndcg_exp@10": ndcg(scores, gains, 10, gain="exponential"),
+        "ncs@5": ncs(scores, gains, 5),
+    }  # fmt: skip
+    return {name: float(value.mean()) for name, value in values.items()}
+
+
+def judged(gains: np.ndarray, systems: list[np.ndarray], own: Positives, share: float, top: int, seed: int = 0):
+    pool = draw_pool(systems, round(share * gains.size), top=top, own=own, seed=seed)
+    sample = JudgedSample(pool.query, pool.item, gains[pool.query, pool.item], pool.probability)
+    return sample + JudgedSample.certain(own)
+
+
+def test_where_all_is_judged_metrics_are_the_dense_ones() -> None:
+    gains, scores, _, _ = made(0, 20, 60)
+    query, item = (part.ravel() for part in np.indices(gains.shape))
+    mixed = np.random.default_rng(1).permutation(gains.size)
+    sample = JudgedSample(query[mixed], item[mixed], gains.ravel()[mixed], np.ones(gains.size))
+    found = estimate(scores, sample, (*BINARY, *GRADED))
+    assert {name: one.value for name, one in found.items()} == pytest.approx(dense(scores, gains), abs=1e-9)
+    assert {one.sampling_error for one in found.values()} == {0}
+    turned = estimate(scores.T, sample.transposed(), ["ndcg@10"])["ndcg@10"].value
+    assert turned == pytest.approx(float(ndcg(scores.T, gains.T, 10).mean()), abs=1e-9)
+
+
+def test_where_all_is_judged_metrics_are_those_of_ir_measures() -> None:
+    ir_measures = pytest.importorskip("ir_measures")
+    from ir_measures import P, R, Rprec, Success, nDCG
+
+    gains, scores, _, _ = made(3, 30, 80)
+    gains = np.round(3 * gains)
+    query, item = (part.ravel() for part in np.indices(gains.shape))
+    names = [f"{c:03d}" for c in range(80)]
+    qrels = {f"{q}": {names[c]: int(v) for c, v in enumerate(row)} for q, row in enumerate(gains)}
+    run = {f"{q}": {names[c]: float(v) for c, v in enumerate(row)} for q, row in enumerate(scores)}
+    theirs = ir_measures.calc_aggregate([P @ 5, R @ 5, Rprec, Success @ 5, nDCG @ 10], qrels, run)
+    same = {P @ 5: "precision@5", R @ 5: "r@5", Rprec: "r_precision", Success @ 5: "recall@5", nDCG @ 10: "ndcg@10"}
+    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    found = estimate(scores, sample, list(same.values()))
+    for measure, name in same.items():
+        assert found[name].value == pytest.approx(theirs[measure], abs=1e-6), name
+
+
+@pytest.mark.parametrize("name", [*BINARY, *GRADED])
+def test_an_exchanged_gain_is_as_if_the_ranking_had_it(name: str) -> None:
+    """Each against the same function of a row that was written anew, which the tests above hold to
+    the dense one."""
+    random = np.random.default_rng(4)
+    graded, metric = _named(name)
+    for _ in range(20):
+        completed = random.choice([0, 0.2, 0.5, 1] if graded else [0.0, 0, 1], (3, 12))
+        row, place = random.integers(0, 3, 50), random.integers(0, 12, 50)
+        gain = random.choice([0, 0.3, 0.5, 1] if graded else [0.0, 1], 50)
+        found = metric(completed, _Exchanges(row, place, gain))[1]
+        none = _Exchanges(row[:0], place[:0], gain[:0])
+        for k in range(50):
+            anew = completed[row[k]][None].copy()
+            anew[0, place[k]] = gain[k]
+            assert found[k] == pytest.approx(metric(anew, none)[0][0], abs=1e-12)
+
+
+def test_what_is_linear_in_the_gains_is_unbiased_whatever_stands_below() -> None:
+    """precision@10 from a twelfth of the pairs, none of them certain, over 150 samples of one
+    world."""
+    gains, scores, _, _ = made(5, 30, 200)
+    query, item = (part.ravel() for part in np.indices(gains.shape))
+    top = np.take_along_axis(gains, np.argsort(-scores, axis=1)[:, :10], axis=1)
+    values, errors = [], []
+    for seed in range(150):
+        chosen = np.random.default_rng(seed).choice(gains.size, 500, replace=False)
+        sample = JudgedSample(query[chosen], item[chosen], gains.ravel()[chosen], np.full(500, 500 / gains.size))
+        found = query_values(scores, sample, ["precision@10"], seed=seed)["precision@10"]
+        one = found.estimate(0.95, seed, None)[0]
+        values.append(one.value)
+        errors.append(one.sampling_error)
+    assert np.mean(values) == pytest.approx((top > 0).mean(), abs=4 * np.std(values) / np.sqrt(150))
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.2), "the error by sampling is what samples differ by"
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """40 worlds, each of other queries, a tenth judged: of 40 intervals of 95 % fewer than 33 hold
+    by chance in one of 1,000 tests. Values are those of other worlds to within their own error."""
+    names, size = ("r@5", "map@r", "ndcg@10"), (60, 300)
+    others = [dense(*made(seed, *size)[1::-1]) for seed in range(1000, 1080)]
+    right = {name: np.mean([one[name] for one in others]) for name in names}
+    found = []
+    for seed in range(40):
+        gains, first, second, own = made(seed, *size)
+        sample = judged(gains, [first, second], own, 0.1, 6, seed)
+        found.append(estimate(first, sample, names, seed=seed))
+    for name in names:
+        held = sum(one[name].low <= right[name] <= one[name].high for one in found)
+        assert held >= 33, f"{name}: {held} of 40"
+        values = [one[name].value for one in found]
+        assert np.mean(values) == pytest.approx(right[name], abs=4 * np.std(values) / np.sqrt(40)), name
+
+
+def test_systems_change_places() -> None:
+    gains, first, second, own = made(7, 200)
+    sample = judged(gains, [first, second], own, 0.1, 5)
+    clear = change_places(first, second, sample, "ndcg@10")
+    assert clear.difference.low > 0 and clear.change == 0
+    assert change_places(second, first, sample, "ndcg@10").change == 0, "the one ahead may be the second"
+    same = change_places(first, first, sample, "ndcg@10")
+    assert (same.difference.value, same.change, same.difference.sampling_error) == (0, 0.5, 0)
+    close = change_places(first, first + np.random.default_rng(0).normal(0, 0.05, first.shape), sample)
+    assert 0.01 < close.change < 0.6
+
+
+def test_rows_of_one_group_are_drawn_together() -> None:
+    """Five equal rows an image tell no more than one."""
+    gains, scores, _, _ = made(8, 60, 50)
+    gains, scores = gains.repeat(5, axis=0), scores.repeat(5, axis=0)
+    query, item = (part.ravel() for part in np.indices(gains.shape))
+    sample = JudgedSample(query, item, gains.ravel(), np.ones(gains.size))
+    apart, together = (
+        estimate(scores, sample, ["ndcg@10"], groups=groups)["ndcg@10"]
+        for groups in (None, np.repeat(np.arange(60), 5))
+    )
+    ratio = (together.high - together.low) / (apart.high - apart.low)
+    assert ratio == pytest.approx(np.sqrt(5), rel=0.15) and together.value == apart.value
+
+
+def test_a_twentieth_of_cocos_pairs_gives_map_at_r_by_eccv_caption(coco: Captions) -> None:
+    """Every third caption that ECCV Caption has a list of, over all 5,000 images, by words of each
+    image's first caption. Of four samples three intervals at least hold the value by all pairs, and
+    their mean is near it."""
+    pytest.importorskip("eccv_caption")
+    lists = human_lists("eccv", coco.image_ids, coco.caption_ids)[1]
+    rows, asked = lists.lists(), np.flatnonzero(np.diff(lists.indptr) > 0)[::3]
+    right = Positives.from_lists([rows[q][rows[q] >= 0] for q in asked])
+    words, first = tfidf(coco), coco.refs[coco.ref_ptr[:-1]]
+    systems = [(some[asked] @ some[first].T).toarray().astype(np.float32) for some in (words, words[:, ::2])]
+    gains = np.zeros(systems[0].shape)
+    gains[right.queries, right.indices] = 1
+    own = Positives.from_lists([[image] for image in coco.owner[asked]])
+    true = float(map_at_r(systems[0], right).mean())
+    found = [estimate(systems[0], judged(gains, systems, own, 0.05, 10, seed), ["map@r"])["map@r"] for seed in range(4)]
+    print(f"map@r by all pairs {true:.4f}; by a twentieth {found}")
+    assert sum(one.low <= true <= one.high for one in found) >= 3
+    assert np.mean([one.value for one in found]) == pytest.approx(true, abs=1.5 * found[0].sampling_error)
+    assert all(one.high - one.low < 0.1 for one in found)
+
+
+def test_what_is_wrong_is_said() -> None:
+    gains, scores, _, own = made(9, 10, 40)
+    sample = judged(gains, [scores], own, 0.5, 4)
+    columns = (sample.query, sample.item, sample.gain, sample.probability)
+    for call, message in (
+        (lambda: replace(sample, gain=sample.gain - 1), "below 0 or no number"),
+        (lambda: replace(sample, gain=sample.gain[1:]), "four columns of one length"),
+        (lambda: replace(sample, probability=0 * sample.gain), r"outside \(0, 1\]"),
+        (lambda: sample + JudgedSample.certain(own), "judged twice"),
+        (lambda: estimate(scores[:, :30], sample), "a pair of the sample has its item outside the 10 x 30 scores"),
+        (lambda: estimate(np.pad(scores, ((0, 90), (0, 0))), sample), "stand for 400 pairs, and the scores have 4,000"),
+        (lambda: estimate(scores + np.nan, sample), "NaN"),
+        (lambda: estimate(scores, sample, ["asp"]), "'asp' is not known -> use one of: ndcg, "),
+        (lambda: estimate(scores, sample, ["ndcg"]), "write ndcg@K"),
+        (lambda: estimate(scores, sample, ["map@5"]), "'map' is not known"),
+        (lambda: change_places(scores, scores[:9], JudgedSample(*columns), "map@r"), "outside"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
