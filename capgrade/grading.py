@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capgrade.labels import Labels
+from capgrade.measures import MEASURES, parts_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
@@ -28,6 +29,7 @@ REMEDY = "give a dict {image id: captions}, a table with the columns image_id an
 
 def grade(
     captions: Any,
+    images: str | Path | None = None,
     *,
     measures: str | Sequence[str] = ("cider", "rouge_l", "sbert"),
     sample: Sampling | None = None,
@@ -43,6 +45,8 @@ def grade(
     captions: a dict {image id: captions}; a table with the columns `image_id` and `caption` (pyarrow, pandas, or a
     `datasets.Dataset` or `DatasetDict`), a row a caption, or a row an image with a list of captions, and where they are
     there `caption_id`, `split` and `image_file`; or a folder of `capgrade captions`.
+    images: where the images' pictures are, as `--images` takes it: for measures that look at them, such as
+    `image_text`, whose model is among the parameters. They are named by image id or `image_file`.
     measures: names of docs/measures.md; parameters: their parameters, as the block `measures` of params.yaml.
     sample: None keeps every pair; `capgrade.Sampling(top=..., windows=..., uniform=...)` keeps some pairs of each image
     with weights, as `capgrade shards`: for more than some ten thousand images.
@@ -50,26 +54,41 @@ def grade(
     and `relevance` or `shards`, as the commands write them; None: in memory.
     tokenizer, empty: as of `capgrade captions`, unless captions are a folder. device: of dense blocks, "cpu" or "cuda".
 
-    Raises InputError for captions that `capgrade captions` refuses, and as `capgrade relevance` and `shards` do.
+    Raises InputError for captions that `capgrade captions` refuses, for images where no measure looks at them, and as
+    `capgrade relevance` and `shards` do.
 
     >>> dogs, men = ["a dog runs", "the brown dog runs fast"], ["two men talk", "two men are talking"]
     >>> labels = grade({"1.jpg": dogs, "2.jpg": men}, measures="rouge_l")
     >>> labels.block(["1.jpg"], range(4)).relevance.round(2)
     array([[1., 1., 0., 0.]], dtype=float32)
     """
+    names = (measures,) if isinstance(measures, str) else tuple(measures)
+    how = validated(MeasuresParams, dict(parameters or {}))
+    if images is not None:
+        how = _looking_at(str(images), names, how)
     if out is not None:
-        return _graded(Path(out), captions, measures, sample, split, parameters, tokenizer, empty, device)
+        return _graded(Path(out), captions, names, sample, split, how, tokenizer, empty, device)
     with tempfile.TemporaryDirectory(prefix="capgrade-", ignore_cleanup_errors=True) as folder:
-        found = _graded(Path(folder), captions, measures, sample, split, parameters, tokenizer, empty, device)
+        found = _graded(Path(folder), captions, names, sample, split, how, tokenizer, empty, device)
         return replace(found, file="labels in memory", _how={})  # what is mapped stays, without its names
 
 
+def _looking_at(images: str, names: Sequence[str], how: MeasuresParams) -> MeasuresParams:
+    """The parameters with pictures for the measures that look at them. InputError where none does."""
+    kinds = [kind for name, kind in MEASURES.items() if name in parts_of(names, how) and kind.pictures]
+    if not kinds:
+        looking = ", ".join(name for name, kind in MEASURES.items() if kind.pictures)
+        problem = f"images are given, and {', '.join(names)} do not look at them"
+        raise InputError(problem, remedy=f"leave images out, or name a measure that does: {looking}")
+    blocks = {kind.block or kind.name: kind.pictures for kind in kinds}
+    changed = {block: getattr(how, block).model_copy(update={key: images}) for block, key in blocks.items()}
+    return how.model_copy(update=changed)
+
+
 def _graded(
-    folder: Path, given: Any, measures: str | Sequence[str], sample: Sampling | None, split: str | None,
-    parameters: Mapping[str, Any] | None, tokenizer: str, empty: str, device: str,
+    folder: Path, given: Any, names: Sequence[str], sample: Sampling | None, split: str | None,
+    how: MeasuresParams, tokenizer: str, empty: str, device: str,
 ) -> Labels:  # fmt: skip
-    how = validated(MeasuresParams, dict(parameters or {}))
-    names = (measures,) if isinstance(measures, str) else tuple(measures)
     asked = {"split": split, "measures": names, "device": device}
     if isinstance(given, str | Path):
         where = Path(given)

@@ -143,6 +143,7 @@ class Measure(ABC, Generic[P]):
     fixed: ClassVar[Mapping[str, Any]] = {}  # parameters of that block that this form of a measure decides
     how: ClassVar[tuple[str, ...]] = ()  # parameters that say how it is computed here, and change no value
     opened: ClassVar[tuple[str, ...]] = ()  # parameters that name a model or file, which only a user may decide
+    pictures: ClassVar[str | None] = None  # the parameter that says where the images' pictures are, which it looks at
     modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs
     at_once: ClassVar[bool] = True  # whether it scores an image's pairs while somebody waits
     leaves_out: bool = True  # a caption can be scored without itself among the references: `Fitted.own_left_out`

@@ -9,6 +9,7 @@ from typing import Any
 from capgrade.measures.base import Measure
 from capgrade.measures.bleu import Bleu
 from capgrade.measures.cider import Cider, CiderPlain
+from capgrade.measures.image_text import ImageText
 from capgrade.measures.meteor import Meteor
 from capgrade.measures.rouge import RougeL
 from capgrade.measures.sbert import Sbert, SbertMean
@@ -23,7 +24,7 @@ from capgrade.schemas.say import warn
 GROUP = "capgrade.measures"  # of entry points
 OURS: tuple[type[Measure[Any]], ...] = (
     Bleu, Cider, CiderPlain, Meteor, RougeL, Sbert, SceneGraph, Spice, SbertMean, SbertShared, SbertSharedMean,
-    TfidfCosine,
+    TfidfCosine, ImageText,
 )  # fmt: skip
 # Columns of shards, of judged and of published pairs; rows of the agreement.
 TAKEN = frozenset(

@@ -106,6 +106,10 @@ ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
+    "measures.md": {
+        "capgrade relevance --captions data/captions --split test --measures image_text": "wants published weights; "
+        "capgrade/measures/test_image_text.py has random ones",
+    },
     "papers.md": {"make": ELSEWHERE, "python": "hours"},
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_columns.py has one",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from capgrade.measures import choose, on_device
+from capgrade.measures import choose
 from capgrade.measures.base import CHUNK
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.shards import shards
@@ -30,7 +30,7 @@ FORMS = [
 
 def largest_difference(captions: Captions, name: str, block: dict, device: str, images: np.ndarray) -> float:
     fitted = choose([name], MeasuresParams(**{name: block}))[name].fit(captions)
-    moved = on_device._moved(fitted, torch.device(device))
+    moved = fitted.on_device(torch.device(device))
     assert type(moved) is not type(fitted)
     return float(np.abs(moved.score(images) - fitted.score(images)).max())
 
@@ -61,7 +61,7 @@ def test_equals_the_kernels_on_coco(name: str, device: str, coco: Captions) -> N
 def test_a_mixture_moves_its_parts() -> None:
     captions, params = make_captions(random_sets(6)), MeasuresParams(mixtures={"m": {"cider": 0.1, "bleu": 1.0}})
     fitted = choose(["m"], params)["m"].fit(captions)
-    moved = on_device._moved(fitted, torch.device("cpu"))
+    moved = fitted.on_device(torch.device("cpu"))
     assert type(moved.parts["cider"]).__name__ == "CiderOnDevice"  # type: ignore[attr-defined]
     assert type(moved.parts["bleu"]).__name__ == "FittedBleu"  # type: ignore[attr-defined]
     np.testing.assert_allclose(moved.score(np.arange(6)), fitted.score(np.arange(6)), atol=1e-5)
