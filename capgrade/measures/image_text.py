@@ -136,7 +136,7 @@ class ImageTextParams(ParamsBlock):
 
     model: str | None = None  # hub id or folder; it has to be named
     images: str | None = None  # where the pictures are, as --images takes it; it has to be named
-    form: Literal["cosine", "clipscore", "refclipscore"] = COSINE
+    form: Literal["cosine", "clipscore", "refclipscore"] = "cosine"
     prompt: str | None = None  # before each caption; null: "A photo depicts", of cosine nothing
     self_reference: SelfReference = "included"  # of refclipscore; the others have no references
     device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
@@ -269,7 +269,7 @@ def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image
     batch = BATCH if encoder.device.type == "cpu" else GPU_BATCH
     rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
     how: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
-    found = encoder.encode([pictures[row] for row in rows], **how)
+    found = encoder.encode([pictures[row] for row in rows.tolist()], **how)
     return np.asarray(found, np.float32)[: len(pictures)]
 
 
