@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from capgrade.labels import Labels
+from capgrade.measures import MEASURES, parts_of
 from capgrade.measures.params import MeasuresParams
 from capgrade.pipelines.captions import write_records
 from capgrade.pipelines.relevance import relevance
@@ -28,6 +29,7 @@ _REMEDY = "give a dict {image id: captions}, a table with the columns image_id a
 
 def grade(
     captions: Any,
+    images: str | Path | None = None,
     *,
     measures: str | Sequence[str] = ("cider", "rouge_l", "sbert"),
     sample: Sampling | None = None,
@@ -43,6 +45,8 @@ def grade(
     captions: a dict {image id: captions}; a table (pyarrow, pandas, `datasets`) with the columns
     `image_id` and `caption`, and `caption_id`, `split` and `image_file` where they are there, a row
     a caption or a row an image with a list; or a folder of `capgrade captions`.
+    images: the pictures, as `--images` takes them, for measures that look at them, such as
+    `image_text`. They are named by image id or `image_file`.
     measures: names of docs/measures.md. parameters: theirs, as the block `measures` of params.yaml.
     sample: None for every pair, or `capgrade.Sampling(top=..., windows=..., uniform=...)` for some
     of each image with weights, as `capgrade shards`: for more than some ten thousand images.
@@ -57,27 +61,41 @@ def grade(
     >>> labels.block(["1.jpg"], range(4)).relevance.round(2)
     array([[1., 1., 0., 0.]], dtype=float32)
     """
+    names = (measures,) if isinstance(measures, str) else tuple(measures)
+    how = validated(MeasuresParams, dict(parameters or {}))
+    if images is not None:
+        how = _looking_at(str(images), names, how)
     if out is not None:
-        return _graded(Path(out), captions, measures, sample, split, parameters, tokenizer, empty, device)
+        return _graded(Path(out), captions, names, sample, split, how, tokenizer, empty, device)
     with tempfile.TemporaryDirectory(prefix="capgrade-", ignore_cleanup_errors=True) as folder:
-        found = _graded(Path(folder), captions, measures, sample, split, parameters, tokenizer, empty, device)
+        found = _graded(Path(folder), captions, names, sample, split, how, tokenizer, empty, device)
         # The files stay mapped when their names are deleted.
         return replace(found, file="labels in memory", _how={})
+
+
+def _looking_at(images: str, names: Sequence[str], how: MeasuresParams) -> MeasuresParams:
+    """The parameters with pictures for the measures that look at them. InputError where none does."""
+    kinds = [kind for name, kind in MEASURES.items() if name in parts_of(names, how) and kind.pictures]
+    if not kinds:
+        looking = ", ".join(name for name, kind in MEASURES.items() if kind.pictures)
+        problem = f"images are given, and {', '.join(names)} do not look at them"
+        raise InputError(problem, remedy=f"leave images out, or name a measure that does: {looking}")
+    blocks = {kind.block or kind.name: kind.pictures for kind in kinds}
+    changed = {block: getattr(how, block).model_copy(update={key: images}) for block, key in blocks.items()}
+    return how.model_copy(update=changed)
 
 
 def _graded(
     folder: Path,
     captions: Any,
-    measures: str | Sequence[str],
+    names: Sequence[str],
     sample: Sampling | None,
     split: str | None,
-    parameters: Mapping[str, Any] | None,
+    how: MeasuresParams,
     tokenizer: str,
     empty: str,
     device: str,
 ) -> Labels:
-    how = validated(MeasuresParams, dict(parameters or {}))
-    names = (measures,) if isinstance(measures, str) else tuple(measures)
     options = {"split": split, "measures": names, "device": device}
     if isinstance(captions, str | Path):
         where = Path(captions)

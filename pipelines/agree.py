@@ -26,7 +26,7 @@ from capgrade.agreement.contradictions import contradictions
 from capgrade.agreement.curve import Curve, fit, through
 from capgrade.agreement.judgement_files import judged_digest, read_people
 from capgrade.agreement.judgements import Judgements, Within
-from capgrade.agreement.mixture_weights import mix
+from capgrade.agreement.mixture_weights import FOLDS, mix, refuse_mixture, write_mixture
 from capgrade.measures import choose, read_by
 from capgrade.measures.imported import Imported
 from capgrade.measures.params import MeasuresParams
@@ -50,6 +50,7 @@ def agree(
     split: str | None = None,
     *,
     folds: int | None = None,
+    mixture: Path | None = None,
     pairs: Path | None = None,
     calibrate: Path | None = None,
     calibration: Path | None = None,
@@ -65,7 +66,8 @@ def agree(
     With several ratings per pair, "human" is one rater against the others (`human`). Binary relevance (1 for own
     captions) is constant on other captions, so its correlations have "all" alone. With `folds`, "mixture" is the
     weighted sum that fits people best, each image scored by weights from the other folds' images, and "weights" those
-    from all.
+    from all. `mixture` is a YAML file to write, for --params, with these as a mixture of its name (`write_mixture`);
+    `folds` is then FOLDS if not given.
     `pairs` is an Arrow file to write, a row a judged pair. `calibrate` is a JSON file to write: what a value means to
     people, who accept a pair from the score `params.accept` on; "calibration" of a measure is its error on held-out
     images. With `calibration`, such a file of other judgements, what values mean by it is judged too (`meanings`);
@@ -74,11 +76,14 @@ def agree(
     calibration how the judged pairs were come by: "random", any pair as likely, or "chosen", the default unless all
     were judged.
     Raises InputError for ids or values that do not fit, for a scale that is asked for and not known, where something
-    else stands at `pairs` or `calibrate`, for any of these with judgements that do not allow it, for a `calibration` of
-    other measures or parameters, and when an input changes while it is read.
+    else stands at `pairs`, `calibrate` or `mixture`, for any of these with judgements that do not allow it, for a
+    `calibration` of other measures or parameters, and when an input changes while it is read.
     """
     params = params or AgreeParams()
     _refuse_paths(pairs, calibrate, calibration)
+    if mixture:
+        refuse_mixture(mixture)
+        folds = folds or FOLDS
 
     def digests() -> dict[str, str]:
         judged = {"judgements": judged_digest(judgements)}
@@ -134,6 +139,10 @@ def agree(
     if folds:
         predicted, weights = mix(values, people.score, people.image, folds)
         result["mixture"] = {**row(predicted), "weights": weights}
+        if mixture:
+            r, tau = (result["mixture"][name]["all"] for name in ("pearson", "kendall"))
+            told = f"on {judgements.name}, split {captions.split}; on images of {folds} folds that it was not fitted "
+            write_mixture(mixture, weights, measures, f"{told}on: Pearson's r {r:.3f}, Kendall's tau-b {tau:.3f}.")
     if pairs:
         read = {name: sha for name, sha in inputs.items() if name not in ("captions", "calibration")}
         _write_pairs(pairs, captions, people, own, values, read)

@@ -24,7 +24,7 @@ REFERENCES = (1, 2, 3, 5)  # captions of an image, of which a measure is often t
 _PAIRS = 1_000_000  # drawn to learn what a value over fewer references says
 ACCEPTED_FROM = {ZERO_TO_FIVE: 3.0, ONE_TO_FOUR: 3.0, YES_OR_NO: 0.5}  # where nobody sets agree.accept
 SCORE, ACCEPTED = "_score", "_accepted"  # ends of the names of what a measure means
-_NOT_MEANT = {"device", "self_reference"}  # of no effect on pairs that were not given
+_NOT_MEANT = {"device", "self_reference", "images"}  # of no effect on pairs that were not given, and where pictures lie
 
 
 @dataclass(frozen=True)

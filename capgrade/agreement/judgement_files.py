@@ -209,7 +209,9 @@ def _dense(path: Path, captions: Captions) -> Judgements:
     if measure == TRUTH:
         scale = YES_OR_NO
     elif measure in MEASURES:
-        scale = MEASURES[measure].low, MEASURES[measure].high
+        kind = MEASURES[measure]
+        made = kind(kind.parameters.model_validate(dense.metadata.get("params", {})))
+        scale = made.low, made.high
     return Judgements(image, caption, dense.matrix().ravel().astype(np.float64), scale=scale, sampling=RANDOM)
 
 

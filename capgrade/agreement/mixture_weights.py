@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from scipy.optimize import nnls
 
+from capgrade.measures.catalogue import MEASURES, require_name
+from capgrade.measures.params import MeasuresParams
 from capgrade.schemas.errors import InputError
+from capgrade.schemas.files import write_text
+from capgrade.schemas.output import refuse_file, starting
+
+FOLDS = 10  # where nobody says
+_HEAD = "# A mixture that capgrade agree fitted"
 
 
 def mix(
@@ -40,3 +50,41 @@ def _fit(table: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
     scale = np.maximum(table.std(axis=0), 1e-12)
     weights = nnls((table - centre) / scale, score - score.mean())[0] / scale
     return float(score.mean() - centre @ weights), weights
+
+
+def refuse_mixture(path: Path) -> None:
+    """InputError for a file whose name gives the mixture none, or where something else stands."""
+    if path.suffix not in (".yaml", ".yml"):
+        remedy = "give NAME.yaml: the mixture is called NAME"
+        raise InputError("a mixture is written as YAML", file=path, remedy=remedy)
+    require_name(path.stem)
+    if path.stem in MEASURES:
+        problem = f"mixture '{path.stem}' would have the name of a measure"
+        raise InputError(problem, file=path, remedy="call the file otherwise")
+    refuse_file(path, "mixture of capgrade agree", starting(_HEAD.encode()))
+
+
+def write_mixture(path: Path, weights: Mapping[str, float], params: MeasuresParams, told: str) -> None:
+    """A file for --params: `measures.mixtures` with the mixture named as the file, and what its parts were computed
+    with, where that is not the default. `told` says in a line what it was fitted on.
+
+    Weights are divided by their sum, so that the mixture's range is within its parts'; order, and so agreement by rank,
+    stay. A part that is a mixture itself is written as its own parts. InputError where no weight is left.
+    """
+    refuse_mixture(path)
+    parts: dict[str, float] = {}
+    for name, weight in weights.items():
+        for part, share in params.all_mixtures.get(name, {name: 1.0}).items():
+            parts[part] = parts.get(part, 0.0) + weight * share
+    total = sum(parts.values())
+    rounded = {name: float(f"{weight / total:.4g}") for name, weight in parts.items() if weight}
+    if not rounded:
+        raise InputError("no measure agrees with these judgements", remedy="name other measures to mix")
+    blocks: dict[str, Any] = {}
+    for name in rounded:
+        if name in params.imported:
+            blocks.setdefault("imported", {})[name] = params.imported[name]
+        elif given := getattr(params, block := MEASURES[name].block or name).model_dump(exclude_defaults=True):
+            blocks[block] = given
+    text = yaml.safe_dump({"measures": {**blocks, "mixtures": {path.stem: rounded}}}, sort_keys=False)
+    write_text(path, f"{_HEAD} {told}\n{text}")

@@ -169,15 +169,16 @@ class Labels:
 
     def exact(
         self, measure: str | None = None, *, device: str = "cpu", model: str | None = None,
-        document_frequency: str | None = None,
+        document_frequency: str | None = None, images: str | None = None,
     ) -> Labels:  # fmt: skip
         """Labels of one measure in which every pair is known: what was not sampled is computed from the captions.
 
         With the tokenizer and parameters that the labels were made with; Sentence-BERT as one product on `device`,
         from embeddings that are computed once and kept in the cache of capgrade. Dense labels know everything
         already. Labels of another encoder than the default one name it, and so does `model` (a hub id or folder): no
-        other is opened. `document_frequency` is where CIDEr's file lies, if not below the current folder. Raises
-        InputError for an imported measure, without the captions, and for an encoder or file that is not named.
+        other is opened. `document_frequency` is where CIDEr's file lies, if not below the current folder; `images`
+        where the pictures of `image_text` are. Raises InputError for an imported measure, without the captions, and
+        for an encoder, file or pictures that are not named.
 
         >>> labels = Labels.load("dataset")
         >>> bool(labels.exact("rouge_l").block(range(4), range(60)).known.all())
@@ -193,7 +194,8 @@ class Labels:
             remedy = f"ask for {self.calibrated[name]}, and publish with the pairs that you need"
             raise InputError(f"{name} is known of published pairs alone", file=self.file, remedy=remedy)
         named = {"document_frequency": document_frequency}
-        blocks = {"sbert": {"model": model or EMBEDDED}, "cider": named, "cider_plain": named}
+        blocks: dict[str, Any] = {"sbert": {"model": model or EMBEDDED}, "cider": named, "cider_plain": named}
+        blocks["image_text"] = {"model": model, "images": images}
         given = MeasuresParams.model_validate(blocks)
         params = as_named(params_of({name: self.made_with[name]}, Path(self.file)), given, Path(self.file), EXACT)
         for block in (params.cider, params.cider_plain):
@@ -205,6 +207,7 @@ class Labels:
         require_read([name], params, self.inputs, Path(self.file))
         stored = Computed(name, params, self.captions, device)
         how = {"measure": name, "device": device, "model": model, "document_frequency": document_frequency}
+        how["images"] = images
         return replace(self, stored=stored, computed=how)
 
     def batches(

@@ -17,7 +17,7 @@ from capgrade.schemas.files import inside
 
 SET, EXACT = "--set measures.{block}.{key}={value}", "exact(..., {key}='{value}')"
 # Parameters that hold a path, or several by name. A hub's id, USER/NAME, stays.
-_PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists"}
+_PATHS = {"input", "imported", "document_frequency", "model", "cache", "split_lists", "images"}
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 

@@ -159,6 +159,8 @@ class Measure(ABC, Generic[P]):
     how: ClassVar[tuple[str, ...]] = ()
     # Parameters that name a model or file. Only a user may decide which are opened.
     opened: ClassVar[tuple[str, ...]] = ()
+    # The parameter that says where the images' pictures are, of a measure that looks at them.
+    pictures: ClassVar[str | None] = None
     modules: ClassVar[tuple[str, ...]] = ()  # packages of an extra that it needs
     # Whether it is so fast that somebody may wait while it scores an image's pairs.
     at_once: ClassVar[bool] = True

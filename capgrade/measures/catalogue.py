@@ -9,6 +9,7 @@ from typing import Any
 from capgrade.measures.base import Measure
 from capgrade.measures.bleu import Bleu
 from capgrade.measures.cider import Cider, CiderPlain
+from capgrade.measures.image_text import ImageText
 from capgrade.measures.meteor import Meteor
 from capgrade.measures.rouge import RougeL
 from capgrade.measures.sbert import Sbert, SbertMean
@@ -34,6 +35,7 @@ _OURS: tuple[type[Measure[Any]], ...] = (
     SbertShared,
     SbertSharedMean,
     TfidfCosine,
+    ImageText,
 )
 # Names of columns of shards and of judged and published pairs, and of rows of the agreement.
 TAKEN = frozenset(

@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,24 +45,28 @@ def cache_folder() -> Path:
     return Path(os.environ.get("CAPGRADE_CACHE") or user_cache_path("capgrade")) / "embeddings"
 
 
-def embed(texts: Sequence[str], model: str, folder: Path | None = None, device: str = "cpu") -> np.ndarray:
-    """Unit-length Sentence-BERT embeddings, float32 [len(texts), d], in the order of `texts`.
+def embed(
+    texts: Sequence[str],
+    model: str,
+    folder: Path | None = None,
+    device: str = "cpu",
+    load: Callable[[str, str], SentenceTransformer] | None = None,
+) -> np.ndarray:
+    """Unit-length embeddings of texts, float32 [len(texts), d], in the order of `texts`.
 
-    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder; `device` is as
-    `device_of` takes it. Texts beyond the model's limit are cut, which a warning counts. Raises
-    InputError when there is no such model or device, the model's vectors are no numbers, or the
-    cache cannot be written.
+    `model` is the embedded `all-MiniLM-L6-v2`, a hub id or a local folder, which `load` opens
+    (None: `load_encoder`); `device` is as `device_of` takes it. Texts beyond the model's limit are
+    cut, which a warning counts. Raises InputError when there is no such model or device, its
+    vectors are no numbers, or the cache cannot be written.
     """
     folder = (folder or cache_folder()) / cache_name(model, device)
     found = read_stored(folder, texts)
     if not found.known.all():
         missing = sorted({text for text, known in zip(texts, found.known, strict=True) if not known})
         del found
-        _encode_missing(missing, load_encoder(model, device), folder)
+        _encode_missing(missing, (load or load_encoder)(model, device), folder)
         found = read_stored(folder, texts)
-        if not found.known.all():
-            problem = f"Sentence-BERT model '{model}' gives vectors without a length"
-            raise InputError(problem, remedy="use another model")
+        require_lengths(found, model)
     if cut := {text for text, limit in zip(texts, found.limits, strict=True) if limit}:
         words = "1 text is" if len(cut) == 1 else f"{len(cut)} texts are"
         reads = f"the {found.limits.max()} word pieces that the encoder reads"
@@ -93,6 +97,12 @@ class StoredVectors(NamedTuple):
     vectors: np.ndarray  # float32 [n, d]
     limits: np.ndarray  # int32 [n]: word pieces that were read of a longer text, 0 where all were
     known: np.ndarray  # bool [n]
+
+
+def require_lengths(found: StoredVectors, model: str) -> None:
+    """InputError where some of what the model was just asked for is not known: vectors of no length are not kept."""
+    if not found.known.all():
+        raise InputError(f"model '{model}' gives vectors without a length", remedy="use another model")
 
 
 def read_stored(folder: Path, texts: Sequence[str]) -> StoredVectors:
@@ -216,18 +226,35 @@ def word_pieces(encoder: SentenceTransformer, texts: Sequence[str]) -> np.ndarra
 
 
 @needs("encoder")
-def load_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
-    """The encoder on `device`: the embedded model, a folder, or a model of the hub."""
+def load_encoder(
+    model: str, device: str = "cpu", what: str = "Sentence-BERT model", **options: Any
+) -> SentenceTransformer:
+    """The encoder on `device`: the embedded model, a folder, or a model of the hub. InputError,
+    which calls it `what`, where it cannot be loaded."""
     source = model_source(model)
     from sentence_transformers import SentenceTransformer
 
     place = device_of(device)
     try:
         with quiet_loading():
-            return SentenceTransformer(source, device=str(place))
+            return _as_trained(SentenceTransformer(source, device=str(place), **options))
     except Exception as error:  # the libraries raise a dozen kinds for a missing or broken model
         reason = str(error).splitlines()[0]
         remedy = f"use {EMBEDDED} (embedded), the folder of a sentence-transformers model, "
         remedy += "or a hub id when online"
-        problem = f"cannot load Sentence-BERT model '{model}': {reason}"
-        raise InputError(problem, remedy=remedy) from error
+        raise InputError(f"cannot load {what} '{model}': {reason}", remedy=remedy) from error
+
+
+def _as_trained(encoder: SentenceTransformer) -> SentenceTransformer:
+    """The same; a dual encoder reads no more tokens than it has positions, and SigLIP reads all of them, padding too,
+    as it was trained (transformers' documentation of SigLIP)."""
+    config = getattr(getattr(encoder[0], "auto_model", None), "config", None)
+    longest = getattr(getattr(config, "text_config", None), "max_position_embeddings", None)
+    if config is None or longest is None:
+        return encoder
+    encoder.max_seq_length = min(encoder.max_seq_length or longest, longest)
+    if config.model_type.startswith("siglip"):
+        encoder.tokenizer.model_input_names = ["input_ids"]
+        whole = {"padding": "max_length", "max_length": encoder.max_seq_length}
+        encoder[0].processing_kwargs = {**encoder[0].processing_kwargs, "text": whole}
+    return encoder

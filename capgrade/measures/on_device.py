@@ -1,4 +1,4 @@
-"""CIDEr-D, ROUGE-L and Sentence-BERT on a GPU: blocks by torch, within 1e-5 of the CPU's kernels.
+"""CIDEr-D, ROUGE-L, Sentence-BERT and dual encoders on a GPU: blocks by torch, within 1e-5 of the CPU's kernels.
 
 The same fitted arrays go to the device once a worker, and the same kernels fold an image's
 references. The device does the rest: the product, the updates of postings, the steps of the
@@ -20,6 +20,7 @@ from torch import Tensor
 from capgrade.devices import device_of
 from capgrade.measures.base import Fill, Fitted
 from capgrade.measures.cider import FittedCider
+from capgrade.measures.image_text import REFCLIPSCORE, FittedImageText, of_form
 from capgrade.measures.products import ONE
 from capgrade.measures.rouge import ROUGE_ONE, FittedRougeL, lanes_of
 from capgrade.measures.sbert import FittedSbert
@@ -27,7 +28,7 @@ from capgrade.measures.sbert import FittedSbert
 _LONGEST = 64  # tokens of a reference that one number's bits hold
 _QUERIES, TARGETS = 512, 2048  # of a product
 _STEPS = 2.0**40  # of whole numbers, between 0 and 1
-F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert)
+F = TypeVar("F", FittedCider, FittedRougeL, FittedSbert, FittedImageText)
 
 
 def on_device(fitted: Fitted, device: str) -> Fitted:
@@ -99,6 +100,27 @@ class SbertOnDevice(_OnDevice[FittedSbert]):
             return torch.where(folded > float(ONE), 1.0, folded)
 
         return cosines_of
+
+
+class ImageTextOnDevice(_OnDevice[FittedImageText]):
+    """The product with pictures, and that with the references of RefCLIPScore."""
+
+    def __init__(self, fitted: FittedImageText, device: torch.device) -> None:
+        super().__init__(fitted, device)
+        self.embeddings = self._there(np.asarray(fitted.embeddings))
+        self.of_pictures = SbertOnDevice(fitted.of_pictures, device)
+        self.of_references = SbertOnDevice(fitted.of_references, device) if fitted.form == REFCLIPSCORE else None
+
+    def _values(self, images: np.ndarray) -> Callable[[int, int], Tensor]:
+        seen = self.of_pictures._cosines(images)
+        said = None if self.of_references is None else self.of_references._values(images)
+
+        def values(first: int, last: int) -> Tensor:
+            references = None if said is None else said(first, last)
+            found: Tensor = of_form(self.fitted.form, seen(self.embeddings[first:last]), references)
+            return found
+
+        return values
 
 
 def _product(queries: Tensor, targets: Tensor) -> Tensor:

@@ -187,6 +187,9 @@ def agree(
     folds: Annotated[
         int | None, Option(min=2, help="Also fit a mixture of the measures, cross-validated over images.")
     ] = None,
+    mix: Annotated[
+        Path | None, Option(metavar="NAME.yaml", help="File to write, for --params: the mixture, under NAME.")
+    ] = None,
     out: Annotated[Path | None, Option(help="JSON file to write; .md or .tex: the table.")] = None,
     pairs: Annotated[Path | None, Option(help="Arrow file to write, one row per judged pair, for the report.")] = None,
     calibrate: Annotated[
@@ -205,7 +208,8 @@ def agree(
     --captions, --judgements is a table (csv, tsv, jsonl, parquet) of candidates, references and scores.
     """
     if reviews is not None:
-        refuse("with --reviews", captions=captions, measures=measures, out=out, pairs=pairs, calibrate=calibrate)
+        unused = {"captions": captions, "measures": measures, "out": out, "pairs": pairs, "mix": mix}
+        refuse("with --reviews", **unused, calibrate=calibrate)
         _raters(reviews, judgements or [], given.as_json)
         return
     asked = load(given.params, given.sets).agree
@@ -217,7 +221,7 @@ def agree(
         raise InputError("nothing to agree with", remedy="give --captions and --judgements, or --reviews")
     if len(judgements) > 1:
         raise InputError("several --judgements without --reviews", remedy="give one file")
-    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate) if path]:
+    if out and out.resolve() in [path.resolve() for path in (pairs, calibrate, mix) if path]:
         raise InputError("--out and another output have one path", file=out, remedy="give two")
     from capgrade.agreement.coefficients import NO_RATERS
     from capgrade.pipelines.cli.tables import AGREEMENT_TEXTS, agreement_table, agreement_text
@@ -229,7 +233,7 @@ def agree(
         refuse_file(out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement))
     if captions is None:
         unused = {"split": split, "folds": folds, "pairs": pairs, "calibrate": calibrate, "calibration": calibration}
-        refuse("without --captions", **unused)
+        refuse("without --captions", **unused, mix=mix)
         result, facts = _of_texts(judgements[0], measures, given)
     else:
         loaded = load(given.params, given.sets, measures)
@@ -240,8 +244,8 @@ def agree(
         from capgrade.pipelines.agree import who_judged
 
         result = stage(
-            captions, judgements[0], names, loaded.measures, split, folds=folds, pairs=pairs, calibrate=calibrate,
-            calibration=named(calibration) if calibration else None, params=loaded.agree,
+            captions, judgements[0], names, loaded.measures, split, folds=folds, mixture=mix, pairs=pairs,
+            calibrate=calibrate, calibration=named(calibration) if calibration else None, params=loaded.agree,
         )  # fmt: skip
         facts = who_judged(captions, judgements[0], split) if out else {}
     if out and out.suffix in AGREEMENT_TEXTS:

@@ -20,7 +20,8 @@ from capgrade.schemas.files import write_manifest
 from capgrade.schemas.relevance import read_relevance
 
 TABLES_READ = ("meteor", "scene_graph", "spice")
-IN_THE_CORE = [name for name in MEASURES if not name.startswith("sbert") and name not in TABLES_READ]
+ENCODED = ("sbert", "image_text")
+IN_THE_CORE = [name for name in MEASURES if not name.startswith(ENCODED) and name not in TABLES_READ]
 SCENES = [f"captions.scenes.{k}={v}" for k, v in {"train": 4, "val": 0, "test": 6, "size": 64}.items()]
 
 

@@ -107,6 +107,10 @@ ELSEWHERE = "a program of others on the whole checkout"
 NOT_RUN: dict[str, dict[str, str]] = {
     "README.md": {"make": ELSEWHERE},
     "captions.md": {"capgrade captions --source hub": "wants a dataset of the hub; see pipelines/sources/test_hub.py"},
+    "measures.md": {
+        "capgrade relevance --captions data/captions --split test --measures image_text": "wants published weights; "
+        "capgrade/measures/test_image_text.py has random ones",
+    },
     "metrics.md": {
         "capgrade captions --set captions.scenes.test=3000": "half a minute, for the study below it",
         "python -m studies.judged": "half an hour; tests/studies/test_judged.py runs a smaller one",
@@ -115,6 +119,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "publish.md": {
         "capgrade publish --calibration": "wants a calibration; pipelines/publish/test_columns.py has one",
     },
+    "regrade.md": {"capgrade regrade": "wants a judge; tests/pipelines/test_regrade.py has one"},
     "regions.md": {
         "capgrade regions --images DIR --detector bottom_up": "wants published weights",
         "capgrade regions --images DIR --detector patches": "wants a model; detectors/test_patches.py has some",

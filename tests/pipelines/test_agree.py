@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy import stats
 
 from capgrade.measures.params import MeasuresParams
@@ -14,7 +15,8 @@ from capgrade.pipelines.relevance import relevance
 from capgrade.schemas.captions import Captions
 from capgrade.schemas.errors import InputError
 from capgrade.schemas.params import RelevanceParams
-from tests.conftest import DATA, call, caption_table, printed, random_sets, write_captions_folder
+from capgrade.schemas.relevance import read_relevance
+from tests.conftest import DATA, call, caption_table, printed, random_sets, refusal, write_captions_folder
 
 SETS = random_sets(12, seed=8)
 
@@ -38,6 +40,50 @@ def test_a_dense_file_judges_every_pair_and_a_mixture_finds_it(
     monkeypatch.setenv("COLUMNS", "40")
     agreement_table(result)
     assert "weights of the mixture, for measures.mixtures: {rouge_l: 1}" in capsys.readouterr().out, "one line to copy"
+
+
+def test_a_fitted_mixture_is_written_for_the_next_command(captions_dir: Path, tmp_path: Path) -> None:
+    """Where people judge by a mixture, that mixture is found again; its file goes to --params, with what the parts were
+    computed with, and gives its values divided by the weights' sum."""
+    judged = {"rouge_l": 1.5, "bleu": 0.5}
+    params = MeasuresParams.model_validate({"rouge_l": {"references": "mean"}, "mixtures": {"people": judged}})
+    relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("people",)), params)
+    sets = ("--set", "measures.rouge_l.references=mean", "--set", "measures.mixtures={half: {bleu: 1, rouge_l: 1}}")
+    line = ("agree", "--captions", captions_dir, "--judgements", tmp_path / "dense" / "people.arrow", *sets)
+    assert call(*line, "--measures", "rouge_l,half,cider", "--mix", tmp_path / "found.yaml") == 0
+    text = (tmp_path / "found.yaml").read_text()
+    assert "on people.arrow, split test; on images of 10 folds that it was not fitted on: Pearson's r 1.000" in text
+    found = yaml.safe_load(text)["measures"]
+    assert found == {"rouge_l": {"references": "mean"}, "mixtures": {"found": {"rouge_l": 0.75, "bleu": 0.25}}}
+    given = ("--captions", captions_dir, "--params", tmp_path / "found.yaml", "--measures", "found")
+    assert call("relevance", *given, "--out", tmp_path / "again") == 0
+    ours, theirs = (read_relevance(tmp_path / f).matrix() for f in ("again/found.arrow", "dense/people.arrow"))
+    np.testing.assert_allclose(ours * 2, theirs, atol=1e-5)
+    assert call(*line, "--measures", "rouge_l,half", "--mix", tmp_path / "found.yaml") == 0, "its own file"
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("mine.txt", "a mixture is written as YAML"),
+    ("a-b.yaml", "a measure cannot be called 'a-b'"),
+    ("cider.yaml", "mixture 'cider' would have the name of a measure"),
+    ("other.yaml", "it is there and is no mixture of capgrade agree"),
+])  # fmt: skip
+def test_a_mixture_has_a_name_and_a_file_of_its_own(captions_dir: Path, tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "other.yaml").write_text("measures: {}\n")
+    judged = tmp_path / "judged.csv"
+    judged.write_text("image_id,caption_id,score\n" + "".join(f"i{i},i{i}#0,{i % 3}\n" for i in range(12)))
+    line = ("agree", "--captions", captions_dir, "--judgements", judged, "--measures", "rouge_l")
+    assert said in refusal(*line, "--mix", tmp_path / name)
+    assert (tmp_path / "other.yaml").read_text() == "measures: {}\n"
+
+
+def test_measures_that_nobody_agrees_with_are_not_mixed(captions_dir: Path, tmp_path: Path) -> None:
+    relevance(captions_dir, tmp_path / "dense", RelevanceParams(measures=("people",)), MeasuresParams.model_validate(
+        {"mixtures": {"people": {"rouge_l": -1.0}}}
+    ))  # fmt: skip
+    line = ("agree", "--captions", captions_dir, "--judgements", tmp_path / "dense" / "people.arrow")
+    said = refusal(*line, "--measures", "rouge_l", "--mix", tmp_path / "found.yaml")
+    assert "no measure agrees with these judgements" in said and not (tmp_path / "found.yaml").exists()
 
 
 def test_the_table_is_markdown_and_latex_too(

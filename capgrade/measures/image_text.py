@@ -1,0 +1,297 @@
+"""Relevance of a caption to an image's picture, by a dual encoder such as CLIP or SigLIP.
+
+CLIPScore and RefCLIPScore are those of Hessel et al. 2021 (arXiv 2104.08718):
+CLIP-S(c, v) = 2.5 max(cos(c, v), 0), and RefCLIP-S(c, R, v) is the harmonic mean of CLIP-S(c, v)
+and max(0, the largest cos(c, r) over references r in R). The authors' code (jmhessel/clipscore)
+puts "A photo depicts " before every caption and reference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from PIL import Image
+
+from capgrade.kernels import in_threads
+from capgrade.measures.base import Fill, Fitted, Measure, OfReferences, Scorer, own_pairs, reference_sets
+from capgrade.measures.embeddings import (
+    cache_folder,
+    cache_name,
+    embed,
+    encode,
+    load_encoder,
+    read_stored,
+    require_lengths,
+    store,
+)
+from capgrade.measures.products import largest, padded
+from capgrade.measures.sbert import FittedSbert
+from capgrade.pictures.listing import list_pictures, match_pictures
+from capgrade.pictures.picture import Picture
+from capgrade.pretrained import fingerprint
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.params import MeasureDevice, ParamsBlock, SelfReference
+from capgrade.schemas.progress import progress
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+COSINE, CLIPSCORE, REFCLIPSCORE = "cosine", "clipscore", "refclipscore"
+WEIGHT = 2.5  # of CLIPScore
+PROMPTS = {COSINE: "", CLIPSCORE: "A photo depicts", REFCLIPSCORE: "A photo depicts"}
+RANGES = {
+    COSINE: (-1.0, 1.0),
+    CLIPSCORE: (0.0, WEIGHT),
+    REFCLIPSCORE: (0.0, 2 * WEIGHT / (WEIGHT + 1)),
+}
+BATCH, GPU_BATCH = 16, 64  # pictures that are computed together
+CHUNK = 256  # pictures between two saves
+SMALLEST = 1e-30  # of a sum that is divided by
+EXAMPLE = "openai/clip-vit-base-patch32, google/siglip2-base-patch16-224, or a folder"
+
+
+def of_form(form: str, seen: Any, said: Any = None) -> Any:
+    """A form's values from float32 cosines of captions with pictures (`seen`) and, of RefCLIPScore,
+    the largest with a reference (`said`): arrays, or tensors, of one shape."""
+    if form == COSINE:
+        return seen
+    score = WEIGHT * seen.clip(0)
+    if form == CLIPSCORE:
+        return score
+    said = said.clip(0)
+    return 2 * score * said / (score + said).clip(SMALLEST)
+
+
+@dataclass(frozen=True)
+class FittedImageText(OfReferences):
+    """Unit embeddings of the images' pictures and of the captions, in one space."""
+
+    pictures: np.ndarray  # float32 [n_images, d]
+    embeddings: np.ndarray  # float32 [n_captions, d]
+    form: str
+
+    @property
+    def of_pictures(self) -> FittedSbert:
+        """Cosines with pictures: each image's picture as its only reference."""
+        rows = np.arange(len(self.pictures) + 1)
+        return FittedSbert(rows, rows[:-1], False, self.pictures, rows[:-1], "max")
+
+    @property
+    def of_references(self) -> FittedSbert:
+        """The largest cosine with a reference caption."""
+        rows = np.arange(len(self.embeddings))
+        return FittedSbert(self.ref_ptr, self.refs, self.leave_out, self.embeddings, rows, "max")
+
+    def pairs(self, images: np.ndarray, captions: np.ndarray) -> np.ndarray:
+        seen = self.of_pictures.scores(images, captions, self.embeddings)
+        said = self.of_references.pairs(images, captions) if self.form == REFCLIPSCORE else None
+        return np.asarray(of_form(self.form, seen, said))
+
+    def filler(self, images: np.ndarray, start: int) -> Fill:
+        """As `Fitted.filler`: a product with the pictures, and one with references that count."""
+        pictures, at = self.of_pictures.queries(images)
+        together = padded(pictures)
+        fill_said = self.of_references.filler(images, start) if self.form == REFCLIPSCORE else None
+
+        def fill(first: int, last: int, out: np.ndarray) -> None:
+            in_threads(largest, last - first, together, at, self.embeddings[first:last], out)
+            seen, said = out[:, : last - first], None
+            if fill_said is not None:
+                said = np.empty_like(seen)
+                fill_said(first, last, said)
+            seen[:] = of_form(self.form, seen, said)
+
+        return fill
+
+    def on_device(self, device: Any) -> Fitted:
+        from capgrade.measures.on_device import ImageTextOnDevice
+
+        return ImageTextOnDevice(self, device)
+
+    def own_left_out(self, images: np.ndarray) -> np.ndarray:
+        """As `Fitted.own_left_out`; a picture stays where there is no other caption."""
+        if self.form == REFCLIPSCORE:
+            return super().own_left_out(images)
+        rows, captions = own_pairs(self.ref_ptr, self.refs, images)
+        return self.pairs(images[rows], captions)
+
+    def regrouped(self, ref_ptr: np.ndarray, refs: np.ndarray) -> Self:
+        """Other references of the same images. InputError for captions in the place of images."""
+        if len(ref_ptr) != len(self.ref_ptr):
+            problem = "image_text compares captions with pictures, not captions with each other"
+            raise InputError(problem, remedy="leave image_text out, or take sbert")
+        return super().regrouped(ref_ptr, refs)
+
+
+class ImageTextParams(ParamsBlock):
+    """A dual encoder of captions and pictures: CLIP, SigLIP, or another of transformers or
+    sentence-transformers."""
+
+    model: str | None = None  # hub id or folder; it has to be named
+    images: str | None = None  # where the pictures are, as --images takes it; it has to be named
+    form: Literal["cosine", "clipscore", "refclipscore"] = "cosine"
+    prompt: str | None = None  # before each caption; null: "A photo depicts", of cosine nothing
+    self_reference: SelfReference = "included"  # of refclipscore; the others have no references
+    device: MeasureDevice = "cpu"  # of the encoder; a GPU's embeddings differ in the last bits
+
+    @property
+    def before(self) -> str:
+        """What is put before each caption, with the space between."""
+        prompt = PROMPTS[self.form] if self.prompt is None else self.prompt
+        return f"{prompt} " if prompt and not prompt.endswith(" ") else prompt
+
+
+class ImageText(Measure[ImageTextParams]):
+    """Cosine, CLIPScore or RefCLIPScore of a caption and a picture; the last has references too."""
+
+    name, parameters, block, pictures = "image_text", ImageTextParams, "image_text", "images"
+    how, opened, modules = ("device",), ("model", "images"), ("sentence_transformers",)
+
+    def __init__(self, params: ImageTextParams | None = None) -> None:
+        super().__init__(params)
+        self.low, self.high = RANGES[self.params.form]
+
+    def fit(self, captions: Captions) -> FittedImageText:
+        """Embed pictures and raw captions. InputError when the model cannot be loaded, an image has
+        no readable picture, or `left_out` leaves an image of refclipscore without references."""
+        model, device, form = self.model, self.params.device, self.params.form
+        left = self.params.self_reference if form == REFCLIPSCORE else "included"
+        sets = reference_sets(left, captions)
+        pictures = embed_pictures(pictures_of(captions, self.images), model, device)
+        texts = [self.params.before + text for text in captions.texts]
+        embeddings = embed(texts, model, device=device, load=load_dual_encoder)
+        return FittedImageText(*sets, pictures, embeddings, form)
+
+    def meaning(self) -> str:
+        model = self.params.model
+        return {
+            COSINE: f"cosine of caption and picture (`{model}`), -1..1, without references",
+            CLIPSCORE: f"CLIPScore of caption and picture (`{model}`), 0..2.5, without references",
+            REFCLIPSCORE: f"RefCLIPScore (`{model}`), 0..1.43: harmonic mean of "
+            "CLIPScore and the largest cosine with a reference",
+        }[self.params.form]
+
+    def files(self) -> dict[str, str]:
+        """The model's, and of the pictures a digest of their names and sizes. Their embeddings are
+        kept by the bytes, so those of a changed picture are never those of before."""
+        model = fingerprint(self.model)
+        pictures = list_pictures(self.images)
+        listed = (f"{one.image_id}\0{one.path or one.place}\0{_size(one)}" for one in pictures)
+        digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
+        return {"measures.image_text.model": model, "measures.image_text.images": digest}
+
+    def unseen(self, fitted: FittedImageText, captions: Captions) -> Scorer | None:
+        return UnseenImageText(self, fitted)
+
+    @property
+    def model(self) -> str:
+        """InputError where it is not named."""
+        return _given("model", self.params.model, EXAMPLE)
+
+    @property
+    def images(self) -> str:
+        """InputError where they are not named."""
+        return _given("images", self.params.images, "the folder, zip, tars or list of pictures")
+
+
+class UnseenImageText:
+    """Scores of any caption; the model is loaded once."""
+
+    def __init__(self, measure: ImageText, fitted: FittedImageText) -> None:
+        self.params, self.fitted = measure.params, fitted
+        self._encoder = load_dual_encoder(measure.model, measure.params.device)
+
+    def __call__(self, text: str) -> np.ndarray:
+        if not text.strip():
+            raise InputError("no word in this caption", remedy="type a caption of one word or more")
+        vector = encode(self._encoder, [self.params.before + text])
+        images = np.arange(len(self.fitted.pictures))
+        rows, said = np.zeros_like(images), None
+        seen = self.fitted.of_pictures.scores(images, rows, vector)
+        if self.params.form == REFCLIPSCORE:
+            said = self.fitted.of_references.scores(images, rows, vector)
+        return np.asarray(of_form(self.params.form, seen, said))
+
+
+def pictures_of(captions: Captions, source: str) -> list[Picture]:
+    """The picture of each image, by `match_images`. InputError, which names the first images that
+    have none."""
+    there = list_pictures(source)
+    match = match_pictures(captions.image_files, there, source)
+    if match.missing:
+        why = there.reasons({one: captions.image_files[one] for one in match.missing})
+        known = "".join(f"; {image_id!r}: {reason}" for image_id, reason in list(why.items())[:1])
+        remedy = "give a picture of each image, named by its id or image_file, or drop these images"
+        raise InputError(f"{match.lines()[0]}{known}", file=source, remedy=remedy)
+    return [there[match.numbers[image_id]] for image_id in captions.image_ids]
+
+
+def embed_pictures(pictures: Sequence[Picture], model: str, device: str) -> np.ndarray:
+    """Unit-length embeddings of pictures, float32 [len(pictures), d].
+
+    Each is kept by the digest of its file's bytes, beside what `embed` keeps of texts. InputError
+    for a picture that cannot be read, and as `embed`.
+    """
+    pillow = version("pillow").partition(".")[0]
+    folder = cache_folder() / f"{cache_name(model, device)}-pictures-pillow-{pillow}"
+    with progress(f"reading {len(pictures):,} pictures", len(pictures)) as advance:
+        digests = []
+        for one in pictures:
+            digests.append(hashlib.sha256(one.read()).hexdigest())
+            advance()
+    found = read_stored(folder, digests)
+    missing = {digest: k for k, digest in enumerate(digests) if not found.known[k]}
+    if missing:
+        del found
+        encoder, names = load_dual_encoder(model, device), list(missing)
+        with progress(f"encoding {len(names):,} pictures", len(names)) as advance:
+            for at in range(0, len(names), CHUNK):
+                some = names[at : at + CHUNK]
+                pixels = (pictures[missing[digest]].decode()[0] for digest in some)
+                vectors = encode_pictures(encoder, [Image.fromarray(one) for one in pixels])
+                store(folder, some, vectors, [0] * len(some))
+                advance(len(some))
+        found = read_stored(folder, digests)
+        require_lengths(found, model)
+    return found.vectors
+
+
+def encode_pictures(encoder: SentenceTransformer, pictures: Sequence[Image.Image]) -> np.ndarray:
+    """float32 [len(pictures), d], unit length. A batch is filled up to its full size with copies: a
+    picture's bits do not hang on the others, as each is computed by products of one shape."""
+    batch = BATCH if encoder.device.type == "cpu" else GPU_BATCH
+    rows = np.resize(np.arange(len(pictures)), -(-len(pictures) // batch) * batch)
+    how: Any = {"batch_size": batch, "normalize_embeddings": True, "show_progress_bar": False}
+    found = encoder.encode([pictures[row] for row in rows.tolist()], **how)
+    return np.asarray(found, np.float32)[: len(pictures)]
+
+
+def load_dual_encoder(model: str, device: str = "cpu") -> SentenceTransformer:
+    """Pictures are resized by Pillow, so that pixels do not depend on whether torchvision is there.
+    InputError for a model that does not embed both captions and pictures."""
+    encoder = load_encoder(model, device, "dual encoder", processor_kwargs={"backend": "pil"})
+    network = getattr(encoder[0], "auto_model", None)
+    if not (hasattr(network, "get_image_features") and hasattr(network, "get_text_features")):
+        kind = getattr(getattr(network, "config", None), "model_type", type(encoder[0]).__name__)
+        problem = f"model '{model}' is a '{kind}', which embeds no pictures"
+        raise InputError(problem, remedy=f"give a dual encoder: {EXAMPLE}")
+    return encoder
+
+
+def _given(key: str, value: str | None, example: str) -> str:
+    if value is None:
+        remedy = f"--set measures.image_text.{key}=..., {example}"
+        raise InputError(f"image_text needs measures.image_text.{key}", remedy=remedy)
+    return value
+
+
+def _size(picture: Picture) -> int:
+    """Bytes of it, or of the file that it is in."""
+    return picture.length or Path(picture.file).stat().st_size
