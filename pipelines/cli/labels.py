@@ -232,8 +232,8 @@ def agree(
     if out:
         refuse_file(out, "agreement figures", AGREEMENT_TEXTS.get(out.suffix) or json_with(are_agreement))
     if captions is None:
-        unused = {"split": split, "folds": folds, "pairs": pairs, "calibrate": calibrate, "calibration": calibration}
-        refuse("without --captions", **unused, mix=mix)
+        unused = {"calibrate": calibrate, "calibration": calibration, "mix": mix}
+        refuse("without --captions", split=split, folds=folds, pairs=pairs, **unused)
         result, facts = _of_texts(judgements[0], measures, given)
     else:
         loaded = load(given.params, given.sets, measures)
