@@ -1,8 +1,7 @@
-"""Shards within somebody's own Beam pipeline: captions in, part files at a URL out, each made by a
-worker.
+"""Shards within somebody's own Beam pipeline: captions in, files at a URL out.
 
-The runner checks and tokenises captions in shares of the images; one worker puts them in order as
-Arrow tables, and fits the measures.
+The runner checks and tokenises captions in shares of the images. One worker puts them in order as
+Arrow tables, and fits the measures; then each block's file is made by a worker.
 """
 
 from __future__ import annotations

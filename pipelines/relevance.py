@@ -93,10 +93,12 @@ class DenseTables:
     schemas: dict[str, pa.Schema]
     left_out: tuple[str, ...] = ()
 
-    def __call__(self, images: np.ndarray, ids: pa.Array, fitted: Mapping[str, Fitted], folder: Path) -> pa.RecordBatch:
-        image_ids, columns = ids.to_pylist(), dict[str, pa.Array]()
+    def __call__(
+        self, images: np.ndarray, ids: list[str], fitted: Mapping[str, Fitted], folder: Path
+    ) -> pa.RecordBatch:
+        columns = dict[str, pa.Array]()
         for name, schema in self.schemas.items():
-            batch = relevance_batch(image_ids, fitted[name].score(images), schema)
+            batch = relevance_batch(ids, fitted[name].score(images), schema)
             columns |= {"image_id": batch["image_id"], name: batch["relevance"]}
         for name in self.left_out:
             sizes = np.diff(fitted[name].ref_ptr)[images]  # type: ignore[attr-defined]

@@ -166,7 +166,7 @@ class SampledTables:
     def __call__(
         self,
         images: np.ndarray,
-        ids: pa.Array,
+        ids: list[str],
         fitted: Mapping[str, Fitted],
         folder: Path,
     ) -> pa.RecordBatch:
@@ -174,7 +174,7 @@ class SampledTables:
         keys = np.asarray(saved["images"]), np.asarray(saved["captions"])
         measures = [fitted[name] for name in self.measures]
         kept = Sampler(self.plan, measures, *keys, saved["ref_ptr"], saved["refs"]).sample(images)
-        columns = [ids.cast(pa.string()), pa.array(images, pa.int32())]
+        columns = [pa.array(ids, pa.string()), pa.array(images, pa.int32())]
         for name, flat in zip(
             ["captions", "reasons", "weight", *self.measures],
             [kept.caption, kept.reasons, kept.weight, *kept.values],

@@ -44,7 +44,7 @@ from capgrade.schemas.say import tell
 
 # A stage's part of one block: from image numbers, their ids, the fitted measures, and the local
 # folder of the run, where the stage may have saved more. Small, as it is sent to every worker.
-Table = Callable[[np.ndarray, pa.Array, Mapping[str, Fitted], Path], pa.RecordBatch]
+Table = Callable[[np.ndarray, list[str], Mapping[str, Fitted], Path], pa.RecordBatch]
 FORMAT = 2  # of parts: raise it when the same parameters give other values
 NEUTRAL = {"target_mb"}  # parameters that parts do not depend on
 # Blocks of one process are made one after the other: the kernels of one block use all its cores.
@@ -205,7 +205,7 @@ class Worker:
     def table(self, block: int) -> pa.RecordBatch:
         first = block * self.job.block_images
         images = np.arange(first, min(first + self.job.block_images, self.job.n_images))
-        ids = self.ids.slice(first, len(images))
+        ids = self.ids.slice(first, len(images)).to_pylist()
         # Of the worker's machine, which need not be the one that started the run.
         threads = max(1, numba.config.NUMBA_NUM_THREADS // self.workers)
         with _ONE_BLOCK, limited_threads(threads):

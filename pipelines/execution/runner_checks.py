@@ -18,8 +18,7 @@ IN_PROCESS = {"embed", "[local]", "[auto]"}
 
 
 def check_runner(options: PipelineOptions) -> None:
-    """InputError for a runner that Beam does not have, and for a server, jar or workers that are
-    not there."""
+    """InputError for a runner that Beam lacks, or whose server, jar or workers are missing."""
     name = options.view_as(StandardOptions).runner
     try:
         runner = create_runner(name)

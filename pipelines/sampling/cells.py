@@ -1,9 +1,8 @@
-"""The range of each measure cut at every edge of a window: which windows hold a value, and counts
-of values.
+"""The range of each measure, cut at every edge of a window into cells.
 
-A value reaches an edge when it does so rounded to five places, as a share of the measure's range.
-So hardly any pair is so near to an edge that the last bits of its value, which depend on the kind
-of processor, decide.
+A cell tells which windows hold a value. A value reaches an edge when it does so rounded to five
+places, as a share of the measure's range. So hardly any pair is so near to an edge that the last
+bits of its value, which depend on the kind of processor, decide.
 """
 
 from typing import NamedTuple
@@ -34,8 +33,10 @@ class Cells(NamedTuple):
     scale: np.ndarray  # float32 [measures]: 1 / width of a bucket
 
     def members(self, counts: np.ndarray, n_windows: int) -> np.ndarray:
-        """int64 [images, measures, n_windows]: values in each window, from those in each cell,
-        int64 [images, measures, cells]."""
+        """How many values each window holds: int64 [images, measures, n_windows].
+
+        `counts`, int64 [images, measures, cells], has how many each cell holds.
+        """
         out = np.zeros((*counts.shape[:2], n_windows), np.int64)
         for m, place, cell in np.argwhere(self.windows >= 0):
             out[:, m, self.windows[m, place, cell]] += counts[:, m, cell]

@@ -1,10 +1,9 @@
-"""The hashes that draw: for each pair of an image and a caption a key of each random sample that
-may take the pair, and one of the image's share of the captions.
+"""Keys of pairs: a sample takes the captions of the lowest keys of an image.
 
 A pair's seed, the sum of a hash of the image and one of the caption, starts a splitmix64 generator
-(Steele, Lea and Flood 2014). Key k is its number k, of 64 bits. A sample takes the captions of the
-lowest keys. Between pairs of the same relevance the hash of the seed itself decides, which is no
-key (`capgrade.bits`).
+(Steele, Lea and Flood 2014). Key k is its number k, of 64 bits: each random sample has a key of its
+own, and so has the image's share of the captions. Between pairs of the same relevance a hash of the
+seed decides, which is no key (`capgrade.bits`).
 """
 
 import numpy as np
@@ -27,10 +26,10 @@ def key_of(seed, number):
 
 @njit(cache=True)
 def take(key, row, keys, rows, size):
-    """Put a caption into a sample of the lowest keys; the sample's new size, at most that of
-    `keys`.
+    """Put a caption into a sample of the lowest keys. Returns the sample's new size.
 
-    `keys` and `rows` are a heap, the largest key first: that is the one to go.
+    `keys` and `rows`, which are as long as a sample may be, are a heap with the largest key first:
+    that is the one to go.
     """
     if size < keys.shape[0]:
         at = size

@@ -16,8 +16,7 @@ OWN, UNIFORM, TOP, WINDOW = 1, 2, 4, 8
 
 @dataclass(frozen=True)
 class Plan:
-    """What to keep of each image: `top` and windows by measure, a uniform sample, the image's own
-    captions.
+    """What to keep of each image: own captions, `top` and windows by measure, a uniform sample.
 
     `low` and `high` bound each measure; windows have `width` and `stride` as shares of that range.
     """
@@ -33,8 +32,7 @@ class Plan:
     among: float = 1.0  # the share of the captions that windows are drawn from
 
     def windows(self, measure: int) -> np.ndarray:
-        """float64 [n, 2]: lower and upper bound of each window of a measure, covering its whole
-        range.
+        """float64 [n, 2]: lower and upper bounds of the windows that cover a measure's whole range.
 
         Windows are half open; the first and last reach beyond the range, for values a rounding
         outside it.
@@ -52,10 +50,10 @@ class Plan:
 
 
 def reason_names(measures: Sequence[str]) -> list[str]:
-    """Name of each bit of `reasons`, from the lowest: own, uniform, then top and window of each
-    measure.
+    """Name of each bit of `reasons`, from the lowest.
 
-    InputError for more measures than 32 bits have room for.
+    They are own, uniform, then top and window of each measure. InputError for more measures than 32
+    bits have room for.
     """
     if len(measures) > MOST_MEASURES:
         room = f"the reasons of a shard have bits for {MOST_MEASURES}"

@@ -146,8 +146,10 @@ class Sampler:
     def _find_cells(
         self, read: Sequence[PairValues], images: int, share: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The cell of each value of the share's pairs, or of all: int16 [measures, pairs]; and how
-        many values of an image are in each cell: int64 [images, measures, cells]."""
+        """The cell of each value of the share's pairs, or of all: int16 [measures, pairs].
+
+        Also how many values of an image are in each cell: int64 [images, measures, cells].
+        """
         cells = np.empty((len(read), images * self.n if share is None else len(share)), np.int16)
         counts = np.zeros((images, len(read), self.cells.windows.shape[2]), np.int64)
         for m, one in enumerate(read):

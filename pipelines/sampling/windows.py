@@ -10,12 +10,12 @@ _LARGEST_KEY = np.uint64(2**64 - 1)
 
 @njit(cache=True)
 def _draw_image(seed, caption_keys, listed, cells, windows, keys, rows, sizes):
-    """Draw the samples of one image's windows: captions into `rows`, int64 [measures, windows, per
-    window], and how many each has into `sizes`.
+    """Draw the samples of one image's windows.
 
-    They are drawn from those `listed`, or from all where that is empty. `cells`, int16 [measures,
-    captions], has the cell of each one's value; `windows` is as of `Cells`. Windows at one place
-    share a key, as no value is in two of them.
+    Captions go into `rows`, int64 [measures, windows, per window], and how many each has into
+    `sizes`. They are drawn from those `listed`, or from all where that is empty. `cells`, int16
+    [measures, captions], has the cell of each one's value; `windows` is as of `Cells`. Windows at
+    one place share a key, as no value is in two of them.
     """
     seeds, drawn = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
     below = np.empty(TILE, np.int64)
@@ -70,12 +70,12 @@ def draw(
     per_window: int,
     windows: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the samples of all windows: int64 pairs, image x captions + caption, and the measure of
-    each.
+    """Draw the samples of all windows. Returns int64 pairs and the measure of each.
 
-    They are drawn from the captions `listed`, int64, those of image i from ptr[i] to ptr[i + 1], or
-    from all where it is empty. `cells`, int16 [measures, captions of all images], has the cell of
-    each one's value, and `members`, int64 [images, measures, windows], how many a window has.
+    A pair is image x captions + caption. They are drawn from the captions `listed`, int64, those of
+    image i from ptr[i] to ptr[i + 1], or from all where it is empty. `cells`, int16 [measures,
+    captions of all images], has the cell of each one's value, and `members`, int64 [images,
+    measures, windows], how many a window has.
     """
     most = min(per_window, int(members.max(initial=0)))  # of no window are more drawn than it has
     rows, sizes = np.empty((*members.shape, most), np.int64), np.zeros(members.shape, np.int64)

@@ -125,7 +125,10 @@ def index_captions(tokens: Words, ids: Sequence[str]) -> MatchIndex:
 
 
 def refuse_bars(tokens: Words, ids: Sequence[str]) -> None:
-    """InputError for a caption with '|||', which separates captions in METEOR's and SPICE's jars."""
+    """InputError for a caption with '|||'.
+
+    It separates captions in the protocols of METEOR's jar and of SPICE's.
+    """
     rows = tokens.sentences_with(np.array(["|||" in token for token in tokens.vocabulary], bool))
     if len(rows):
         problem = f"caption '{ids[rows[0]]}' has '|||', which separates METEOR's captions"

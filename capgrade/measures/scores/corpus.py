@@ -39,10 +39,9 @@ class Corpus:
 
     def __post_init__(self) -> None:
         if self.frequencies is not None and self.frequencies.tokenizer != self.tokenizer:
-            raise InputError(
-                f"document frequencies with tokenizer {self.frequencies.tokenizer}, captions with {self.tokenizer}",
-                remedy="tokenise both alike",
-            )
+            problem = f"document frequencies with tokenizer {self.frequencies.tokenizer}, "
+            problem += f"captions with {self.tokenizer}"
+            raise InputError(problem, remedy="tokenise both alike")
 
     @cached_property
     def tokens(self) -> Words:
