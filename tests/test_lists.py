@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from capgrade.lists import LikelyList, named, read_list, write_list
 from capgrade.pipelines.cli import app
 from capgrade.schemas.errors import InputError
+from tests.conftest import DATA
 
 FOUND = LikelyList(
     np.array([7, 3]), np.array([10, 11, 12, 13]), np.array([0, 0, 1, 1]),
@@ -47,3 +48,22 @@ def test_evaluate_needs_no_captions(tmp_path):
     assert (i2t["recall@1"], i2t["accepted_recall@1"]) == (0.5, 1.0)  # image 7 finds caption 12 of image 3, P .6
     np.save(tmp_path / "s.npy", np.zeros((2, 3), np.float32))
     assert CliRunner().invoke(app, line).exit_code
+
+
+def test_the_list_of_coco_5k():
+    found = read_list(named("coco-5k"))
+    assert (len(found.image_ids), len(found.caption_ids), len(found.images)) == (5_000, 25_000, 381_507)
+    assert named("coco-5k").stat().st_size < 3_000_000
+    assert found.hundredths.min() == 20
+    assert (found.owner == np.repeat(np.arange(5_000), 5)).all()
+    assert (found.owner[found.captions] != found.images).all()
+
+
+def test_its_order_is_that_of_the_split():
+    path = DATA / "coco" / "test5k_captions.tsv"
+    if not path.exists():
+        pytest.skip("the captions are not here")
+    rows = [line.split("\t")[:2] for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    found = read_list(named("coco-5k"))
+    assert [int(image) for image, _ in rows] == found.image_ids[found.owner].tolist()
+    assert [int(caption) for _, caption in rows] == found.caption_ids.tolist()
