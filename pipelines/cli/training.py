@@ -120,12 +120,21 @@ class GivenLabels:
     positives: Annotated[Path | None, Option(help="Positives of `capgrade audit`: accepted_recall.")] = None
 
 
+@dataclass(frozen=True)
+class GivenList:
+    """A list of likely positives in place of captions."""
+
+    lists: Annotated[str | None, Option(help="In place of captions: coco-5k, or a file of likely pairs.")] = None
+    likely: Annotated[float | None, Option(help="With --lists: P from which a pair is right. Default: 0.5.")] = None
+
+
 def evaluate(
     *,
     captions: OptionalCaptions = None,
     encode: EncodedRun,
     scores: GivenScores,
     against: GivenLabels,
+    listed: GivenList,
     split: Split = None,
     fold: Annotated[list[int] | None, Option(help="Also average over folds of this many images.")] = None,
     metric: Annotated[list[str] | None, Option(help="These metrics instead of the whole set.")] = None,
@@ -156,8 +165,15 @@ def evaluate(
         )
         _compare(compared, metric or [], every, out, block.test, given.as_json)
         return
+    if listed.lists is not None:
+        refuse("with --lists", captions=captions, split=block.split, embeddings=scores.embeddings,
+               stand_in=block.stand_in, instances=block.instances, **vars(encode), **vars(against))  # fmt: skip
+        _by_list(listed.lists, listed.likely, scores, block, every, out, given.as_json)
+        return
+    refuse("without --lists", likely=listed.likely)
     if captions is None:
-        raise InputError("no captions to evaluate on", remedy="give --captions, or --compare with finished evaluations")
+        remedy = "give --captions, --lists, or --compare with finished evaluations"
+        raise InputError("no captions to evaluate on", remedy=remedy)
     similarity = scores.similarity
     if encode.run is not None:
         refuse("with --run", **{**vars(scores), "stand_in": block.stand_in})
@@ -190,6 +206,33 @@ def evaluate(
     )  # fmt: skip
     found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
     say(stage.as_json(found), True) if given.as_json else show_tables(found, every=every or bool(block.metric))
+
+
+def _by_list(
+    name: str, likely: float | None, scores: GivenScores, block: EvaluateParams, every: bool, out: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Score a similarity by a list of likely positives."""
+    from capgrade.lists import LIKELY, named
+    from capgrade.schemas.inputs import found_digests
+    from capgrade.trainer.evaluation import evaluate as stage
+    from capgrade.trainer.evaluation.order import MatrixIds
+    from capgrade.trainer.evaluation.tables import show as show_tables
+    from capgrade.trainer.evaluation.task import load_listed_task
+
+    path, files = named(name), scores.similarity or []
+    p = LIKELY if likely is None else likely
+    ids = {"row_ids": scores.row_ids, "column_ids": scores.column_ids}
+    matrices = dict(zip(stage.similarity_names(files), files, strict=True))
+
+    def digests() -> dict[str, str]:
+        return {**found_digests(lists=path, **ids, **matrices), "likely": f"{p:g}"}
+
+    inputs = digests()
+    chosen = MatrixIds(scores.row_ids, scores.column_ids) if any(ids.values()) else None
+    task, notes = load_listed_task(path, files, likely=p, ids=chosen)
+    found = stage.evaluate(task, block, notes=notes, out=out, inputs=inputs, now=digests)
+    say(stage.as_json(found), True) if as_json else show_tables(found, every=every or bool(block.metric))
 
 
 def _encoded(

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from capgrade.evaluation import Pair
+from capgrade.lists import LIKELY, read_list, table_of
 from capgrade.metrics.base import Positives, as_numpy
 from capgrade.metrics.eccv import human_lists, original_images
 from capgrade.metrics.pmrp import coco_codes
@@ -136,6 +137,27 @@ def load_task(
         lists["accepted"] = _of_kept(read_positives(positives, table), kept, images)
     owner = np.searchsorted(images, table.owner[kept])
     return Task(matrix, owner, labels, lists, codes, kept, images if left else None, left), notes
+
+
+def load_listed_task(
+    lists: Path, similarity: Sequence[Path], *, likely: float = LIKELY, ids: MatrixIds | None = None
+) -> tuple[Task, list[str]]:
+    """As `load_task`, without captions: the split and what is likely right come from a list (`capgrade.lists`).
+
+    Pairs with a P of `likely` or more are the positives "accepted", beside own pairs."""
+    if not similarity:
+        raise InputError("no similarity to score by a list", remedy="give --similarity")
+    found, notes = read_list(lists), list[str]()
+    positives = {"accepted": found.positives(likely)}
+    table = table_of(found, lists)
+    matrix = mean_similarity(similarity, table, ids)
+    notes += [f"similarity is the mean of {len(similarity)} matrices"] if len(similarity) > 1 else []
+    if ids is None and not any(map(has_ids, similarity)) and (note := order_note(matrix, table)):
+        notes.append(note)
+    notes.append(f"accepted: own pairs, and those of {lists.stem} with P of {likely:g} or more")
+    kept, images = np.arange(table.n_captions), np.arange(table.n_images)
+    human = _human(table.image_ids, table.caption_ids, kept, images, notes)
+    return Task(matrix, table.owner, {}, {**human, **positives}), notes
 
 
 def _human(

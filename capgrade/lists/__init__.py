@@ -1,0 +1,97 @@
+"""Lists of likely positives that come with the package: what is right beside a benchmark's own pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from capgrade.metrics.base import Positives
+from capgrade.schemas.captions import Captions
+from capgrade.schemas.errors import InputError
+from capgrade.schemas.inputs import file_digest
+
+FOLDER = Path(__file__).parent
+LIKELY = 0.5  # P from which a pair counts as likely right, where nobody says otherwise
+_KEYS = (b"image_ids", b"caption_ids", b"owner")
+
+
+@dataclass(frozen=True)
+class LikelyList:
+    """Ids of a split in its usual order, and the pairs of an image with another's caption that are likely right."""
+
+    image_ids: np.ndarray  # int64 [n_images]
+    caption_ids: np.ndarray  # int64 [n_captions]
+    owner: np.ndarray  # int64 [n_captions], the row of each caption's image
+    images: np.ndarray  # uint16 [n_pairs], rows of images
+    captions: np.ndarray  # uint16 [n_pairs], rows of captions
+    hundredths: np.ndarray  # uint8 [n_pairs], P in hundredths, rounded down
+
+    def positives(self, likely: float = LIKELY) -> tuple[Positives, Positives]:
+        """Of images and of captions: own pairs, and those with a P of `likely` or more. InputError for a P below the
+        list's least or above 1."""
+        least = int(self.hundredths.min()) / 100 if len(self.hundredths) else 0.0
+        if not least <= likely <= 1:
+            problem = f"P {likely:g} of a list that holds pairs from {least:g} on"
+            raise InputError(problem, remedy=f"give a P from {least:g} to 1")
+        kept = self.hundredths >= round(likely * 100)
+        own = np.arange(len(self.owner))
+        image = np.concatenate([self.owner, self.images[kept].astype(np.int64)])
+        caption = np.concatenate([own, self.captions[kept].astype(np.int64)])
+        return _grouped(image, caption, len(self.image_ids)), _grouped(caption, image, len(own))
+
+
+def _grouped(query: np.ndarray, item: np.ndarray, size: int) -> Positives:
+    """The items of each query, in ascending order."""
+    order = np.lexsort((item, query))
+    starts = np.searchsorted(query[order], np.arange(1, size))
+    return Positives.from_lists(np.split(item[order], starts))
+
+
+def named(name: str | Path) -> Path:
+    """The file of a list; or the one that comes with capgrade, by its name, where no such file is."""
+    path, shipped = Path(name), FOLDER / f"{name}.parquet"
+    if path.is_file():
+        return path
+    if not shipped.is_file():
+        known = ", ".join(sorted(one.stem for one in FOLDER.glob("*.parquet")))
+        raise InputError("no such list", file=path, remedy=f"give a file, or one of {known}")
+    return shipped
+
+
+def write_list(path: Path, found: LikelyList) -> None:
+    """One row a pair, sorted by image and caption; the ids and owners are in the file's metadata."""
+    order = np.lexsort((found.captions, found.images))
+    columns = {
+        "image": found.images[order].astype(np.uint16),
+        "caption": found.captions[order].astype(np.uint16),
+        "hundredths": found.hundredths[order].astype(np.uint8),
+    }
+    ids = (found.image_ids, found.caption_ids, found.owner)
+    facts = {key: " ".join(map(str, values.tolist())).encode() for key, values in zip(_KEYS, ids, strict=True)}
+    table = pa.table(columns).replace_schema_metadata(facts)
+    pq.write_table(table, path, compression="zstd", compression_level=19)
+
+
+def read_list(path: Path) -> LikelyList:
+    """InputError for a file that `write_list` did not write."""
+    try:
+        table = pq.read_table(path)
+        ids = [np.array(table.schema.metadata[key].split(), np.int64) for key in _KEYS]
+        pairs = [table[name].to_numpy() for name in ("image", "caption", "hundredths")]
+    except (pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        problem = f"not a list of likely pairs ({type(error).__name__}: {error})"
+        raise InputError(problem, file=path, remedy="give what `python -m studies.coco_lists` wrote") from error
+    return LikelyList(*ids, *pairs)
+
+
+def table_of(found: LikelyList, path: Path) -> Captions:
+    """The split of a list as a captions table without texts: ids and owners are all that scores are read by."""
+    images = pa.array(found.image_ids[found.owner].astype(str).tolist(), pa.string())
+    captions = pa.array(found.caption_ids.astype(str).tolist(), pa.string())
+    files = pa.nulls(len(captions), pa.string())
+    table = pa.table({"image_id": images, "caption_id": captions, "image_file": files})
+    return Captions(table, path.stem, "", file_digest(path))
