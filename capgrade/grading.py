@@ -23,6 +23,8 @@ from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sa
 __all__ = ["Sampling", "grade"]
 
 _NAME = "captions"  # of what was given, in errors
+_RENAME = "rename one to {field}"
+_READ = "read the file, as by pandas.read_csv, and give the table"
 _REMEDY = "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder of captions"
 
 
@@ -43,7 +45,8 @@ def grade(
     captions: a dict {image id: captions}; a table with the columns `image_id` and `caption` (pyarrow, pandas, or a
     `datasets.Dataset` or `DatasetDict`), a row a caption, or a row an image with a list of captions, and where they are
     there `caption_id`, `split` and `image_file`; or a folder of `capgrade captions`.
-    measures: names of docs/measures.md; parameters: their parameters, as the block `measures` of params.yaml.
+    measures: names of docs/measures.md, also in one text with commas; parameters: their parameters, as the block
+    `measures` of params.yaml.
     sample: None keeps every pair; `capgrade.Sampling(top=..., windows=..., uniform=...)` keeps some pairs of each image
     with weights, as `capgrade shards`: for more than some ten thousand images.
     split: the one to grade, where there are several. out: a folder, which then holds `captions`, unless they were one,
@@ -69,15 +72,21 @@ def _graded(
     parameters: Mapping[str, Any] | None, tokenizer: str, empty: str, device: str,
 ) -> Labels:  # fmt: skip
     how = validated(MeasuresParams, dict(parameters or {}))
-    names = (measures,) if isinstance(measures, str) else tuple(measures)
+    names = tuple(name.strip() for name in measures.split(",")) if isinstance(measures, str) else tuple(measures)
     asked = {"split": split, "measures": names, "device": device}
     if isinstance(given, str | Path):
         where = Path(given)
+        if where.is_file():
+            raise InputError("a path is of a folder of `capgrade captions`", file=where, remedy=_READ)
     else:
         where = folder / "captions"
         params = validated(CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty})
+        records = list(records_of(given))
+        known = list(dict.fromkeys(one.split for one in records))
+        if split is None and len(known) > 1:
+            raise InputError(f"several splits: {', '.join(known)}", file=_NAME, remedy="choose one with split=")
         with output_folder(where, "captions") as work:
-            write_records(work, list(records_of(given)), params)
+            write_records(work, records, params)
     if sample is None:
         made = folder / "relevance"
         relevance(where, made, validated(RelevanceParams, asked), how)
@@ -92,13 +101,13 @@ def records_of(given: Any) -> Iterator[Caption]:
     not as it should be."""
     if isinstance(given, Mapping):
         if given and all(hasattr(one, "select_columns") for one in given.values()):
-            return captions_of_datasets({str(split): one for split, one in given.items()}, Columns(), _NAME)
+            return captions_of_datasets({str(split): one for split, one in given.items()}, Columns(), _NAME, _RENAME)
         rows: Iterable[dict[str, Any]] = (
             {"image_id": image, "caption": list(texts) if isinstance(texts, tuple) else texts}
             for image, texts in given.items()
         )
     elif hasattr(given, "select_columns"):  # datasets.Dataset
-        return captions_of_datasets({str(given.split or "all"): given}, Columns(), _NAME)
+        return captions_of_datasets({str(given.split or "all"): given}, Columns(), _NAME, _RENAME)
     elif hasattr(given, "to_pylist"):  # pyarrow.Table
         rows = (row for batch in given.to_batches() for row in batch.to_pylist())
     elif hasattr(given, "itertuples"):  # pandas.DataFrame
@@ -111,5 +120,5 @@ def records_of(given: Any) -> Iterator[Caption]:
     first = next(numbered, None)
     if first is None:
         raise InputError("no captions", remedy=_REMEDY)
-    columns = columns_of(Columns(), first[1], _NAME, first[0], "call its column {field}")
+    columns = columns_of(Columns(), first[1], _NAME, first[0], _RENAME)
     return captions_of(chain([first], numbered), columns, "all", _NAME)
