@@ -22,6 +22,7 @@ PUBLIC = {
     "Qrels": "capgrade.metrics.runs",
     "Run": "capgrade.metrics.runs",
     "CapgradeWarning": "capgrade.schemas.say",
+    "InputError": "capgrade.schemas.errors",
     "Draws": "capgrade.evaluation",
     "evaluate": "capgrade.evaluation",
     "evaluate_lists": "capgrade.evaluation",

@@ -11,7 +11,9 @@ from capgrade.schemas.errors import InputError
 from capgrade.schemas.lines import CORRECT, read_json, read_lines
 from capgrade.schemas.say import warn
 
-_REFERENCES = 'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}'
+_REFERENCES = (
+    'give COCO\'s {"annotations": [{"image_id": .., "caption": ..}, ...]}, or dicts to `capgrade.score` in Python'
+)
 CANDIDATES = 'give COCO\'s [{"image_id": .., "caption": ..}, ...]'
 REJECTED, PRECANNED = "rejected captions (is_rejected)", "precanned captions (is_precanned)"  # VizWiz marks them
 _TABLE = "; a table of these columns becomes it by pandas.read_csv(TABLE).to_json(FILE, orient='records')"
@@ -25,7 +27,8 @@ def read_references(path: Path) -> dict[Any, list[str]]:
     rows = content.get("annotations") if isinstance(content, dict) else None
     found: dict[Any, list[str]] = {}
     left_out = Counter[str]()
-    for row, (image, caption, _) in zip(rows or (), _captions(rows, path, "annotations", _REFERENCES), strict=False):
+    captions = list(_captions(rows, path, "annotations", _REFERENCES))
+    for row, (image, caption, _) in zip(rows or (), captions, strict=True):
         found.setdefault(image, [])
         if row.get("is_rejected") or row.get("is_precanned"):
             left_out[REJECTED if row.get("is_rejected") else PRECANNED] += 1

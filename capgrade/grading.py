@@ -24,6 +24,8 @@ from capgrade.schemas.params import CaptionsParams, Columns, RelevanceParams, Sa
 __all__ = ["Sampling", "grade"]
 
 _NAME = "captions"  # in errors, in place of a file's name
+_RENAME = "rename one to {field}"
+_READ = "read the file, as by pandas.read_csv, and give the table"
 _REMEDY = "give a dict {image id: captions}, a table with the columns image_id and caption, or a folder of captions"
 
 
@@ -47,7 +49,8 @@ def grade(
     a caption or a row an image with a list; or a folder of `capgrade captions`.
     images: the pictures, as `--images` takes them, for measures that look at them, such as
     `image_text`. They are named by image id or `image_file`.
-    measures: names of docs/measures.md. parameters: theirs, as the block `measures` of params.yaml.
+    measures: names of docs/measures.md, also in one text with commas. parameters: theirs, as the
+    block `measures` of params.yaml.
     sample: None for every pair, or `capgrade.Sampling(top=..., windows=..., uniform=...)` for some
     of each image with weights, as `capgrade shards`: for more than some ten thousand images.
     split: the one to grade, where there are several. device: of dense blocks, "cpu" or "cuda".
@@ -61,7 +64,7 @@ def grade(
     >>> labels.block(["1.jpg"], range(4)).relevance.round(2)
     array([[1., 1., 0., 0.]], dtype=float32)
     """
-    names = (measures,) if isinstance(measures, str) else tuple(measures)
+    names = tuple(name.strip() for name in measures.split(",")) if isinstance(measures, str) else tuple(measures)
     how = validated(MeasuresParams, dict(parameters or {}))
     if images is not None:
         how = _looking_at(str(images), names, how)
@@ -99,11 +102,17 @@ def _graded(
     options = {"split": split, "measures": names, "device": device}
     if isinstance(captions, str | Path):
         where = Path(captions)
+        if where.is_file():
+            raise InputError("a path is of a folder of `capgrade captions`", file=where, remedy=_READ)
     else:
         where = folder / "captions"
         params = validated(CaptionsParams, {"source": "memory", "tokenizer": tokenizer, "empty": empty})
+        records = list(records_of(captions))
+        known = list(dict.fromkeys(one.split for one in records))
+        if split is None and len(known) > 1:
+            raise InputError(f"several splits: {', '.join(known)}", file=_NAME, remedy="choose one with split=")
         with output_folder(where, "captions") as work:
-            write_records(work, list(records_of(captions)), params)
+            write_records(work, records, params)
     if sample is None:
         made = folder / "relevance"
         relevance(where, made, validated(RelevanceParams, options), how)
@@ -121,13 +130,13 @@ def records_of(captions: Any) -> Iterator[Caption]:
     if isinstance(captions, Mapping):
         # A `datasets.DatasetDict`, told by a method, so that `datasets` need not be installed.
         if captions and all(hasattr(one, "select_columns") for one in captions.values()):
-            return captions_of_datasets({str(split): one for split, one in captions.items()}, Columns(), _NAME)
+            return captions_of_datasets({str(split): one for split, one in captions.items()}, Columns(), _NAME, _RENAME)
         rows: Iterable[dict[str, Any]] = (
             {"image_id": image, "caption": list(texts) if isinstance(texts, tuple) else texts}
             for image, texts in captions.items()
         )
     elif hasattr(captions, "select_columns"):  # datasets.Dataset
-        return captions_of_datasets({str(captions.split or "all"): captions}, Columns(), _NAME)
+        return captions_of_datasets({str(captions.split or "all"): captions}, Columns(), _NAME, _RENAME)
     elif hasattr(captions, "to_pylist"):  # pyarrow.Table
         rows = (row for batch in captions.to_batches() for row in batch.to_pylist())
     elif hasattr(captions, "itertuples"):  # pandas.DataFrame
@@ -140,5 +149,5 @@ def records_of(captions: Any) -> Iterator[Caption]:
     first = next(numbered, None)
     if first is None:
         raise InputError("no captions", remedy=_REMEDY)
-    columns = columns_of(Columns(), first[1], _NAME, first[0], "call its column {field}")
+    columns = columns_of(Columns(), first[1], _NAME, first[0], _RENAME)
     return captions_of(chain([first], numbered), columns, "all", _NAME)

@@ -11,8 +11,8 @@
     uv run --with datasets examples/label.py USER/NAME
 
 The first reads a CSV file with the columns image_id and caption; the second reads a dataset of the hub, or a folder
-that `save_to_disk` wrote. Written are the folders labels/captions and labels/shards, and labels.csv: of each image the
-captions of other images that fit it best.
+of one. Written are the folders labels/captions and labels/shards, and labels.csv: of each image the captions of other
+images that fit it best.
 """
 
 import csv
@@ -45,14 +45,18 @@ def main(source: str) -> None:
 def read(source: str) -> Any:
     """A table or dataset of captions."""
     if source.endswith(".csv"):
-        with Path(source).open(newline="", encoding="utf-8") as file:
+        with Path(source).open(newline="", encoding="utf-8-sig") as file:
             return pa.Table.from_pylist(list(csv.DictReader(file)))
     import datasets
 
-    return datasets.load_from_disk(source) if Path(source).is_dir() else datasets.load_dataset(source)
+    saved = any(Path(source, name).is_file() for name in ("dataset_dict.json", "state.json"))
+    return datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         raise SystemExit(__doc__)
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except capgrade.InputError as error:
+        raise SystemExit(f"error: {error}") from None

@@ -32,8 +32,8 @@ def labels_of(*command: str, cwd: Path) -> dict[str, list[str]]:
     return found
 
 
-def write_csv(path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+def write_csv(path: Path, encoding: str = "utf-8") -> None:
+    with path.open("w", newline="", encoding=encoding) as file:
         out = csv.DictWriter(file, ["image_id", "caption"])
         out.writeheader()
         out.writerows(ROWS)
@@ -47,6 +47,19 @@ def test_a_table_and_a_dataset_give_the_best_captions_of_other_images(tmp_path: 
     datasets.Dataset.from_list(ROWS).save_to_disk(str(tmp_path / "saved"))
     shutil.rmtree(tmp_path / "labels")
     assert labels_of(sys.executable, str(SCRIPT), "saved", cwd=tmp_path) == found
+    shutil.rmtree(tmp_path / "labels")
+    (tmp_path / "cloned").mkdir()  # a dataset of the hub, as git has it
+    datasets.Dataset.from_list(ROWS).to_parquet(str(tmp_path / "cloned" / "train-00000-of-00001.parquet"))
+    assert labels_of(sys.executable, str(SCRIPT), "cloned", cwd=tmp_path) == found
+
+
+def test_a_table_of_excel_and_a_table_without_ids(tmp_path: Path) -> None:
+    write_csv(tmp_path / "captions.csv", "utf-8-sig")  # as Excel writes it
+    assert len(labels_of(sys.executable, str(SCRIPT), "captions.csv", cwd=tmp_path)) == len(SETS)
+    (tmp_path / "other.csv").write_text("path,caption\n1.jpg,a dog\n")
+    done = subprocess.run([sys.executable, str(SCRIPT), "other.csv"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("error: captions row 1: no column 'image_id'")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_its_header_names_this_project_and_nothing_else() -> None:

@@ -261,13 +261,12 @@ class Labels:
         InputError where the calibration does not know the measure or its parameters, and where no value has this p.
         """
         from capgrade.agreement.calibration import load, named
-        from capgrade.schemas.files import read_manifest
 
-        name, path, made = self.chosen(measure), named(Path(calibration)), self.made_with
-        if made is None:  # a folder of shards or relevance
-            stage = "shards" if self.stored.sampled else "relevance"
-            made = read_manifest(Path(self.file), stage)["params"]["measures"]
-        known = load(path).fitting(self.owner).of({name: made[name]}, Path(self.file), path)
+        name, path = self.chosen(measure), named(Path(calibration))
+        if self.made_with is None:
+            problem = "the parameters of their measures are not known"
+            raise InputError(problem, file=self.file, remedy="open them with Labels.load")
+        known = load(path).fitting(self.owner).of({name: self.made_with[name]}, Path(self.file), path)
         return known.curves[name].value_at(p)
 
     def positives(self, caption_id: str | int, *, above: float, measure: str | None = None) -> list[tuple[str, float]]:

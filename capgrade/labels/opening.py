@@ -145,17 +145,19 @@ def _sampled(
 
 
 def _relevance(folder: Path, measures: Sequence[str] | None, split: str | None, captions: str | Path | None) -> Labels:
-    files = [Path(name) for name in sorted(read_manifest(folder, "relevance")["files"]) if name.endswith(".arrow")]
+    manifest = read_manifest(folder, "relevance")
+    files = [Path(name) for name in sorted(manifest["files"]) if name.endswith(".arrow")]
+    made_with = manifest["params"]["measures"]
     names = _chosen(measures, [file.stem for file in files], folder)
     matrices = {name: read_relevance(folder / f"{name}.arrow") for name in names}
     first = next(iter(matrices.values()))
     _require_split(first.metadata.get("split"), split, folder)
     if captions is None:
-        return Labels(folder, Dense(matrices), first.image_ids, first.n_captions)
+        return Labels(folder, Dense(matrices), first.image_ids, first.n_captions, made_with=made_with)
     table = read_captions(Path(captions), first.metadata.get("split"))
     for matrix in matrices.values():
         matrix.require(table)
-    return _of_captions(folder, Dense(matrices), table)
+    return _of_captions(folder, Dense(matrices), table, made_with)
 
 
 def _of_captions(

@@ -148,7 +148,11 @@ def _fields(line: bytes, names: tuple[str, ...], path: Path, row: int) -> dict[s
     cells = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
     if len(cells) != len(names):
         problem = f"{len(cells)} fields between tabs, not the {len(names)} of {' '.join(names)}"
-        raise InputError(problem, file=path, row=row, remedy=f"{_AGAIN}; check --format")
+        remedy = f"{_AGAIN}; check --format"
+        for format, others in (("tsv", TSV), ("lxmert", LXMERT)):
+            if len(cells) == len(others):
+                remedy = f"this looks like the format {format}: name it in place of the other"
+        raise InputError(problem, file=path, row=row, remedy=remedy)
     return dict(zip(names, cells, strict=True))
 
 

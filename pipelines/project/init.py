@@ -20,6 +20,7 @@ from capgrade.measures.sbert import SbertParams
 from capgrade.params import Params
 from capgrade.pictures.listing import list_pictures, match_pictures
 from capgrade.pipelines.features.convert import list_found
+from capgrade.pipelines.features.rows import BadRows
 from capgrade.pipelines.sources import read_source
 from capgrade.schemas.captions import Caption
 from capgrade.schemas.errors import InputError
@@ -140,6 +141,8 @@ def _with_pictures(found: DatasetSummary, images: str) -> DatasetSummary:
         remedy = "name files after the image ids or the captions' files, or give a list of image_id<TAB>path"
         raise InputError(problem, file=images, remedy=remedy)
     notes = [*matched.lines(), *pictures.lines()]
+    if matched.missing:
+        notes.append("the stage `regions` stops there, unless --set regions.unreadable=skip leaves such images out")
     return replace(found, with_picture=len(matched.numbers), looked_for=len(found.files), notes=notes)
 
 
@@ -152,6 +155,7 @@ def _with_features(found: DatasetSummary, features: Mapping[str, Any]) -> Datase
         shown, first = ", ".join(f"'{image_id}'" for image_id in ids[:3]), next(iter(found.files))
         problem = f"features of {shown}, which are none of the captions' images; their first is '{first}'"
         raise InputError(problem, file=params.input[0], remedy="give the features of these captions' images")
+    next(BadRows("skip").good(list_found(params.format, sources, files, params.input_dtype)))  # can be read
     note = f"of the first {len(ids)} images with features, {len(matched.numbers)} have captions"
     return replace(found, notes=[note])
 
@@ -218,9 +222,12 @@ def _with_sets(tree: dict[str, Any], sets: Sequence[str]) -> dict[str, Any]:
     for preset in loaded.runs:
         validated(TrainParams, with_preset({**train, "preset": preset}, more))
     if loaded.regions.images and "detector" not in loaded.regions.model_fields_set:
-        remedy = "give --set regions.detector=bottom_up --set regions.weights=FILE, or patches with regions.model=MODEL"
+        known = ("bottom_up --set regions.weights=FILE", "patches --set regions.model=MODEL")
+        remedy = "give " + ", or ".join(f"--set regions.detector={one}" for one in known)
         problem = "no detector for these pictures"
-        raise InputError(problem, file=loaded.regions.images, remedy=f"{remedy}; or --features in place of --images")
+        raise InputError(
+            problem, file=loaded.regions.images, remedy=f"{remedy}; or --features FORMAT=PATH in place of --images"
+        )
     if (weights := loaded.regions.weights) not in (None, "random") and not Path(str(weights)).is_file():
         raise InputError("no such file", file=weights, remedy="check regions.weights")
     return tree

@@ -38,12 +38,12 @@ _IDS = re.compile(r"((img|image|coco|.*[_ ])?id)|key|__key__", re.IGNORECASE)  #
 IN_ALL = "give it in every row, or in none"
 _REMEDY = "give every row the fields of the first, an optional one in every row or in none"
 BUILDERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
+_COLUMN = "name the right one with --column {field}=NAME"
 Record = tuple[int | str, Mapping[str, Any]]  # the row, and its values by column
 
 
 def columns_of(
-    columns: Columns, present: Collection[str], file: str, row: int | str,
-    how: str = "name the right one with --column {field}=NAME",
+    columns: Columns, present: Collection[str], file: str, row: int | str, how: str = _COLUMN
 ) -> dict[str, str]:  # fmt: skip
     """The column of each field: as it was asked for, else one of NAMES. InputError that names the first which is
     missing, and `how` another one is named."""
@@ -216,18 +216,21 @@ def read_hub(name: str, params: CaptionsParams, left_out: Counter[str]) -> Itera
     yield from captions_of_datasets(datasets, params.columns, name)
 
 
-def captions_of_datasets(datasets: Mapping[str, Dataset], asked: Columns, name: str) -> Iterator[Caption]:
-    """Captions of the splits of a dataset, by their names, as `read_hub`; `name` is for errors."""
+def captions_of_datasets(
+    datasets: Mapping[str, Dataset], asked: Columns, name: str, how: str = _COLUMN
+) -> Iterator[Caption]:
+    """Captions of the splits of a dataset, by their names, as `read_hub`; `name` is for errors, and `how` says in them
+    how a column is named."""
     columns: dict[str, dict[str, str]] = {}
     for split, one in datasets.items():
         more = [] if any(map(_IDS.fullmatch, one.column_names)) or asked.image_id else [ROW]
         named = asked.model_copy(update={"image_id": ROW}) if more else asked
-        columns[split] = columns_of(named, [*one.column_names, *more], name, split)
+        columns[split] = columns_of(named, [*one.column_names, *more], name, split, how)
         if more:
             there = ", ".join(one.column_names)
             tell(
                 f"{name}: no column of image ids, so images are called '{row_id(split, 0)}', '{row_id(split, 1)}' and "
-                f"so on, by their rows; --column image_id=NAME names a column of ids; there are: {there}"
+                f"so on, by their rows; if a column has ids, {how.format(field='image_id')}; there are: {there}"
             )
     for split, fields in columns.items():
         for other, theirs in columns.items():

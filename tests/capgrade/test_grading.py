@@ -66,13 +66,38 @@ def test_out_is_what_the_commands_write(tmp_path: Path) -> None:
 def test_splits_and_parameters() -> None:
     one, two = ({"image_id": ids, "caption": [SETS[i] for i in ids]} for ids in (list(SETS)[:4], list(SETS)[4:]))
     both = datasets.DatasetDict(train=datasets.Dataset.from_dict(one), test=datasets.Dataset.from_dict(two))
-    with pytest.raises(InputError, match="several splits: train, test"):
+    with pytest.raises(InputError, match="^captions: several splits: train, test -> choose one with split="):
         capgrade.grade(both, measures="rouge_l")
     labels = capgrade.grade(both, measures="rouge_l", split="test", parameters={"rouge_l": {"references": "mean"}})
     assert labels.image_ids == list(SETS)[4:]
     usual = capgrade.grade({image: SETS[image] for image in labels.image_ids}, measures="rouge_l")
     ends = [found.block(range(5), range(found.n_captions)).relevance for found in (labels, usual)]
     assert (ends[0] <= ends[1] + 1e-6).all() and not np.array_equal(*ends)
+
+
+def test_a_dataset_without_the_columns_is_told_what_python_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    table = {"name": list(SETS), "text": list(SETS.values()), "img_id": list(SETS)}
+    with pytest.raises(InputError, match="no column 'image_id' .* -> rename one to image_id; there are: name, text"):
+        capgrade.grade(datasets.Dataset.from_dict(table), measures="rouge_l")
+    capgrade.grade(datasets.Dataset.from_dict({"name": list(SETS), "caption": list(SETS.values())}), measures="cider")
+    said = capsys.readouterr().err
+    assert "if a column has ids, rename one to image_id; there are: name, caption" in said and "--" not in said
+
+
+def test_a_file_is_no_folder_of_captions(tmp_path: Path) -> None:
+    (tmp_path / "captions.csv").write_text("image_id,caption\n1,a dog\n")
+    with pytest.raises(InputError, match=r"captions.csv: .* -> read the file, as by pandas.read_csv"):
+        capgrade.grade(tmp_path / "captions.csv")
+
+
+def test_measures_in_one_text() -> None:
+    assert capgrade.grade(SETS, measures="cider, rouge_l").measures == ["cider", "rouge_l"]
+
+
+def test_labels_in_memory_know_from_which_value_on_people_accept(tmp_path: Path) -> None:
+    written = capgrade.grade(SETS, measures=("sbert", "cider"), out=tmp_path / "made")
+    in_memory = capgrade.grade(SETS, measures=("sbert", "cider"))
+    assert in_memory.value_at(0.5, measure="sbert") == written.value_at(0.5, measure="sbert") > 0.8
 
 
 def test_labels_in_memory_are_pickled() -> None:
@@ -86,7 +111,7 @@ def test_labels_in_memory_are_pickled() -> None:
     (3, "captions are int -> give a dict"),
     ([["a dog"]], "captions are list -> give a dict"),
     ({}, "no captions -> give a dict"),
-    (pa.table({"image_id": ["1"], "text": ["a dog"]}), "no column 'caption' .* -> call its column caption; there are"),
+    (pa.table({"image_id": ["1"], "text": ["a dog"]}), "no column 'caption' .* -> rename one to caption; there are"),
     ({"1": ["a dog", None]}, r'captions row 1: caption .1#1. is absent; .* -> .*empty="drop"'),
     ({"1": ["a dog", 7]}, "captions row 1: 'caption' is 7, not a text"),
     ("nowhere", "nowhere: no such folder"),

@@ -276,6 +276,15 @@ def test_files_that_are_refused(
     assert re.search(message, said)
 
 
+def test_references_of_another_layout_are_refused_as_such(
+    line: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Karpathy's file has no annotations; it is no file of other images."""
+    (tmp_path / "dataset.json").write_text('{"images": [{"filename": "1.jpg", "sentences": [{"raw": "a dog"}]}]}')
+    assert call("score", "--references", tmp_path / "dataset.json", *line[3:]) == 2
+    assert "dataset.json: no list of annotations -> give COCO's" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java to run the peer")
 def test_bench(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "captions.tsv").write_text(

@@ -115,6 +115,7 @@ WRONG: dict[str, list[tuple[dict, str]]] = {
         ({"image_h": "-1"}, "image_h is '-1'"),
         ({"image_w": "360", "image_h": "640"}, "lies outside the image of 360 x 640"),
         ({"extra": "x"}, "7 fields between tabs, not the 6 of image_id image_w.* check --format"),
+        (dict.fromkeys("abcd", "x"), "10 fields between tabs, not the 6 .* -> this looks like the format lxmert"),
     ],
     "lxmert": [
         ({"objects_id": b64([1, 2, 3, 4], "<i8")}, "objects_id has 32 bytes where num_boxes 2 asks for 16"),

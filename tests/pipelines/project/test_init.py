@@ -33,6 +33,7 @@ def test_it_looks_then_writes_a_project(flickr30k: Path, tmp_path: Path, capsys)
     said = capsys.readouterr().out
     assert "5 captions an image, splits train 12 / val 4 / test 4, 19 of 20 pictures found" in said
     assert "no pictures of 1 of the 20 images: '100" in said and "not asked for: 1 of 20 pictures: 9.jpg" in said
+    assert "the stage `regions` stops there, unless --set regions.unreadable=skip" in said
     params = load_params(project / "params.yaml")
     assert params.captions.source == "karpathy" and Path(str(params.captions.input)).is_absolute()
     assert (params.train.split, params.train.validation, params.evaluate.split) == ("train", "val", "test")
@@ -76,7 +77,9 @@ def test_a_source_without_splits_is_divided_by_its_images(tmp_path: Path, capsys
 def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30k: Path, tmp_path: Path) -> None:
     project = tmp_path / "p"
     given = ("init", project, "--template", "flickr30k", "--data", flickr30k)
-    assert "no detector for these pictures" in refusal(*given)
+    said = refusal(*given)
+    assert "no detector for these pictures" in said
+    assert "--set regions.detector=patches --set regions.model=MODEL" in said
     assert "unknown preset 'nosuch'" in refusal(*given, *SCENES, "--preset", "nosuch")
     assert "unknown parameter 'shards.tops'" in refusal(*given, *SCENES, "--set", "shards.tops=8")
     assert "none of train2014, val2014" in refusal("init", project, "--template", "coco", "--data", flickr30k)
@@ -91,6 +94,16 @@ def test_what_no_stage_would_take_is_refused_before_anything_is_written(flickr30
     said = refusal("init", project, *captions, "--images", other / "train2014", *SCENES)
     assert "3 pictures, of none of the 20 images" in said and "100009" in said
     assert not project.exists()
+
+
+def test_features_are_read_before_anything_is_written(tmp_path: Path) -> None:
+    """Another layout's rows have ids too, so that ids alone do not tell."""
+    LAYOUTS["coco"](tmp_path / "c", 5)
+    given = ("init", tmp_path / "p", "--template", "coco", "--data", tmp_path / "c", "--features")
+    features = tmp_path / "c" / "trainval_resnet101_faster_rcnn_genome_36.tsv"
+    assert "looks like the format tsv" in refusal(*given, f"lxmert={features}")
+    assert not (tmp_path / "p").exists()
+    assert call(*given, f"tsv={features}") == 0
 
 
 def test_scenes_are_the_repositorys_own_parameters(tmp_path: Path) -> None:
