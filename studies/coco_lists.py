@@ -17,6 +17,7 @@ from capgrade.agreement.calibration import SHIPPED, load
 from capgrade.labels import Labels
 from capgrade.lists import LikelyList, write_list
 from capgrade.metrics import human_lists
+from capgrade.schemas.errors import InputError
 
 LEAST = 0.2
 _ROWS = 100  # images at a time
@@ -24,6 +25,8 @@ _ROWS = 100  # images at a time
 
 def likely_pairs(labels: Labels, least: float = LEAST) -> LikelyList:
     """The pairs of an image with another's caption whose P is `least` or more by the shipped calibration."""
+    if labels.stored.sampled:
+        raise InputError("labels of some pairs alone", file=labels.file, remedy="give a folder of capgrade relevance")
     curve, owner = load(SHIPPED).fitting(labels.owner).curves["people"], labels.owner
     images, captions, hundredths = [], [], []
     for start in range(0, len(labels.image_ids), _ROWS):
@@ -33,9 +36,14 @@ def likely_pairs(labels: Labels, least: float = LEAST) -> LikelyList:
         images.append(rows[image])
         captions.append(caption)
         hundredths.append(np.floor(p[image, caption] * 100 + 1e-9))
-    ids = (np.array(list(map(int, each)), np.int64) for each in (labels.image_ids, labels.caption_ids))
-    joined = [np.concatenate(each) for each in (images, captions, hundredths)]
-    return LikelyList(*ids, owner, joined[0].astype(np.uint16), joined[1].astype(np.uint16), joined[2].astype(np.uint8))
+    return LikelyList(
+        np.array([int(one) for one in labels.image_ids], np.int64),
+        np.array([int(one) for one in labels.caption_ids], np.int64),
+        owner,
+        np.concatenate(images).astype(np.uint16),
+        np.concatenate(captions).astype(np.uint16),
+        np.concatenate(hundredths).astype(np.uint8),
+    )
 
 
 def agreement(found: LikelyList) -> list[str]:
