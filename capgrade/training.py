@@ -31,6 +31,9 @@ def train(
     preset: a name of docs/papers.md; parameters: keys of the block `train` of params.yaml, above
     the preset; measures: its block `measures`. A run that was stopped goes on, unless `restart`.
     Returns the summary. Raises InputError as `capgrade train`.
+
+    >>> train("captions", "run", "triplet", regions="regions", epochs=2)["epochs"]  # doctest: +SKIP
+    2
     """
     block = with_preset({**({"preset": preset} if preset else {}), **parameters}, {})
     optional = [None if one is None else Path(one) for one in (regions, shards, images)]

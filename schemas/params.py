@@ -153,7 +153,11 @@ class WindowsParams(ParamsBlock):
 
 
 class Sampling(ParamsBlock):
-    """Which captions each image keeps, beside its own."""
+    """Which captions each image keeps, beside its own.
+
+    >>> Sampling(top=8, uniform=16).windows.per_window
+    4
+    """
 
     top: Natural = 64  # captions of highest relevance, by each measure
     windows: WindowsParams = WindowsParams()

@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 
 MODULES = [
     "capgrade.labels", "capgrade.labels.negatives",
-    "capgrade.evaluation", "capgrade.metrics.runs", "capgrade.scoring",
+    "capgrade.grading", "capgrade.evaluation", "capgrade.metrics.runs", "capgrade.scoring",
     "capgrade.coco", "capgrade.reward", "capgrade.measures.frequencies",
     "capgrade.with_sentence_transformers",
 ]  # fmt: skip
