@@ -54,7 +54,7 @@ def make(params: RegionsParams, device: torch.device) -> BottomUpDetector:
 def register(put: Callable[[object, str, object], None] = setattr) -> None:
     """Under the name of the default detector; `put` is a monkeypatch's setattr, so that a test takes it back."""
     put(catalogue, "DETECTORS", {**catalogue.DETECTORS, "scenes": make})
-    put(catalogue, "_SCENES", Path(__file__))
+    put(catalogue, "SCENES_DETECTOR", Path(__file__))
 
 
 if __name__ == "__main__":
