@@ -59,7 +59,7 @@ def test_what_is_kept_does_not_depend_on_blocks() -> None:
 def test_the_encoder_goes_where_it_is_told_and_is_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU is there, and cpu was asked for: the library alone would take the GPU."""
     texts, told = ["a dog", "two cats on a mat"], []
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda _, device: told.append(device))
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda _, device: told.append(device) or [None])
     with FakeGpu():
         for device in ("cpu", "cuda"):
             embeddings.load_encoder(embeddings.EMBEDDED, device)

@@ -61,7 +61,7 @@ def test_medians_agree_with_scipy():
     ours = paired_result(floored(a) - floored(b), drawn, exchanged_medians(a, b, samples=samples), len(a))
     theirs = permutation_test(
         (a, b), lambda x, y, axis: floored(x, axis) - floored(y, axis), permutation_type="samples",
-        n_resamples=samples, vectorized=True,
+        n_resamples=samples, vectorized=True, rng=0,
     )  # fmt: skip
     assert ours.difference == theirs.statistic and ours.p_value == pytest.approx(theirs.pvalue, abs=0.02)
     between = bootstrap(
@@ -88,7 +88,7 @@ def test_many_metrics_at_once_are_each_alone_and_agree_with_scipy():
         gaps = np.nansum((a - b)[:, k].reshape(20, 3), axis=1)
         theirs = permutation_test(
             (gaps, np.zeros(20)), lambda x, y, axis: (x - y).sum(axis=axis), permutation_type="samples",
-            n_resamples=4000,
+            n_resamples=4000, rng=k,
         )  # fmt: skip
         assert alone.p_value == pytest.approx(theirs.pvalue, abs=0.03)
 
