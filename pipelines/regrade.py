@@ -162,7 +162,7 @@ def _figures(
             best = S.argmax(axis=1)
             counted = captions.owner[best] == np.arange(len(S)) if there else best == captions.owner
             value = estimate(S, pairs, [METRIC], above=0.5, level=_LEVEL, groups=groups)[METRIC]
-            models[name] = {"benchmark": float(counted.mean()), **_written(value)}
+            models[name] = {"benchmark": float(counted.mean()), **_recall(value)}
         found[direction] = {"models": models}
         if len(scores) == 2:
             one, other = matrices.values()
@@ -176,6 +176,11 @@ def _figures(
 
 def _written(value: Estimate) -> dict[str, float]:
     return {"value": value.value, "low": value.low, "high": value.high}
+
+
+def _recall(value: Estimate) -> dict[str, float]:
+    """Within 0 and 1: an estimate of a share by weights may leave them."""
+    return {key: min(max(one, 0.0), 1.0) for key, one in _written(value).items()}
 
 
 def _write_lists(folder: Path, answers: Answers, captions: Captions, accept: float) -> dict[str, int]:
@@ -227,8 +232,9 @@ def _page(
 ) -> str:  # fmt: skip
     """The figures, and first answers that benchmarks count as wrong and the judge as right."""
     name, first = next(iter(found["t2i"]["models"].items()))
-    figure = f"{100 * first['value']:.1f} instead of {100 * first['benchmark']:.1f}"
-    said = f"is {name}'s recall at 1, text to image, with what {found['judge']} finds right too."
+    counted = f"Benchmarks count {100 * first['benchmark']:.1f}."
+    said = f"is the recall at 1 of model {name}, text to image, with what the judge also finds right. {counted}"
+    figure = f"{100 * first['value']:.1f}"
     rows = [
         [
             model, words, f"{100 * one['benchmark']:.1f}", f"{100 * one['value']:.1f}",
