@@ -90,7 +90,8 @@ def test_the_sdist_has_what_the_wheel_is_made_of(built: Path, tmp_path: Path) ->
         names = {member.name.split("/", 1)[-1] for member in sdist.getmembers()}
         assert {*installed(), "pyproject.toml", "README.md", "LICENSE"} <= names
         assert not {name for name in names if name.split("/")[0] in (*FOLDERS, "tests", "docs")}
-        sdist.extractall(tmp_path, filter="data")
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # since Python 3.11.4
+        sdist.extractall(tmp_path, **safe)
     _build(next(tmp_path.iterdir()), tmp_path)
     assert wheel_names(tmp_path) == installed()
 

@@ -124,7 +124,7 @@ class GivenLabels:
 class GivenList:
     """A list of likely positives in place of captions."""
 
-    lists: Annotated[str | None, Option(help="In place of captions: coco-5k, or a file of likely pairs.")] = None
+    lists: Annotated[str | None, Option(help="In place of captions: coco-5k, or a file.")] = None
     likely: Annotated[float | None, Option(help="With --lists: P from which a pair is right. Default: 0.5.")] = None
 
 

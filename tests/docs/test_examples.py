@@ -139,6 +139,7 @@ NOT_RUN: dict[str, dict[str, str]] = {
     "false_negatives.md": {
         "capgrade agree --captions coco": "wants a hundred judgements; test_calibration.py has them",
         "capgrade agree --captions captions": "wants judged captions of Flickr8k",
+        "capgrade evaluate --similarity sims.npy --lists": "wants a matrix of MS-COCO; test_lists.py has small ones",
     },
     "notebook.md": {
         "capgrade bench shards": "tests/benchmarks/test_shards.py runs it",
