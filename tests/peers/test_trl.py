@@ -35,7 +35,11 @@ def test_grpo_trains_two_steps_on_cider(tmp_path: Path) -> None:
     reward = CiderRewardFunction(Frequencies.of(dataset["references"]))
     trainer = GRPOTrainer(model, reward_funcs=reward, args=arguments, train_dataset=dataset, processing_class=tokenizer)
     trainer.train()
-    means = [row["rewards/Cider/mean"] for row in trainer.state.log_history if "rewards/Cider/mean" in row]
+    means = [
+        row["rewards/CiderRewardFunction/mean"]
+        for row in trainer.state.log_history
+        if "rewards/CiderRewardFunction/mean" in row
+    ]
     assert len(means) == 2 and min(means) > 0
     assert any(not value.equal(before[name]) for name, value in trainer.model.state_dict().items())
 
