@@ -90,7 +90,9 @@ def regrade(
     captions = read_captions(captions_dir, split)
     scores = {name: read_similarity(path, captions) for name, path in similarities.items()}
     read = {f"similarity {name}": file_digest(path) for name, path in similarities.items()}
-    asked = {"budget": budget, "accept": accept, "seed": seed, "model": model, "images": images}
+    asked = {
+        "split": captions.split, "budget": budget, "accept": accept, "seed": seed, "model": model, "images": images,
+    }
     inputs = {"captions": captions.digest, **read}
     made_of = {"format": FORMAT, "asked": asked, "inputs": inputs}
     with output_folder(out, KIND, made_of) as folder:
