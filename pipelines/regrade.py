@@ -91,7 +91,12 @@ def regrade(
     scores = {name: read_similarity(path, captions) for name, path in similarities.items()}
     read = {f"similarity {name}": file_digest(path) for name, path in similarities.items()}
     asked = {
-        "split": captions.split, "budget": budget, "accept": accept, "seed": seed, "model": model, "images": images,
+        "split": captions.split,
+        "budget": budget,
+        "accept": accept,
+        "seed": seed,
+        "model": model,
+        "images": images,
     }
     inputs = {"captions": captions.digest, **read}
     made_of = {"format": FORMAT, "asked": asked, "inputs": inputs}
